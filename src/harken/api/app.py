@@ -1,0 +1,121 @@
+"""The ASGI application: operations as routes, the event tail, health and metrics, behind the guard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route as Routed
+from starlette.types import ASGIApp
+
+from harken.api.guard import Guard
+from harken.api.params import TooLarge, read_params
+from harken.api.problems import problem, problem_of
+from harken.api.routes import ROUTES, Route
+from harken.errors import HarkenError, Refused
+from harken.operate import Operator
+
+__all__ = ["build"]
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def build(
+    operator: Operator,
+    *,
+    hosts: Collection[str],
+    metrics: Callable[[], bytes],
+    health: Callable[[], Mapping[str, Any]],
+) -> ASGIApp:
+    """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}."""
+    routes = [
+        Routed("/health", _health(health), methods=["GET"]),
+        Routed("/health/ready", _ready(health), methods=["GET"]),
+        Routed("/metrics", _metrics(metrics), methods=["GET"]),
+        Routed("/api/events/tail", _tail(operator), methods=["GET"]),
+        *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
+    ]
+    handlers: dict[Any, Any] = {HarkenError: _failed, HTTPException: _http_failed, Exception: _crashed}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), hosts)
+
+
+def _endpoint(operator: Operator, route: Route) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        params = await read_params(route, request)
+        return _json(await operator.call(route.operation, **params))
+
+    return endpoint
+
+
+def _health(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        return _json(health())
+
+    return endpoint
+
+
+def _ready(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        found = health()
+        waiting = [part for part in found["subsystems"] if part["state"] not in ("up", "disabled")]
+        return _json({"ready": not waiting, "waiting": waiting}, 503 if waiting else 200)
+
+    return endpoint
+
+
+def _metrics(metrics: Callable[[], bytes]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        return Response(metrics(), headers={"content-type": METRICS_TYPE})
+
+    return endpoint
+
+
+def _tail(operator: Operator) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        after = request.headers.get("last-event-id") or request.query_params.get("after")
+        if after is not None and not after.isdecimal():
+            raise Refused("Last-Event-ID must be the id of an event")
+        stream = _sse(operator, None if after is None else int(after))
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    return endpoint
+
+
+async def _sse(operator: Operator, after: int | None) -> AsyncIterator[bytes]:
+    # a first comment, so that a reader knows at once that it is connected
+    yield b": harken\n\n"
+    async for event in operator.tail(after):
+        yield b": still here\n\n" if event is None else _frame(event)
+
+
+def _frame(event: Mapping[str, Any]) -> bytes:
+    return b"id: %d\nevent: event\ndata: %b\n\n" % (event["id"], msgspec.json.encode(event))
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, TooLarge):
+        return problem(413, error.message, error.fix, code=error.code)
+    assert isinstance(error, HarkenError)
+    return problem_of(error)
+
+
+async def _http_failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    fix = "See docs/reference/http.md for what there is"
+    code = "not_found" if error.status_code == 404 else "refused"
+    return problem(error.status_code, str(error.detail), fix, code=code, headers=error.headers)
+
+
+async def _crashed(request: Request, error: Exception) -> Response:
+    # its text may quote anything; the log has the traceback
+    return problem(500, f"unexpected {type(error).__name__}", "See the controller's log", code="error")

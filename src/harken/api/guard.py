@@ -1,0 +1,62 @@
+"""Keeps web pages out: a browser on this machine reaches loopback too, and must not operate us for a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from harken.api.problems import problem
+
+__all__ = ["Guard", "hosts_of"]
+
+SAFE = frozenset({"GET", "HEAD"})
+OURS = frozenset({b"same-origin", b"none"})
+
+
+def hosts_of(host: str, port: int, extra: Iterable[str] = ()) -> frozenset[str]:
+    """The Host headers that mean this server: its loopback names, the address it is bound to, and configured ones."""
+    bound = {host} if host not in ("0.0.0.0", "::", "") else set()
+    named = {f"[{name}]" if ":" in name else name for name in {"127.0.0.1", "localhost", "::1"} | bound}
+    return frozenset({f"{name}:{port}".lower() for name in named} | {name.lower() for name in extra})
+
+
+class Guard:
+    """Refuses other hosts (DNS rebinding), other origins, and changes that a plain form could send."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower().encode() for host in hosts)
+        schemes = (b"http://", b"https://")
+        self._origins = frozenset(scheme + host for host in self._hosts for scheme in schemes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refusal(scope) if scope["type"] == "http" else None
+        if refused is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem(*refused)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name == b"host" and name in headers:
+                return 421, "the request names two hosts", ""
+            headers[name] = value
+        if headers.get(b"host", b"").lower() not in self._hosts:
+            return 421, "this server does not answer for that host", "Use the address that `harken status` shows"
+        return self._foreign(headers) or _simple(scope["method"], headers)
+
+    def _foreign(self, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+        origin = headers.get(b"origin")
+        elsewhere = origin is not None and origin.lower() not in self._origins
+        if elsewhere or headers.get(b"sec-fetch-site", b"none") not in OURS:
+            return 403, "requests from other web pages are refused", "Call the API from a program, not from a page"
+        return None
+
+
+def _simple(method: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+    kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if method in SAFE or kind == b"application/json":
+        return None
+    return 415, f"a {method} needs Content-Type: application/json", "Send a JSON object, {} if there is nothing to say"

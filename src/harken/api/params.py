@@ -1,0 +1,85 @@
+"""What a request says, as the typed parameters of an operation. Anything unknown is refused, with the nearest name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from harken.api.routes import Param, Route
+from harken.errors import Refused
+
+__all__ = ["BODY_LIMIT", "TooLarge", "read_params"]
+
+BODY_LIMIT = 1 << 20
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_TYPES: Mapping[Param, tuple[type, ...]] = {
+    "text": (str,),
+    "number": (int, float),
+    "count": (int,),
+    "flag": (bool,),
+    "object": (dict,),
+}
+
+
+class TooLarge(Refused):
+    """The body is larger than the API takes."""
+
+    code = "too_large"
+
+
+async def read_params(route: Route, request: Request) -> dict[str, Any]:
+    """The operation's parameters from path, query and body."""
+    given: dict[str, Any] = dict(request.path_params)
+    beside = dict(request.query_params) if route.method == "GET" else await _body(request)
+    for name, value in beside.items():
+        _known(route, name)
+        given[name] = _parsed(name, value, route.params[name]) if route.method == "GET" else value
+    return {name: _checked(name, value, route.params[name]) for name, value in given.items() if value is not None}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            raise TooLarge(f"the body is larger than {BODY_LIMIT} bytes")
+    if not body:
+        return {}
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused("the body is not JSON", fix="Send a JSON object") from error
+    if not isinstance(value, dict):
+        raise Refused("the body is not a JSON object", fix="Send the parameters as an object")
+    return value
+
+
+def _known(route: Route, name: str) -> None:
+    names = sorted(set(route.params) - route.placed)
+    if name in names:
+        return
+    near = get_close_matches(name, names, n=1)
+    fix = f"Did you mean {near[0]}?" if near else f"It takes: {', '.join(names) or 'none'}"
+    raise Refused(f"{route.operation} has no parameter {name}", fix=fix)
+
+
+def _parsed(name: str, text: str, param: Param) -> Any:
+    try:
+        if param == "count":
+            return int(text)
+        if param == "number":
+            return float(text)
+        return _FLAGS[text.lower()] if param == "flag" else text
+    except (ValueError, KeyError) as error:
+        raise Refused(f"{name} is not a {param}") from error
+
+
+def _checked(name: str, value: Any, param: Param) -> Any:
+    # True is an int to Python, and not a number to anyone else
+    if not isinstance(value, _TYPES[param]) or (isinstance(value, bool) and param != "flag"):
+        raise Refused(f"{name} must be a {param}")
+    return value

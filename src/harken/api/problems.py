@@ -1,0 +1,58 @@
+"""Errors as problem+json (RFC 9457): what happened, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from harken.errors import (
+    CursorExpired,
+    HarkenError,
+    LeaseLost,
+    Misconfigured,
+    NeedsAttention,
+    NotFound,
+    Refused,
+    RetryLater,
+)
+
+__all__ = ["problem", "problem_of", "status_of"]
+
+# the first that fits decides, so kinds stand before what they are kinds of
+_STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
+    (NotFound, 404),
+    (Misconfigured, 422),
+    (Refused, 409),
+    (LeaseLost, 409),
+    (CursorExpired, 409),
+    (NeedsAttention, 502),
+    (RetryLater, 503),
+)
+
+
+def status_of(error: HarkenError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def problem_of(error: HarkenError) -> Response:
+    after = error.after if isinstance(error, RetryLater) else None
+    wait = {"retry-after": str(max(1, math.ceil(after or 1)))} if isinstance(error, RetryLater) else None
+    return problem(status_of(error), error.message, error.fix, code=error.code, headers=wait)
+
+
+def problem(
+    status: int, detail: str, fix: str = "", *, code: str = "refused", headers: Mapping[str, str] | None = None
+) -> Response:
+    body = {
+        "type": f"urn:harken:error:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "fix": fix,
+        "code": code,
+    }
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")

@@ -1,0 +1,90 @@
+"""The one table of what the API offers: the server routes by it, and the CLI finds its addresses in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote
+
+__all__ = ["ROUTES", "Param", "Route"]
+
+Param = Literal["text", "number", "count", "flag", "object"]
+
+_PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """`params` are those of the operation: in the path where it names them, else in the query (GET) or the body."""
+
+    operation: str
+    method: Literal["GET", "POST"]
+    path: str
+    params: Mapping[str, Param] = field(default_factory=dict)
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """The parameters that stand in the path."""
+        return frozenset(_PLACE.findall(self.path))
+
+    def address(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The path for these parameters, and those that are left for the query or the body."""
+        path = _PLACE.sub(lambda found: quote(str(params[found[1]]), safe=""), self.path)
+        return path, {name: value for name, value in params.items() if name not in self.placed}
+
+
+def _get(operation: str, path: str, **params: Param) -> Route:
+    return Route(operation=operation, method="GET", path=path, params=params)
+
+
+def _post(operation: str, path: str, **params: Param) -> Route:
+    return Route(operation=operation, method="POST", path=path, params=params)
+
+
+_TRIGGER = "/api/triggers/{name:path}"
+
+# a name may hold slashes, so the longer path of two comes first
+_TABLE = (
+    _get("status", "/api/status"),
+    _get("doctor", "/api/doctor"),
+    _get("diff", "/api/diff"),
+    _post("reload", "/api/reload"),
+    _get("config.check", "/api/config/check"),
+    _post("store.check", "/api/store/check"),
+    _post("store.backup", "/api/store/backup", target="text"),
+    _get("triggers.list", "/api/triggers", type="text"),
+    _get("triggers.explain", f"{_TRIGGER}/explain", name="text", key="text"),
+    _post("triggers.test", f"{_TRIGGER}/test", name="text", lookback="number"),
+    _post("triggers.run", f"{_TRIGGER}/run", name="text"),
+    _post("triggers.pause", f"{_TRIGGER}/pause", name="text", reason="text"),
+    _post("triggers.resume", f"{_TRIGGER}/resume", name="text"),
+    _post("triggers.reset", f"{_TRIGGER}/reset", name="text", cursor="flag", yes="flag"),
+    _post("triggers.release", f"{_TRIGGER}/release", name="text"),
+    _post("triggers.drop", f"{_TRIGGER}/drop", name="text"),
+    _get("triggers.show", _TRIGGER, name="text"),
+    _get("feeds.list", "/api/feeds"),
+    _get("feeds.show", "/api/feeds/{name:path}", name="text"),
+    _get(
+        "events.list", "/api/events",
+        feed="text", trigger="text", key="text", since="text", before="count", limit="count",
+    ),
+    _get("events.show", "/api/events/{id:int}", id="count"),
+    _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
+    _get("runs.list", "/api/runs", trigger="text", status="text", workflow="text", before="count", limit="count"),
+    _get("runs.show", "/api/runs/{id}", id="text"),
+    _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
+    _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),
+    _post("runs.approve", "/api/runs/{id}/approve", id="text", approved="flag", comment="text"),
+    _get("dead.list", "/api/dead", before="count", limit="count"),
+    _post("dead.retry", "/api/dead/{id}/retry", id="text"),
+    _post("dead.drop", "/api/dead/{id}/drop", id="text"),
+    _get("workflows.list", "/api/workflows"),
+    _get("workflows.check", "/api/workflows/check", name="text"),
+    _post("workflows.run", "/api/workflows/{name:path}/run", name="text", input="object"),
+    _get("models.list", "/api/models"),
+    _post("models.test", "/api/models/test", name="text"),
+)  # fmt: skip
+
+ROUTES: Mapping[str, Route] = {route.operation: route for route in _TABLE}

@@ -1,0 +1,257 @@
+"""The only place where parts are joined and a store is named; start and stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+import structlog
+
+from harken.app.controller import Controller, Offline, load_directory
+from harken.app.parts import Parts
+from harken.clock import Clock, SystemClock
+from harken.config import Loaded
+from harken.errors import HarkenError, Misconfigured
+from harken.operate import Operator
+from harken.operate.site import run_file
+from harken.services import registry
+from harken.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from harken.app.gauges import Gauges
+    from harken.app.serve import Listener
+    from harken.ingest.intake import Intake
+    from harken.run.worker import Worker
+
+__all__ = ["App", "open_offline", "run"]
+
+log = structlog.get_logger("harken.app")
+
+KEY = "HARKEN_ENCRYPTION_KEY"
+
+
+class App:
+    """A running Harken: `store`, `operator`, `url`."""
+
+    def __init__(self, loaded: Loaded, store: SqliteStore, clock: Clock) -> None:
+        self.store = store
+        self.loaded = loaded
+        self._clock = clock
+        self._random = Random()
+        self.parts = Parts(loaded, registry(), clock, self._random)
+        self.worker, self.intake = self._engine()
+        self.controller = Controller(store, self.parts, self.intake, self.worker, clock)
+        self.operator = Operator(store, self.controller, loaded, clock)
+        self.controller.on_loaded = self._adopt
+        self.intake.gate.on_commit = self._committed
+        self._gauges = self._measure()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._listeners: list[Listener] = []
+        self.url = ""
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, directory: Path, *, host: str | None = None, port: int | None = None, clock: Clock | None = None
+    ) -> AsyncIterator[App]:
+        """Start everything; stop it in order at the end. Raise Misconfigured when it cannot start."""
+        clock = clock or SystemClock()
+        loaded = load_directory(directory)
+        if loaded.blocking:
+            raise Misconfigured("\n".join(str(finding) for finding in loaded.blocking))
+        store = SqliteStore.at(loaded.store, clock, key=os.environ.get(KEY, ""))
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(store.close)
+            app = cls(loaded, store, clock)
+            stack.push_async_callback(app._stop)
+            await app._start(host or loaded.settings.server.host, port)
+            yield app
+
+    def _engine(self) -> tuple[Worker, Intake]:
+        from harken.feed import INTERNAL
+        from harken.ingest.intake import Intake
+        from harken.ingest.internal import internal_matching
+        from harken.ingest.rulebook import Rulebook
+        from harken.run.worker import Worker
+        from harken.run.workflow import Library
+
+        holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
+        rulebook = Rulebook(self.store)
+        self._library = Library(self.store, reveal=self._reveal)
+        worker = Worker(
+            self.store,
+            self._clock,
+            self._random,
+            library=self._library,
+            reach=self.parts.reach(),
+            holder=holder,
+            internal=internal_matching(rulebook, self._clock),
+            learn=lambda: rulebook.learn(INTERNAL),
+            parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
+        )
+        intake = Intake(
+            self.store, self._clock, self._random, worker, self.parts.source, holder=holder, rulebook=rulebook
+        )
+        return worker, intake
+
+    def _measure(self) -> Gauges:
+        from harken.app.gauges import Gauges
+
+        return Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
+
+    def _adopt(self, loaded: Loaded) -> None:
+        self.loaded = self.operator.loaded = self._gauges.loaded = loaded
+        self._compile()
+
+    def _reveal(self, definition: Any) -> Any:
+        return self.loaded.reveal(definition)
+
+    def _compile(self) -> None:
+        """Have every workflow ready, with the secrets of now."""
+        self._library.forget()
+        for workflow in self.loaded.workflows.values():
+            revealed = self.loaded.reveal(workflow.definition)
+            self._library.put(msgspec.structs.replace(workflow, definition=revealed))
+
+    def _committed(self, feed: str, commit: Any, committed: Any) -> None:
+        self._gauges.committed(feed, committed)
+        self.controller.tell()
+
+    async def _start(self, host: str, port: int | None) -> None:
+        from harken.app.upkeep import keep_house
+
+        self._compile()
+        sockets = self._bind(host, self.loaded.settings.server.port if port is None else port)
+        await self.parts.recall_budgets(self.store)
+        await self.controller.open()
+        self._spawn(self.worker.run(), "worker")
+        self._spawn(keep_house(self.store, self.parts, self.intake.timer, self.worker, self._clock), "upkeep")
+        await self._listen(host, sockets)
+        self._write_run_file()
+
+    def _bind(self, host: str, port: int) -> list[Any]:
+        from harken.app.serve import bind, is_loopback
+
+        if not is_loopback(host):
+            fix = "Leave server.host at 127.0.0.1; server.webhook_host may be any address"
+            raise Misconfigured(f"the API has no tokens yet, so it does not listen on {host}", fix=fix)
+        server = self.loaded.settings.server
+        sockets = [bind(host, port)]
+        if server.webhook_port is not None:
+            sockets.append(bind(server.webhook_host or host, server.webhook_port))
+        return sockets
+
+    async def _listen(self, host: str, sockets: list[Any]) -> None:
+        from harken.api.app import build
+        from harken.api.guard import hosts_of
+        from harken.app.serve import Listener, root
+
+        port = int(sockets[0].getsockname()[1])
+        shown = f"[{host}]" if ":" in host else host
+        self.url = self.controller.url = f"http://{shown}:{port}"
+        metrics, health = self._gauges.page, self._gauges.health
+        api = build(self.operator, hosts=hosts_of(host, port), metrics=metrics, health=health)
+        webhooks = self.intake.webhooks
+        self._listeners = [Listener(root(api, webhooks), sockets[0])]
+        self._listeners += [Listener(root(_nothing, webhooks), sock) for sock in sockets[1:]]
+        for listener in self._listeners:
+            await listener.start()
+
+    def _write_run_file(self) -> None:
+        path = run_file(self.store.path)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode({"pid": os.getpid(), "url": self.url}))
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        task.add_done_callback(self._gauges.task_ended)
+
+    async def _stop(self) -> None:
+        run_file(self.store.path).unlink(missing_ok=True)
+        self.controller.stop()
+        for listener in self._listeners:
+            await listener.stop()
+        await self.intake.stop()
+        await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(HarkenError):
+            await self.parts.save_budgets(self.store)
+        await self.parts.http.close()
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    """The webhook listener serves nothing else."""
+    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator[Operator]:
+    """An operator on the store without a running controller; one that is not there yet is made up for the moment."""
+    clock = SystemClock()
+    loaded = load_directory(directory)
+    key = os.environ.get(KEY, "")
+    async with AsyncExitStack() as stack:
+        if write or Path(loaded.store).exists():
+            store = SqliteStore.at(loaded.store, clock, readonly=not write, key=key)
+        else:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-"))
+            store = SqliteStore.at(Path(scratch) / "new.db", clock)
+            await store.open(loaded.definitions())
+        stack.push_async_callback(store.close)
+        parts = Parts(loaded, registry(), clock, Random())
+        stack.push_async_callback(parts.http.close)
+        yield Operator(store, Offline(store, parts, clock), loaded, clock)
+
+
+def run(directory: Path, *, host: str | None = None, port: int | None = None, role: str = "all") -> int:
+    """`harken start`: run until a signal comes. Returns the exit code."""
+    if sys.platform == "win32":
+        return asyncio.run(_serve(directory, host, port))
+    import uvloop
+
+    return uvloop.run(_serve(directory, host, port))
+
+
+async def _serve(directory: Path, host: str | None, port: int | None) -> int:
+    from harken.app.logs import set_up_logs
+    from harken.app.watch import watch
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    holder: dict[str, App] = {}
+    settings = load_directory(directory).settings.log
+    set_up_logs(settings.level, settings.format, lambda: holder["app"].loaded.secrets if holder else ())
+    async with App.start(directory, host=host, port=port) as app:
+        holder["app"] = app
+        reloading = asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, reloading.set)
+        app._spawn(watch(directory, app.controller, reloading), "watch")
+        for finding in app.loaded.findings:
+            click.echo(str(finding), err=True)
+        click.echo(_ready(app))
+        await stop.wait()
+        log.info("stopping")
+    return 0
+
+
+def _ready(app: App) -> str:
+    counts: Mapping[str, int] = {"feeds": len(app.intake.feeds), "triggers": len(app.loaded.triggers)}
+    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return f"harken is ready at {app.url} ({said}); harken status shows more, Ctrl-C stops it"

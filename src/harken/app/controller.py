@@ -1,0 +1,229 @@
+"""The running engine as operations see it: reload, tick, preview, status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from harken import __version__
+from harken.app.parts import Parts
+from harken.app.preview import preview
+from harken.clock import Clock
+from harken.config import Loaded, carry_over, inherit, load, plan
+from harken.errors import HarkenError, NotFound, Refused
+from harken.feed import Feed, Trigger
+from harken.ingest.intake import Intake
+from harken.operate.engine import Preview
+from harken.run.worker import Worker
+from harken.run.workflow import check_workflow
+from harken.services import registry
+from harken.store import Definitions, Store
+
+__all__ = ["Controller", "Offline", "load_directory"]
+
+log = structlog.get_logger("harken.app")
+
+
+def load_directory(directory: Path) -> Loaded:
+    return load(directory, plugins=registry(), check_workflow=check_workflow, environ=os.environ)
+
+
+class Offline:
+    """As much of an engine as a single command needs when no controller runs: it reads, and writes nothing."""
+
+    def __init__(self, store: Store, parts: Parts, clock: Clock) -> None:
+        self._store = store
+        self._parts = parts
+        self._clock = clock
+
+    async def reload(self) -> Mapping[str, Any]:
+        raise Refused("no controller is running", fix="Start one with: harken start")
+
+    async def diff(self) -> Mapping[str, Any]:
+        before = await last_applied(self._store, self._parts.loaded)
+        answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._parts.loaded))
+        return answer | {"findings": _findings(self._parts.loaded)}
+
+    async def tick(self, feed: str) -> Mapping[str, Any]:
+        raise Refused("no controller is running", fix="Start one with: harken start")
+
+    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
+        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
+
+    async def ask(self, model: str, prompt: str) -> Mapping[str, Any]:
+        return await _ask(self._parts, model, prompt)
+
+    def status(self) -> Mapping[str, Any]:
+        return {}
+
+    def nudge(self) -> None:
+        """Nothing runs that would have to look."""
+
+    async def changed(self, seconds: float) -> bool:
+        await self._clock.sleep(min(seconds, 1.0))
+        return True
+
+
+class Controller:
+    """Joins intake, worker and configuration, and keeps them in step."""
+
+    def __init__(self, store: Store, parts: Parts, intake: Intake, worker: Worker, clock: Clock) -> None:
+        self._store = store
+        self._parts = parts
+        self._intake = intake
+        self._worker = worker
+        self._clock = clock
+        self._started = clock.time()
+        self._waiting: list[asyncio.Future[bool]] = []
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_again = False
+        self._reloading = asyncio.Lock()
+        self.url = ""
+        self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
+
+    async def open(self) -> None:
+        """Apply the configuration for the first time in this process."""
+        loaded = self._parts.loaded
+        before = await last_applied(self._store, loaded)
+        feeds = inherit(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
+        definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True)
+        await self._intake.start(definitions)
+        await _remember(self._store, definitions)
+
+    async def reload(self) -> Mapping[str, Any]:
+        async with self._reloading:
+            old = self._parts.loaded
+            found = await asyncio.to_thread(load_directory, old.directory)
+            merged = carry_over(old, found)
+            answer = _planned(old, merged, found)
+            self._parts.loaded = merged
+            self._worker.use(self._parts.reach())
+            definitions = merged.definitions()
+            await self._intake.apply(definitions)
+            await _remember(self._store, definitions)
+            self.on_loaded(merged)
+            self._worker.nudge()
+            log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
+            return answer
+
+    async def diff(self) -> Mapping[str, Any]:
+        old = self._parts.loaded
+        found = await asyncio.to_thread(load_directory, old.directory)
+        return _planned(old, carry_over(old, found), found)
+
+    async def tick(self, feed: str) -> Mapping[str, Any]:
+        return dict(msgspec.to_builtins(await self._intake.tick(feed)))
+
+    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
+        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
+
+    async def ask(self, model: str, prompt: str) -> Mapping[str, Any]:
+        return await _ask(self._parts, model, prompt)
+
+    def status(self) -> Mapping[str, Any]:
+        worker, intake = self._worker, self._intake
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "url": self.url,
+            "uptime_seconds": round(self._clock.time() - self._started, 1),
+            "generation": self._parts.loaded.generation,
+            "leading": intake.keeper.held,
+            "schedule_lag_seconds": round(max(0.0, intake.timer.lag), 3),
+            "events_committed": intake.gate.committed,
+            "webhooks_received": intake.webhooks.received,
+            "runs_started": worker.started,
+            "runs_done": worker.done,
+            "runs_failed": worker.failed,
+            "runs_dead": worker.dead,
+            "runs_in_flight": worker.in_flight,
+        }
+
+    def nudge(self) -> None:
+        """A person changed the store: feeds stand where it says, and runs that became ready are claimed."""
+        self._worker.nudge()
+        self._refresh_again = True
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name="refresh")
+
+    async def _refresh(self) -> None:
+        while self._refresh_again:
+            self._refresh_again = False
+            try:
+                for state in await self._store.feeds():
+                    rules = self._intake.rulebook.get(state.name)
+                    if rules is None or rules.revision != state.revision:
+                        await self._intake.refresh(state.name)
+            except HarkenError as error:
+                log.warning("refresh.failed", reason=str(error))
+        self.tell()
+
+    def tell(self, *_: object) -> None:
+        """Something was committed: wake whoever watches."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(True)
+
+    async def changed(self, seconds: float) -> bool:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            return True
+
+    def stop(self) -> None:
+        """End whoever watches."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(False)
+
+
+def _planned(old: Loaded, merged: Loaded, found: Loaded) -> dict[str, Any]:
+    answer: dict[str, Any] = msgspec.to_builtins(plan(old, merged))
+    answer["refused"] = sorted(found.refused)
+    answer["findings"] = _findings(found)
+    return answer
+
+
+def _findings(loaded: Loaded) -> list[str]:
+    return [str(finding) for finding in loaded.findings]
+
+
+async def last_applied(store: Store, loaded: Loaded) -> Loaded:
+    """The feeds and triggers that were applied last, whoever did it; empty for a new store."""
+    document = await store.get("config", "applied")
+    if document is None:
+        return Loaded(directory=loaded.directory)
+    feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
+    triggers = msgspec.convert(document.value["triggers"], tuple[Trigger, ...])
+    return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
+
+
+async def _remember(store: Store, definitions: Definitions) -> None:
+    value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
+    await store.put("config", "applied", value)
+
+
+async def _preview(store: Store, parts: Parts, clock: Clock, trigger: str, lookback: float) -> Preview:
+    loaded = parts.loaded
+    wanted = next((found for found in loaded.triggers if found.name == trigger), None)
+    if wanted is None:
+        raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
+    feed = next(found for found in loaded.feeds if found.name == wanted.feed)
+    return await preview(store, feed, wanted, parts.source(feed), clock, lookback)
+
+
+async def _ask(parts: Parts, model: str, prompt: str) -> Mapping[str, Any]:
+    answer = await parts.reach().models.ask(model, prompt)
+    return {"model": answer.model, "answer": answer.text, "usage": dict(answer.usage)}

@@ -1,0 +1,116 @@
+"""What /metrics and /health say, counted where it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from harken.app.health import Health, Subsystem
+from harken.app.metrics import Metrics
+from harken.clock import Clock
+from harken.config import Loaded
+from harken.ingest.intake import Intake
+from harken.ingest.live import Live, Report
+from harken.run.worker import Worker
+from harken.store import Committed
+from harken.stores.sqlite import SqliteStore
+
+__all__ = ["Gauges"]
+
+log = structlog.get_logger("harken.app")
+
+STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
+ERRORS = {"attention": "attention", "refused": "attention", "cursor_expired": "cursor_expired", "timeout": "timeout"}
+LAG = 10.0
+
+
+class Gauges:
+    def __init__(self, store: SqliteStore, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
+        self._store = store
+        self._intake = intake
+        self._worker = worker
+        self._health = Health(clock)
+        self._dead: dict[str, str] = {}
+        self.loaded = loaded
+        self._metrics = metrics = Metrics()
+        self._polls = metrics.counter("harken_poll_trigger_polls_total", "Reads of polled feeds.")
+        self._new = metrics.counter("harken_poll_trigger_events_total", "New events found by polling.")
+        self._latency = metrics.histogram("harken_poll_trigger_latency_seconds", "How long reads took.")
+        self._errors = metrics.counter("harken_poll_trigger_errors_total", "Reads that failed.")
+        self._received = metrics.counter("triggers_events_received_total", "Events received, by service.")
+        self._filtered = metrics.counter("triggers_events_filtered_total", "Events that started no run at once.")
+        self._started = metrics.counter("triggers_runs_started_total", "Runs that events asked for.")
+        metrics.gauge("harken_poll_trigger_active", "Feeds that are read on a schedule.", self._active)
+        metrics.gauge(
+            "harken_schedule_lag_seconds", "How late the last read began.", lambda: max(0.0, intake.timer.lag)
+        )
+        metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
+        metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
+        intake.poller.observe = self._polled
+
+    def page(self) -> bytes:
+        return self._metrics.page()
+
+    def health(self) -> Mapping[str, Any]:
+        return self._health.report([self._store_state(), self._reading(), self._running(), self._configured()])
+
+    def committed(self, feed: str, committed: Committed) -> None:
+        live = self._intake.feeds.get(feed)
+        provider = live.feed.kind if live else "harken"
+        for verdicts in committed.verdicts:
+            self._received(provider=provider)
+            for verdict in verdicts:
+                if verdict.outcome in ("fired", "gathered"):
+                    self._started(provider=provider)
+                elif verdict.outcome != "before_start":
+                    self._filtered(provider=provider, result=verdict.outcome)
+
+    def task_ended(self, task: asyncio.Task[Any]) -> None:
+        """A part that ended by itself is down, and said to be."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._dead[task.get_name()] = f"it stopped: {type(error).__name__}"
+            log.error("part.died", part=task.get_name(), exc_info=error)
+
+    def _polled(self, live: Live, report: Report, seconds: float) -> None:
+        name = live.feed.integration or live.feed.kind
+        self._latency(seconds, integration=name)
+        self._polls(integration=name, status=STATUS.get(report.result, report.result))
+        if report.new:
+            self._new(report.new, integration=name, type=live.feed.kind)
+        if report.result == "error":
+            self._errors(integration=name, error_type=ERRORS.get(live.health.code, "retry"))
+
+    def _active(self) -> float:
+        return sum(
+            1 for live in self._intake.feeds.values() if live.feed.way == "poll" and live.health.state != "paused"
+        )
+
+    def _store_state(self) -> Subsystem:
+        trouble = self._store.trouble
+        return ("store", "down", trouble) if trouble else ("store", "up", "")
+
+    def _reading(self) -> Subsystem:
+        if not self._intake.keeper.held:
+            return "ingest", "degraded", "another process reads the feeds"
+        paused = [name for name, live in self._intake.feeds.items() if live.health.state == "paused"]
+        failing = [name for name, live in self._intake.feeds.items() if live.health.failures and name not in paused]
+        if paused or failing:
+            said = ", ".join([*(f"{name} is paused" for name in paused), *(f"{name} fails" for name in failing)][:5])
+            return "ingest", "degraded", said
+        if self._intake.timer.lag > LAG:
+            return "ingest", "degraded", f"reads begin {self._intake.timer.lag:.0f} s late"
+        return "ingest", "up", ""
+
+    def _running(self) -> Subsystem:
+        dead = self._dead.get("worker")
+        return ("run", "down", dead) if dead else ("run", "up", "")
+
+    def _configured(self) -> Subsystem:
+        refused = sorted(self.loaded.refused)
+        return ("config", "degraded", f"refused: {', '.join(refused[:5])}") if refused else ("config", "up", "")

@@ -1,0 +1,91 @@
+"""Plain counters while running, Prometheus text when asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+
+__all__ = ["Metrics"]
+
+Labels = tuple[tuple[str, str], ...]
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """Counts by name and labels; gauges are asked for when the page is."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, dict[Labels, float]] = {}
+        self._histograms: dict[str, dict[Labels, tuple[list[int], list[float]]]] = {}
+        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._help: dict[str, str] = {}
+
+    def counter(self, name: str, help: str) -> Callable[..., None]:
+        """A function that counts: `count(2, integration="json")`."""
+        self._help[name] = help
+        table = self._counters.setdefault(name, {})
+
+        def count(by: float = 1, **labels: str) -> None:
+            key = tuple(sorted(labels.items()))
+            table[key] = table.get(key, 0) + by
+
+        return count
+
+    def histogram(self, name: str, help: str) -> Callable[..., None]:
+        self._help[name] = help
+        table = self._histograms.setdefault(name, {})
+
+        def observe(value: float, **labels: str) -> None:
+            key = tuple(sorted(labels.items()))
+            counts, total = table.setdefault(key, ([0] * (len(BUCKETS) + 1), [0.0]))
+            counts[bisect_left(BUCKETS, value)] += 1
+            total[0] += value
+
+        return observe
+
+    def gauge(self, name: str, help: str, ask: Callable[[], float]) -> None:
+        self._gauges[name] = (help, ask)
+
+    def page(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return "".join(f"{line}\n" for line in self._lines()).encode()
+
+    def _lines(self) -> Iterable[str]:
+        for name, table in self._counters.items():
+            yield from self._head(name, "counter")
+            yield from (f"{name}{_written(labels)} {_number(value)}" for labels, value in sorted(table.items()))
+        for name, series in self._histograms.items():
+            yield from self._head(name, "histogram")
+            for labels, (counts, total) in sorted(series.items()):
+                yield from _buckets(name, labels, counts, total[0])
+        for name, (help, ask) in self._gauges.items():
+            yield f"# HELP {name} {help}"
+            yield f"# TYPE {name} gauge"
+            yield f"{name} {_number(ask())}"
+
+    def _head(self, name: str, kind: str) -> Iterable[str]:
+        yield f"# HELP {name} {self._help[name]}"
+        yield f"# TYPE {name} {kind}"
+
+
+def _buckets(name: str, labels: Labels, counts: list[int], total: float) -> Iterable[str]:
+    below = 0
+    for edge, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+        below += count
+        yield f"{name}_bucket{_written((*labels, ('le', edge)))} {below}"
+    yield f"{name}_sum{_written(labels)} {total:.6f}"
+    yield f"{name}_count{_written(labels)} {below}"
+
+
+def _written(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,98 @@
+"""A true dry run: read the service and match, and write nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from harken.clock import Clock
+from harken.errors import RetryLater
+from harken.event import Event, Known, Verdict
+from harken.feed import Feed, Trigger, TriggerState
+from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
+from harken.operate.engine import Preview, Shown
+from harken.source import PollSource, Source
+from harken.store import Feeds, Intent, Listeners
+
+__all__ = ["preview"]
+
+MOST_PAGES = 5
+
+
+async def preview(
+    store: Feeds | None, feed: Feed, trigger: Trigger, source: Source, clock: Clock, lookback: float
+) -> Preview:
+    """What the trigger would make of what the service shows now, as if it had been created `lookback` seconds ago."""
+    since = clock.now() - timedelta(seconds=lookback)
+    if not isinstance(source, PollSource):
+        note = f"{feed.name} is pushed: there is nothing to read. Send something, then: harken explain {trigger.name}"
+        return Preview(trigger=trigger.name, feed=feed.name, since=None, notes=(note,))
+    events, complete = await _read(source, feed, since)
+    rules = _rules(feed, trigger, since)
+    known = await _known(store, feed, events)
+    notes = () if all(event.occurred_at for event in events) else (UNDATED,)
+    shown = _judged(events, known, rules, clock)
+    return Preview(
+        trigger=trigger.name, feed=feed.name, since=since, shown=tuple(shown), complete=complete, notes=notes
+    )
+
+
+UNDATED = "Items without a time count as new once they appear after the first read, which is a quiet baseline"
+
+
+async def _read(source: PollSource, feed: Feed, since: datetime) -> tuple[list[Event], bool]:
+    cursor = None
+    events: list[Event] = []
+    for _ in range(MOST_PAGES):
+        try:
+            async with asyncio.timeout(feed.page_timeout):
+                batch = await source.poll(cursor, since)
+        except TimeoutError as error:
+            raise RetryLater(f"{feed.name} gave no page within {feed.page_timeout:.0f} s", reason="timeout") from error
+        events.extend(batch.events)
+        cursor = batch.cursor
+        if not batch.more:
+            return events, True
+    return events, False
+
+
+def _rules(feed: Feed, trigger: Trigger, since: datetime) -> Rules:
+    state = TriggerState(uid=trigger.name, name=trigger.name, epoch=1, start_line=since, created_at=since)
+    return compile_rules(Listeners(revision=0, feed=feed, triggers=[(trigger, state)]))
+
+
+async def _known(store: Feeds | None, feed: Feed, events: Sequence[Event]) -> Mapping[str, Known]:
+    if store is None:
+        return {}
+    return await store.recall(feed.name, [memory_id(event, feed.identity) for event in events])
+
+
+def _judged(events: Sequence[Event], known: Mapping[str, Known], rules: Rules, clock: Clock) -> list[Shown]:
+    fresh = recognise(events, known, rules.feed.identity)
+    entries = {id(entry): entry for entry in match(fresh, rules, Read(now=clock.now()))}
+    shown = [_shown(entry.event, entry.decisions[0]) for entry in entries.values() if entry.decisions]
+    new = {sighting.memory_id for sighting in fresh}
+    repeats = [event for event in events if memory_id(event, rules.feed.identity) not in new]
+    seen = Verdict(trigger="", outcome="duplicate", reason="seen in an earlier read")
+    return [_shown(event, seen) for event in repeats] + shown
+
+
+def _shown(event: Event, decision: Verdict | Intent) -> Shown:
+    if isinstance(decision, Intent):
+        outcome, reason = "gathered" if decision.gather else "fired", ""
+    else:
+        outcome, reason = decision.outcome, decision.reason
+    return msgspec.convert(
+        {
+            "key": event.key or event.subject,
+            "subject": event.subject,
+            "type": event.type,
+            "outcome": outcome,
+            "reason": reason,
+            "occurred_at": event.occurred_at,
+        },
+        Shown,
+    )

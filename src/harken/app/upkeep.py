@@ -1,0 +1,44 @@
+"""Housekeeping: runs whose worker is gone, records that are old, budgets that changed."""
+
+from __future__ import annotations
+
+import structlog
+
+from harken.app.parts import Parts
+from harken.clock import Clock
+from harken.errors import RetryLater
+from harken.ingest.timer import Timer
+from harken.run.worker import Worker
+from harken.store import Store
+
+__all__ = ["keep_house"]
+
+log = structlog.get_logger("harken.app")
+
+ROUND = 5.0
+RETAIN_EVERY = 12
+AFTER_A_JUMP = 120.0
+"""After a sleep every claim looks stale: let the living ones renew before anyone judges them."""
+
+
+async def keep_house(store: Store, parts: Parts, timer: Timer, worker: Worker, clock: Clock) -> None:
+    rounds = 0
+    while True:
+        await clock.sleep(ROUND)
+        rounds += 1
+        try:
+            await parts.save_budgets(store)
+            jumped = timer.jumped_at is not None and clock.time() - timer.jumped_at < AFTER_A_JUMP
+            if not jumped and await store.reap():
+                worker.nudge()
+            if rounds % RETAIN_EVERY == 0:
+                await _retain(store, parts)
+        except RetryLater as error:
+            log.warning("store.trouble", reason=str(error))
+
+
+async def _retain(store: Store, parts: Parts) -> None:
+    keep = parts.loaded.settings.retention
+    pushed = max((feed.memory_seconds for feed in parts.loaded.feeds if feed.way != "poll"), default=259_200.0)
+    while await store.retain(events=keep.events, ticks=keep.ticks, runs=keep.runs, pushed=pushed):
+        pass

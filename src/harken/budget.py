@@ -1,0 +1,235 @@
+"""One rate budget per credential, fed by the server's own headers: callers wait their turn, and no call is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from harken.clock import Clock
+from harken.errors import RetryLater
+
+__all__ = ["Budget", "asked_wait", "is_rate_limited"]
+
+# waits are slept in slices, so that a wall clock that jumps (sleep, NTP) or a more generous header is noticed
+SLICE = 5.0
+SCARCE = 0.1
+# a server that asks for more is broken, and the sum must stay a date
+LONGEST = 366 * 86400.0
+_EPOCH, _EPOCH_MS = 1e9, 1e11
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
+_FAMILIES = ("X-RateLimit-", "RateLimit-", "X-Rate-Limit-")
+_REMAINING = tuple(family + "Remaining" for family in _FAMILIES)
+_LIMIT = tuple(family + "Limit" for family in _FAMILIES)
+_RESET = tuple(family + "Reset" for family in _FAMILIES)
+
+
+def is_rate_limited(status: int, headers: Mapping[str, str]) -> bool:
+    """Tell whether an answer means "too many calls"; some services say it with 403. `headers` must ignore case."""
+    if status == 429:
+        return True
+    return status == 403 and ("Retry-After" in headers or _number(_first(headers, _REMAINING)) == 0)
+
+
+def asked_wait(status: int, headers: Mapping[str, str], now: float) -> float | None:
+    """Return how many seconds the server asked us to wait: by Retry-After, or by its reset time when we are limited."""
+    wait = _seconds(headers.get("Retry-After"), now)
+    if wait is None and is_rate_limited(status, headers):
+        wait = _seconds(_first(headers, _RESET), now)
+    return wait
+
+
+class Budget:
+    """The calls one credential may still make. `rate` is calls per second; `state` is an earlier `to_doc()`."""
+
+    def __init__(self, clock: Clock, *, rate: float | None = None, state: Mapping[str, object] | None = None) -> None:
+        doc = state or {}
+        self.revision = 0
+        self._clock = clock
+        self._rate = rate or None
+        self._blocked_until = _stored(doc, "blocked_until") or 0.0
+        self._limit = _stored(doc, "limit")
+        self._remaining = _stored(doc, "remaining")
+        self._reset_at = _stored(doc, "reset_at") or 0.0
+        self._scarce_below = SCARCE * (self._limit or 0.0)
+        self._next_at = -math.inf
+        self._last = ""
+        self._head: asyncio.Future[None] | None = None
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._calm = self._is_calm()
+
+    @property
+    def blocked_until(self) -> float | None:
+        """The wall time before which the server wants no call at all, if that is still ahead."""
+        until = self._blocked_until
+        if self._remaining is not None and self._remaining <= 0:
+            until = max(until, self._reset_at)
+        return until if until > self._clock.time() else None
+
+    async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None:
+        """Return when the call may be made: round robin between callers, first come first served within one.
+
+        If the server's own limit lasts longer than `patience` seconds, raises RetryLater instead of waiting.
+        """
+        if self._calm:
+            if self._remaining is not None:
+                self._remaining -= cost
+                self._calm = self._remaining > self._scarce_below
+            return
+        self._refuse_to_linger(patience)
+        if self._head is None and self._wait() <= 0:
+            self.spend(cost)
+            return
+        await self._queue(who, cost)
+
+    def spend(self, cost: int = 1) -> None:
+        """Count calls that are being made now, here or elsewhere on the same credential."""
+        now = self._clock.time()
+        if now >= self._reset_at:
+            self._remaining = None
+        gap = 1 / self._rate if self._rate else 0.0
+        if self._remaining is not None:
+            if self._remaining <= self._scarce_below:
+                gap = max(gap, (self._reset_at - now) / max(self._remaining, 1))
+            self._remaining -= cost
+        self._next_at = self._clock.monotonic() + gap * cost
+        self._calm = self._is_calm()
+
+    def learn(self, headers: Mapping[str, str], status: int) -> None:
+        """Take over what the server says about its limits. `headers` must ignore case, as aiohttp's do."""
+        remaining = _first(headers, _REMAINING)
+        if remaining is None and status not in (403, 429):
+            return
+        now = self._clock.time()
+        self._learn_quota(headers, remaining, now)
+        if is_rate_limited(status, headers) and (wait := asked_wait(status, headers, now)):
+            until = now + wait
+            if until > self._blocked_until:
+                self._blocked_until = until
+                self.revision += 1
+        self._calm = self._is_calm()
+
+    def to_doc(self) -> dict[str, object]:
+        """Return what must survive a restart; it is worth storing when `revision` rose."""
+        return {
+            "blocked_until": self._blocked_until or None,
+            "limit": self._limit,
+            "remaining": self._remaining,
+            "reset_at": self._reset_at or None,
+        }
+
+    def _learn_quota(self, headers: Mapping[str, str], remaining: str | None, now: float) -> None:
+        left, reset = _number(remaining), _seconds(_first(headers, _RESET), now)
+        if left is None or reset is None:
+            return
+        if left <= 0 < reset:
+            self.revision += 1
+        self._remaining, self._reset_at = left, now + reset
+        self._limit = _number(_first(headers, _LIMIT)) or self._limit
+        self._scarce_below = SCARCE * (self._limit or 0.0)
+
+    async def _queue(self, who: str, cost: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(who, deque()).append(turn)
+        if self._head is None:
+            self._promote()
+        try:
+            await turn
+            while (wait := self._wait()) > 0:
+                await self._clock.sleep(min(wait, SLICE))
+            self.spend(cost)
+        finally:
+            self._leave(who, turn)
+
+    def _promote(self) -> None:
+        self._head = None
+        while self._waiting and self._head is None:
+            # whoever had the last turn lets the others go first, also those who came while it waited
+            who = self._last = next((name for name in self._waiting if name != self._last), self._last)
+            queue = self._waiting.pop(who)
+            turn = queue.popleft()
+            if queue:
+                # to the back of the dict, behind those who have waited longer
+                self._waiting[who] = queue
+            if not turn.done():
+                turn.set_result(None)
+                self._head = turn
+
+    def _leave(self, who: str, turn: asyncio.Future[None]) -> None:
+        if self._head is turn:
+            self._promote()
+            return
+        queue = self._waiting.get(who)
+        if queue and turn in queue:
+            queue.remove(turn)
+            if not queue:
+                del self._waiting[who]
+
+    def _wait(self) -> float:
+        until = self.blocked_until
+        blocked = 0.0 if until is None else until - self._clock.time()
+        return max(blocked, self._next_at - self._clock.monotonic())
+
+    def _refuse_to_linger(self, patience: float | None) -> None:
+        until = self.blocked_until
+        if patience is None or until is None:
+            return
+        wait = until - self._clock.time()
+        if wait > patience:
+            message = f"the service's rate limit for this credential is used up for another {wait:.0f} s"
+            raise RetryLater(message, after=wait, reason="rate_limited")
+
+    def _is_calm(self) -> bool:
+        plenty = self._remaining is None or self._remaining > self._scarce_below
+        return plenty and self._rate is None and self._head is None and self._blocked_until <= self._clock.time()
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = headers.get(name)
+        if value is not None:
+            return value
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    # "100, 100;w=60": the quota comes first, the policy after it
+    match = _NUMBER.match(text.strip()) if text else None
+    return float(match.group()) if match else None
+
+
+def _seconds(text: str | None, now: float) -> float | None:
+    """Read a delay, an epoch in seconds or milliseconds, an HTTP date or an ISO date as seconds from now."""
+    if not text:
+        return None
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        if value > _EPOCH_MS:
+            value /= 1000
+        wait = value - now if value > _EPOCH else value
+    else:
+        moment = _moment(text)
+        if moment is None:
+            return None
+        wait = moment - now
+    return min(max(wait, 0.0), LONGEST)
+
+
+def _moment(text: str) -> float | None:
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            moment = parse(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            continue
+    return None
+
+
+def _stored(doc: Mapping[str, object], name: str) -> float | None:
+    value = doc.get(name)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

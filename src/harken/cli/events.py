@@ -1,0 +1,91 @@
+"""`harken events …`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from harken.cli.session import Session, command
+from harken.cli.show import clean, clock, fields, listing, table
+from harken.errors import HarkenError
+
+__all__ = ["events_command"]
+
+
+def _decided(event: Mapping[str, Any]) -> str:
+    return ", ".join(f"{verdict['trigger']}: {verdict['outcome']}" for verdict in event["verdicts"]) or "no trigger"
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    what = event["key"] or event["subject"]
+    told = (clock(event["recorded_at"]), event["id"], event["feed"], event["type"], what, _decided(event))
+    return clean("  ".join(map(str, told)))
+
+
+COLUMNS = (
+    ("id", "id"),
+    ("recorded", "recorded_at"),
+    ("feed", "feed"),
+    ("type", "type"),
+    ("key", lambda event: event["key"] or event["subject"]),
+    ("verdicts", _decided),
+)
+
+
+@click.group("events", context_settings={"help_option_names": ["-h", "--help"]})
+def events_command() -> None:
+    """Follow, list, show and replay events."""
+
+
+@command(events_command, "tail")
+@click.option("--feed", default="", help="Only events of this feed.")
+@click.option("--trigger", default="", help="Only events that this trigger decided about.")
+@click.option("--after", type=int, metavar="ID", help="Begin after this event instead of now.")
+def tail_events(session: Session, feed: str, trigger: str, after: int | None) -> None:
+    """Follow events as they are committed, until Ctrl-C. With --json, one object a line."""
+    controller = session.needs_controller()
+    for event in controller.tail(after):
+        if feed not in ("", event["feed"]) or (trigger and trigger not in (v["trigger"] for v in event["verdicts"])):
+            continue
+        if session.as_json:
+            print(json.dumps(event, ensure_ascii=False), flush=True)
+        else:
+            print(_line(event), flush=True)
+    raise HarkenError("the controller has stopped", fix="Start it again with: harken start")
+
+
+@command(events_command, "list")
+@click.option("--feed", help="Only events of this feed.")
+@click.option("--trigger", help="Only events that this trigger decided about.")
+@click.option("--key", help="Only events of this key.")
+@click.option("--since", metavar="TIME", help="Only events recorded since, such as 2026-03-01T10:00:00Z.")
+@click.option("--before", type=int, metavar="ID", help="Only events before this one: the next page.")
+@click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
+def list_events(session: Session, **given: Any) -> None:
+    """List recorded events, newest first, with what was decided about each."""
+    listing(session, session.call("events.list", **given), COLUMNS, "No events yet.")
+
+
+@command(events_command, "show")
+@click.argument("id", type=int)
+def show_event(session: Session, id: int) -> None:
+    """Show one event with its data, and what each trigger decided and why."""
+    event = session.call("events.show", id=id)
+    fields(session, event, hide=("verdicts",))
+    if not session.as_json and event["verdicts"]:
+        columns = (("trigger", "trigger"), ("verdict", "outcome"), ("reason", "reason"), ("run", "run_id"))
+        table(event["verdicts"], columns)
+
+
+@command(events_command, "replay")
+@click.argument("id", type=int)
+@click.option("--trigger", help="Only this trigger, also if the event did not start it before.")
+def replay_event(session: Session, id: int, trigger: str | None) -> None:
+    """Start new runs for a stored event."""
+    answer = session.call("events.replay", id=id, trigger=trigger)
+    listing(
+        session, {"items": answer["runs"]}, (("run", "id"), ("trigger", "trigger"), ("instead of", "replay_of")), ""
+    )

@@ -1,0 +1,93 @@
+"""`harken status`, `doctor`, `diff` and `reload`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harken.cli.session import Session, command
+from harken.cli.show import fields, print_json, say, table
+from harken.errors import HarkenError
+
+__all__ = ["diff_command", "doctor_command", "reload_command", "status_command"]
+
+PLAN = ("add", "replace", "remove", "keep", "refused")
+
+
+@command(None, "status")
+def status_command(session: Session) -> None:
+    """Show what runs and what needs a look."""
+    answer = session.call("status")
+    if session.as_json:
+        print_json(answer)
+        return
+    controller = answer["controller"]
+    if answer["running"]:
+        say(f"The controller runs: pid {controller.get('pid')}, {controller.get('url')}, version {answer['version']}")
+    else:
+        say("No controller is running. Start one with: harken start")
+    if answer["store_trouble"]:
+        say(f"The store cannot write: {answer['store_trouble']}")
+    if answer["config_errors"]:
+        say(f"The configuration has {answer['config_errors']} errors. See: harken config check")
+    fields(session, {"triggers": _counted(answer["triggers"]), "counts": _counted(answer["counts"])})
+    fields(session, controller, hide=("pid", "url", "version"))
+    for one in answer["attention"]:
+        say(f"{one['name']} is {one['status']}: {one['reason']}")
+        say(f"  {one['advice']}")
+
+
+@command(None, "doctor")
+def doctor_command(session: Session) -> int:
+    """Check this machine, with the fix for what is wrong. Exits 1 when something fails."""
+    try:
+        answer = session.call("doctor")
+    except HarkenError as error:
+        failed = {"name": "start", "state": "fail", "message": error.message, "fix": error.fix}
+        answer = {"items": [failed], "ok": False}
+    if session.as_json:
+        print_json(answer["items"])
+    else:
+        columns = (("check", "name"), ("state", "state"), ("found", "message"), ("to do", "fix"))
+        table(answer["items"], columns)
+    return 0 if answer["ok"] else 1
+
+
+@command(None, "diff")
+def diff_command(session: Session) -> None:
+    """Show what the changed configuration would do; changes nothing."""
+    _plan(session, session.call("diff"), "Nothing would change.")
+
+
+@command(None, "reload")
+def reload_command(session: Session) -> int:
+    """Apply the changed configuration. Exits 1 when a part of it was refused."""
+    session.needs_controller()
+    plan = session.call("reload")
+    _plan(session, plan, "Nothing changed.")
+    return 1 if plan.get("refused") else 0
+
+
+def _plan(session: Session, plan: Mapping[str, Any], nothing: str) -> None:
+    if session.as_json:
+        print_json(plan)
+        return
+    rows = [_planned(what, item) for what in PLAN for item in plan.get(what) or ()]
+    changes = [row for row in rows if row["what"] != "keep"]
+    if changes:
+        table(changes, (("what", "what"), ("item", "item"), ("why", "why")))
+    else:
+        say(nothing)
+    for note in (*(plan.get("notes") or ()), *(plan.get("findings") or ())):
+        say(str(note))
+
+
+def _planned(what: str, item: Any) -> dict[str, Any]:
+    if isinstance(item, Mapping):
+        named = item.get("item") or item.get("name") or ""
+        return {"what": what, "item": named, "why": item.get("why") or item.get("reason") or ""}
+    return {"what": what, "item": str(item), "why": ""}
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())

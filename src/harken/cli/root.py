@@ -1,0 +1,98 @@
+"""`harken` itself: the list of commands, and how every error ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from harken import __version__
+from harken.cli.lazy import LazyGroup
+from harken.errors import HarkenError
+
+__all__ = ["SECTIONS", "main", "root", "run"]
+
+INTERRUPTED = 130
+
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Begin": {
+        "init": ("harken.cli.init", "Write a configuration that works without any account."),
+        "demo": ("harken.cli.start", "Watch Harken at work on a make-believe company."),
+        "start": ("harken.cli.start", "Run the controller until it is stopped."),
+        "status": ("harken.cli.overview", "Show what runs and what needs a look."),
+        "doctor": ("harken.cli.overview", "Check this machine, with the fix for what is wrong."),
+        "explain": ("harken.cli.triggers", "Say why something did or did not start a run."),
+        "diff": ("harken.cli.overview", "Show what the changed configuration would do."),
+        "reload": ("harken.cli.overview", "Apply the changed configuration."),
+    },
+    "See and do": {
+        "triggers": ("harken.cli.triggers", "List, test, pause, resume, reset and explain triggers."),
+        "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),
+        "events": ("harken.cli.events", "Follow, list, show and replay events."),
+        "runs": ("harken.cli.runs", "List, show, retry, cancel and approve runs."),
+        "dead": ("harken.cli.runs", "Retry or drop what was given up on."),
+        "workflows": ("harken.cli.workflows", "List, check and run workflows."),
+        "models": ("harken.cli.workflows", "See which models are set, and ask them something."),
+    },
+    "Look after it": {
+        "config": ("harken.cli.config", "Check the configuration."),
+        "store": ("harken.cli.store", "Check, back up and restore the store."),
+        "service": ("harken.cli.service", "Start with the machine: systemd or launchd."),
+        "controller": ("harken.cli.controller", "Start, stop or ask after the controller."),
+    },
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Every command that prints data takes --json. Set HARKEN_DEBUG=1 to see tracebacks.",
+)
+@click.option(
+    "--config", "config_dir", metavar="DIR", envvar="HARKEN_CONFIG", help="The configuration directory. [default: .]"
+)
+@click.version_option(__version__, prog_name="harken", message="%(prog)s %(version)s")
+def root(config_dir: str | None) -> None:
+    """Watch the services you use and start workflows when something happens there."""
+
+
+def main() -> None:
+    """The `harken` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 0 done, 1 not done, 2 wrong usage, 130 interrupted."""
+    try:
+        code = root.main(list(args), prog_name="harken", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read us has gone; there is nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _told(error)
+
+
+def _told(error: Exception) -> int:
+    if os.environ.get("HARKEN_DEBUG"):
+        raise error
+    if isinstance(error, HarkenError):
+        click.echo(f"harken: {error.message}", err=True)
+        if error.fix:
+            click.echo(f"  {error.fix}", err=True)
+    else:
+        click.echo(f"harken: unexpected {type(error).__name__}: {error}", err=True)
+        click.echo("  This is a fault of Harken. HARKEN_DEBUG=1 shows where it is", err=True)
+    return 1

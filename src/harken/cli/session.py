@@ -1,0 +1,83 @@
+"""One command line: where its configuration is, whom it asks, and how its answer is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harken.errors import Refused
+
+if TYPE_CHECKING:
+    from harken.cli.remote import Controller
+
+__all__ = ["Session", "command"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    directory: Path
+    as_json: bool = False
+
+    def controller(self) -> Controller | None:
+        """The controller that runs for this configuration, if one does."""
+        from harken.cli.remote import find
+
+        return find(self.directory)
+
+    def needs_controller(self) -> Controller:
+        found = self.controller()
+        if found is None:
+            message = f"no controller is running for {self.directory.absolute()}"
+            raise Refused(message, fix="Start one with: harken start")
+        return found
+
+    def call(self, operation: str, **params: Any) -> Any:
+        """Ask the running controller, or the store itself when none runs."""
+        from harken.cli.remote import Unreachable
+
+        given = {name: value for name, value in params.items() if value is not None}
+        controller = self.controller()
+        if controller is not None:
+            try:
+                return controller.call(operation, given)
+            except Unreachable:
+                # it went between our look and our question, or left its file behind
+                pass
+        return asyncio.run(self._offline(operation, given))
+
+    async def _offline(self, operation: str, params: dict[str, Any]) -> Any:
+        from harken.app import open_offline
+        from harken.operate.operator import CHANGES
+
+        async with open_offline(self.directory, write=operation in CHANGES) as operator:
+            return await operator.call(operation, **params)
+
+
+def command(
+    group: click.Group | None, name: str, *, data: bool = True
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of `function(session, …)`. It takes --config, and --json when it prints data."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def invoke(config_dir: str | None, as_json: bool = False, **params: Any) -> Any:
+            above = click.get_current_context().find_root().params.get("config_dir")
+            session = Session(directory=Path(config_dir or above or ".").expanduser(), as_json=as_json)
+            return function(session, **params)
+
+        shaped: Callable[..., Any] = invoke
+        if data:
+            shaped = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(shaped)
+        shaped = click.option("--config", "config_dir", metavar="DIR", help="The configuration directory.")(shaped)
+        made = click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(shaped)
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return make

@@ -1,0 +1,119 @@
+"""How answers look: JSON as it is, a rich table on a terminal, plain aligned columns anywhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from harken.cli.session import Session
+
+__all__ = ["Column", "clean", "clock", "fields", "listing", "print_json", "say", "table"]
+
+Column: TypeAlias = tuple[str, str | Callable[[Mapping[str, Any]], Any]]
+
+# text of strangers must not move the cursor or colour the screen
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STYLES = {
+    "healthy": "green", "done": "green", "fired": "green", "ok": "green", "up": "green",
+    "degraded": "yellow", "stale": "yellow", "held": "yellow", "warn": "yellow", "waiting": "yellow",
+    "paused": "magenta", "gathered": "cyan", "gathering": "cyan", "running": "cyan", "new": "cyan",
+    "failed": "red", "dead": "red", "error": "red", "fail": "red",
+    "filtered": "dim", "duplicate": "dim", "before_start": "dim", "cancelled": "dim",
+}  # fmt: skip
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    print(clean(text))
+
+
+def listing(session: Session, answer: Mapping[str, Any], columns: Sequence[Column], empty: str) -> None:
+    """Print the items of an answer: an array of flat objects with --json, else a table."""
+    items = answer["items"]
+    if session.as_json:
+        print_json(items)
+    elif not items:
+        print(empty)
+    else:
+        table(items, columns)
+        if answer.get("next") is not None:
+            print(f"There is more: --before {answer['next']}")
+
+
+def table(items: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+    rows = [[_cell(item, column) for _, column in columns] for item in items]
+    headers = [header for header, _ in columns]
+    if sys.stdout.isatty():
+        _rich(headers, rows)
+    else:
+        print(plain_table(headers, rows))
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, two spaces apart."""
+    lines = [list(headers), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def fields(session: Session, item: Mapping[str, Any], *, hide: Sequence[str] = ()) -> None:
+    """Print one object: a line for each field that says something."""
+    if session.as_json:
+        print_json(item)
+        return
+    shown = {name: value for name, value in item.items() if name not in hide and value not in ("", None, [], {})}
+    width = max(map(len, shown), default=0)
+    for name, value in shown.items():
+        print(f"{name.replace('_', ' ').ljust(width)}  {_value(value, width + 2)}")
+
+
+def clock(text: Any) -> str:
+    """A time as the reader's own wall clock shows it."""
+    if not text:
+        return "-"
+    return datetime.fromisoformat(str(text)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _cell(item: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any]) -> str:
+    value = column(item) if callable(column) else item.get(column)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    if isinstance(column, str) and (column == "at" or column.endswith("_at")) and value:
+        value = clock(value)
+    return clean(str(value)) if value not in (None, "") else "-"
+
+
+def _value(value: Any, indent: int) -> str:
+    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        value = ", ".join(map(str, value))
+    if isinstance(value, dict | list):
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        return "\n".join(map(clean, text.splitlines())).replace("\n", "\n" + " " * indent)
+    return clean(str(value))
+
+
+def clean(text: str) -> str:
+    """The text without characters that a terminal obeys."""
+    return _CONTROL.sub(" ", text)
+
+
+def _rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        grid.add_column(header, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    Console().print(grid)

@@ -1,0 +1,50 @@
+"""`harken start` and `harken demo`: the two that stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from harken.cli.session import Session, command
+
+__all__ = ["demo_command", "start_command", "start_controller", "start_options"]
+
+
+def start_options(function: Any) -> Any:
+    """The options of whatever starts a controller."""
+    for option in (
+        click.option(
+            "--role", type=click.Choice(["all"]), default="all", show_default=True, help="What this process does."
+        ),
+        click.option(
+            "--port", type=click.IntRange(0, 65_535), help="Listen on this port. [default: server.port, 9091]"
+        ),
+        click.option("--host", help="Listen on this address. [default: server.host, 127.0.0.1]"),
+    ):
+        function = option(function)
+    return function
+
+
+def start_controller(session: Session, host: str | None, port: int | None, role: str) -> int:
+    from harken.app import run
+
+    return run(session.directory, host=host, port=port, role=role)
+
+
+@command(None, "start", data=False)
+@start_options
+def start_command(session: Session, host: str | None, port: int | None, role: str) -> int:
+    """Run the controller until it is stopped: read the feeds, execute the runs, serve the API."""
+    return start_controller(session, host, port, role)
+
+
+@command(None, "demo")
+@click.option("--seconds", type=float, help="Stop after so long; exits 1 if anything was lost or doubled.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9091, show_default=True, help="Listen on this port.")
+@click.option("--keep", is_flag=True, help="Keep the demo's files afterwards.")
+def demo_command(session: Session, seconds: float | None, port: int, keep: bool) -> int:
+    """Watch Harken at work on a make-believe company on this machine."""
+    from harken.demo import run
+
+    return run(seconds=seconds, as_json=session.as_json, port=port, keep=keep)

@@ -1,0 +1,68 @@
+"""`harken store …`."""
+
+from __future__ import annotations
+
+import click
+
+from harken.cli.session import Session, command
+from harken.cli.show import print_json, say
+from harken.errors import Refused
+
+__all__ = ["store_command"]
+
+
+@click.group("store", context_settings={"help_option_names": ["-h", "--help"]})
+def store_command() -> None:
+    """Check, back up and restore the store."""
+
+
+@command(store_command, "check")
+def check_store(session: Session) -> int:
+    """Look for inconsistencies. Exits 1 when there are any."""
+    answer = session.call("store.check")
+    if session.as_json:
+        print_json(answer)
+    else:
+        for problem in answer["problems"]:
+            say(problem)
+        say(
+            "The store is sound."
+            if answer["ok"]
+            else f"{len(answer['problems'])} problems. Restore a backup, or ask for help."
+        )
+    return 0 if answer["ok"] else 1
+
+
+@command(store_command, "backup")
+@click.argument("target", type=click.Path())
+def back_up(session: Session, target: str) -> None:
+    """Write a consistent copy to TARGET, also while a controller runs. Never overwrites."""
+    from pathlib import Path
+
+    answer = session.call("store.backup", target=str(Path(target).expanduser().absolute()))
+    if session.as_json:
+        print_json(answer)
+    else:
+        say(f"{answer['bytes']} bytes in {answer['target']}")
+
+
+@command(store_command, "restore")
+@click.argument("backup", type=click.Path())
+def restore_store(session: Session, backup: str) -> None:
+    """Put BACKUP in the store's place; the old file is kept aside. Refused while a controller runs."""
+    from pathlib import Path
+
+    from harken.operate.restore import restore
+    from harken.operate.site import store_file
+
+    controller = session.controller()
+    if controller is not None:
+        message = f"a controller is running (pid {controller.pid})"
+        raise Refused(message, fix="Stop it first with: harken controller stop")
+    answer = restore(store_file(session.directory), Path(backup).expanduser())
+    if session.as_json:
+        print_json(answer)
+        return
+    say(f"{answer['store']} is now the copy of {answer['backup']}")
+    if answer["kept"]:
+        say(f"The store of before is {answer['kept']}")

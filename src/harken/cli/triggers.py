@@ -1,0 +1,141 @@
+"""`harken triggers …` and `harken explain`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from harken.cli.session import Session, command
+from harken.cli.show import fields, listing, print_json, say, table
+
+__all__ = ["explain_command", "triggers_command"]
+
+COLUMNS = (
+    ("name", "name"),
+    ("type", "type"),
+    ("status", "status"),
+    ("workflow", "workflow"),
+    ("fired", "fired"),
+    ("last fired", "last_fired_at"),
+    ("last read", "last_read_at"),
+    ("reason", "reason"),
+)
+
+
+@click.group("triggers", context_settings={"help_option_names": ["-h", "--help"]})
+def triggers_command() -> None:
+    """List, test, pause, resume, reset and explain triggers."""
+
+
+@command(triggers_command, "list")
+@click.option("--type", "kind", default="", metavar="TYPE", help="Only poll, webhook, schedule, stream or event.")
+def list_triggers(session: Session, kind: str) -> None:
+    """List the triggers with their status: new, healthy, degraded, paused or stale."""
+    listing(
+        session,
+        session.call("triggers.list", type=kind or None),
+        COLUMNS,
+        "There are no triggers yet. Try: harken init",
+    )
+
+
+@command(triggers_command, "show")
+@click.argument("name")
+def show_trigger(session: Session, name: str) -> None:
+    """Show one trigger: its definition, its status and why, and what is held."""
+    fields(session, session.call("triggers.show", name=name))
+
+
+@command(triggers_command, "test")
+@click.argument("name")
+@click.option("--lookback", type=float, metavar="SECONDS", help="How far a new trigger looks back. [default: 3600]")
+def test_trigger(session: Session, name: str, lookback: float | None) -> None:
+    """Show what would fire now and why the rest would not. Reads the API; changes nothing."""
+    answer = session.call("triggers.test", name=name, lookback=lookback)
+    if session.as_json:
+        print_json(answer)
+        return
+    if answer["shown"]:
+        columns = (("key", "key"), ("occurred", "occurred_at"), ("verdict", "outcome"), ("reason", "reason"))
+        table(answer["shown"], columns)
+    for note in answer["notes"]:
+        say(note)
+    more = "" if answer["complete"] else ", of those that a dry run reads; there are more"
+    say(f"{answer['sentence']}{more}. Nothing was changed.")
+
+
+@command(triggers_command, "run")
+@click.argument("name")
+def run_trigger(session: Session, name: str) -> None:
+    """Read the trigger's feed now, as its schedule would. Needs a running controller."""
+    session.needs_controller()
+    fields(session, session.call("triggers.run", name=name))
+
+
+@command(triggers_command, "pause")
+@click.argument("name")
+@click.option("--reason", default="", help="Why, for whoever looks at it later.")
+def pause_trigger(session: Session, name: str, reason: str) -> None:
+    """Hold the trigger's runs; its events are still recorded."""
+    _changed(session, session.call("triggers.pause", name=name, reason=reason))
+
+
+@command(triggers_command, "resume")
+@click.argument("name")
+def resume_trigger(session: Session, name: str) -> None:
+    """Let held runs go, forget errors and read again."""
+    _changed(session, session.call("triggers.resume", name=name))
+
+
+@command(triggers_command, "reset")
+@click.argument("name")
+@click.option("--cursor", is_flag=True, help="Also forget what was read, and start at now.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset_trigger(session: Session, name: str, cursor: bool, yes: bool) -> None:
+    """Clear errors and pause. Cursor and memory stay, unless --cursor is given."""
+    if cursor and not yes and sys.stdin.isatty():
+        question = f"Wipe what the feed of {name} has read and remembers, and start at now?"
+        yes = click.confirm(question, abort=True, err=True)
+    _changed(session, session.call("triggers.reset", name=name, cursor=cursor, yes=yes))
+
+
+@command(triggers_command, "release")
+@click.argument("name")
+def release_runs(session: Session, name: str) -> None:
+    """Let the trigger's held runs go."""
+    fields(session, session.call("triggers.release", name=name))
+
+
+@command(triggers_command, "drop")
+@click.argument("name")
+def drop_runs(session: Session, name: str) -> None:
+    """Cancel the trigger's held runs."""
+    fields(session, session.call("triggers.drop", name=name))
+
+
+@command(triggers_command, "explain")
+@click.argument("name", metavar="TRIGGER")
+@click.argument("key", default="")
+def explain_command(session: Session, name: str, key: str) -> None:
+    """Say why something did or did not start a run.
+
+    KEY is an event's key, subject or id, or a time. Without it: how the trigger is doing.
+    """
+    answer = session.call("triggers.explain", name=name, key=key or None)
+    if session.as_json:
+        print_json(answer)
+        return
+    for line in answer["lines"]:
+        say(line)
+
+
+def _changed(session: Session, row: dict[str, Any]) -> None:
+    if session.as_json:
+        print_json(row)
+        return
+    reason = f": {row['reason']}" if row["reason"] else ""
+    say(f"{row['name']} is {row['status']}{reason}")
+    if row["advice"]:
+        say(f"  {row['advice']}")

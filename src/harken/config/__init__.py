@@ -1,0 +1,28 @@
+"""Files to typed values: every error with its position, and a plan for every change."""
+
+from __future__ import annotations
+
+from harken.config.change import Plan, carry_over, inherit, plan
+from harken.config.durations import format_duration, parse_duration
+from harken.config.findings import CODES, Finding
+from harken.config.load import load
+from harken.config.loaded import Account, Loaded
+from harken.config.settings import Settings
+from harken.config.sources import credential_of, source_for
+
+__all__ = [
+    "CODES",
+    "Account",
+    "Finding",
+    "Loaded",
+    "Plan",
+    "Settings",
+    "carry_over",
+    "credential_of",
+    "format_duration",
+    "inherit",
+    "load",
+    "parse_duration",
+    "plan",
+    "source_for",
+]

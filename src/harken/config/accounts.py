@@ -1,0 +1,168 @@
+"""Integrations: which service an account is for, and with what it signs in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, SecretStr, field_validator
+
+from harken.config.findings import Path, Place, Report, nearest
+from harken.config.interpolate import is_secret_name
+from harken.config.loaded import Account, digest
+from harken.config.settings import Duration
+from harken.config.tree import Node, Scalar, Table, shown
+from harken.config.validate import Invalid, Strict, as_table, check
+from harken.source import Plugin
+
+__all__ = ["Backoff", "Integration", "implied_account", "plugin_of", "read_account", "secrets_in"]
+
+_RATE = re.compile(
+    r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(\d{0,9})\s*(s|sec|second|m|min|minute|h|hour|d|day)\s*", re.ASCII
+)
+_PER = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Backoff(Strict):
+    """How long to wait when the service says "too many calls": the first time, and at most. Retry-After wins."""
+
+    initial: Annotated[Duration, Field(gt=0)] = 30.0
+    max: Annotated[Duration, Field(gt=0)] = 600.0
+
+
+class Integration(Strict):
+    """What every integration takes; the rest belongs to the service."""
+
+    kind: str
+    base_url: str | None = None
+    allow_private_networks: bool = False
+    allow_agents: list[str] | Literal["*"] | None = None
+    rate_limit: float | None = None
+    backoff: Backoff | None = None
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://x")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Invalid("this is not an http address", "Write https://host")
+        return value
+
+    @field_validator("rate_limit", mode="before")
+    @classmethod
+    def _per_second(cls, value: Any) -> Any:
+        if isinstance(value, str) and (match := _RATE.fullmatch(value)):
+            value = float(match[1]) / ((int(match[2] or 1) or 1) * _PER[match[3][0]])
+        if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
+            raise Invalid("this is not a rate", "Write calls per time, such as 10/s, 600/m or 5000/h")
+        if value is not None and value <= 0:
+            raise Invalid("the rate must be above 0", "Write calls per time, such as 10/s, 600/m or 5000/h")
+        return value
+
+
+def plugin_of(kind: str, plugins: Mapping[str, Plugin]) -> Plugin | None:
+    """The service of this kind, by its name or one of its aliases."""
+    found = plugins.get(kind)
+    return found or next((plugin for plugin in plugins.values() if kind in plugin.aliases), None)
+
+
+def read_account(name: str, node: Node, plugins: Mapping[str, Plugin], report: Report, path: Path) -> Account | None:
+    """Return the account that stands under `integrations:`; None when anything in it is wrong."""
+    table = as_table(node, report, path)
+    if table is None:
+        return None
+    own = set(Integration.model_fields)
+    common = check(Integration, table.without(*(set(table.items) - own)), report, path)
+    kind = table.items.get("kind")
+    plugin = _plugin(kind, plugins, report, path) if kind else None
+    if plugin is None:
+        return None
+    model = _model(plugin, table, report, path)
+    _not_yet(table, report, path)
+    if common is None or report.failed:
+        return None
+    return Account(
+        name=name,
+        kind=plugin.kind,
+        # made of references where there are any, so that the name of a quota tells nothing about the secret
+        credential=f"{plugin.kind}:{digest([_nameable(name, table), common.base_url], 12)}",
+        model=model,
+        base_url=common.base_url or "",
+        allow_private=common.allow_private_networks,
+        rate_limit=common.rate_limit,
+        backoff=(common.backoff.initial, max(common.backoff.initial, common.backoff.max)) if common.backoff else None,
+    )
+
+
+def _plugin(kind: Node, plugins: Mapping[str, Plugin], report: Report, path: Path) -> Plugin | None:
+    if not isinstance(kind, Scalar) or not isinstance(kind.value, str):
+        return None
+    plugin = plugin_of(kind.value, plugins)
+    if plugin is None:
+        fix = nearest(kind.value, plugins)
+        report.error(kind.place, (*path, "kind"), f"there is no service {kind.value!r}", fix, "unknown_name")
+    return plugin
+
+
+def _model(plugin: Plugin, table: Table, report: Report, path: Path) -> BaseModel | None:
+    own = set(Integration.model_fields)
+    wanted = set(plugin.account.model_fields) if plugin.account else set()
+    fields = table.without(*(own - wanted))
+    if plugin.account is not None:
+        return check(plugin.account, fields, report, path)
+    for key in fields.items:
+        fix = nearest(key, own)
+        report.error(table.keys[key], (*path, key), f"{plugin.kind} has no such setting", fix, "unknown_key")
+    return None
+
+
+def _not_yet(table: Table, report: Report, path: Path) -> None:
+    if "allow_agents" in table.items:
+        place, path = table.keys["allow_agents"], (*path, "allow_agents")
+        report.warn(place, path, "this version does not act on it yet", "", "ignored")
+
+
+def _nameable(name: str, table: Table) -> Any:
+    """What identifies the credential without giving it away: references, or else the integration's own name."""
+    found = {}
+    for key, node in table.items.items():
+        if key not in Integration.model_fields:
+            hidden = isinstance(node, Scalar) and node.shown is None and is_secret_name(key)
+            found[key] = name if hidden else shown(node)
+    return found or name
+
+
+def implied_account(
+    plugin: Plugin, environ: Mapping[str, str], place: Place, report: Report, path: Path
+) -> Account | None:
+    """The account of a kind that is used without being configured: none is needed, or the environment has it."""
+    if plugin.account is None:
+        return Account(name=plugin.kind, kind=plugin.kind, credential=plugin.kind)
+    found = {name: environ[variable] for variable, name in plugin.environment.items() if environ.get(variable)}
+    required = {name for name, field in plugin.account.model_fields.items() if field.is_required()}
+    if required - set(found):
+        missing = [variable for variable, name in plugin.environment.items() if name in required - set(found)]
+        fix = f"Set {', '.join(missing)}, or add it under integrations:" if missing else "Add it under integrations:"
+        report.error(place, path, f"{plugin.kind} has no account", fix, "unknown_name")
+        return None
+    items: dict[str, Node] = {name: Scalar(value=value, place=place) for name, value in found.items()}
+    model = check(plugin.account, Table(items=items, keys=dict.fromkeys(items, place), place=place), report, path)
+    if model is None:
+        return None
+    base_url = str(found.get("base_url", ""))
+    credential = f"{plugin.kind}:{digest(['environment', sorted(found), base_url], 12)}"
+    return Account(name=plugin.kind, kind=plugin.kind, credential=credential, model=model, base_url=base_url)
+
+
+def secrets_in(value: Any) -> set[str]:
+    """Every secret text in a validated model, to be kept out of logs."""
+    if isinstance(value, BaseModel):
+        return secrets_in([getattr(value, name) for name in type(value).model_fields])
+    if isinstance(value, SecretStr):
+        return {value.get_secret_value()} - {""}
+    if isinstance(value, Mapping):
+        return secrets_in(list(value.values()))
+    found = (secrets_in(inner) for inner in value) if isinstance(value, (list, tuple, set, frozenset)) else ()
+    return set().union(*found)

@@ -1,0 +1,138 @@
+"""The trigger of a workflow file, as it may be written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from harken.config.readings import Reading
+from harken.config.settings import Duration
+from harken.config.validate import Invalid, Strict
+from harken.feed import Overlap
+
+__all__ = [
+    "KINDS",
+    "LATER",
+    "Budget",
+    "Common",
+    "DigestBlock",
+    "EventBlock",
+    "GatherBlock",
+    "Listening",
+    "Mapped",
+    "PollBlock",
+    "QuietHours",
+    "TriggerBlock",
+    "WebhookBlock",
+]
+
+KINDS = ("poll", "webhook", "schedule", "event", "api", "feed")
+LATER = ("file", "stream")
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _within_a_day(seconds: float) -> float:
+    if not 0 < seconds <= 86_400:
+        raise Invalid("must be at most 24h", "Write a duration such as 4h")
+    return seconds
+
+
+Texts = Annotated[list[str], BeforeValidator(_as_list)]
+Startup = Literal["since_last", "ignore_historical", "backfill"]
+
+
+class Mapped(Strict):
+    """What becomes of the events of a feed: where to begin, how fast, and as which inputs."""
+
+    startup: Startup | None = None
+    backfill: Annotated[Duration, AfterValidator(_within_a_day)] | None = None
+    input_mapping: dict[str, Any] | None = None
+    max_per_tick: int | None = Field(default=None, ge=1, le=1_000_000)
+    dispatch_delay_ms: int | None = Field(default=None, ge=0, le=3_600_000)
+
+
+class PollBlock(Reading, Mapped):
+    """`poll:` describes a feed in place."""
+
+
+class DigestBlock(Strict):
+    """One run for all events within the window, or once `max` of them are there; one each for every value of `by`."""
+
+    window: Annotated[Duration, Field(gt=0)]
+    max: int = Field(default=0, ge=0)
+    by: str = ""
+
+
+class GatherBlock(Strict):
+    digest: DigestBlock | None = None
+    debounce: Any = None
+    join: Any = None
+    throttle: Any = None
+    dedupe: Any = None
+
+
+class QuietHours(Strict):
+    """Hours in which nothing is started, in the time zone `tz`."""
+
+    start: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    end: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    tz: str = "UTC"
+
+
+class Budget(Strict):
+    tokens_per_day: int | None = Field(default=None, ge=0)
+    usd_per_day: float | None = Field(default=None, ge=0)
+    runs_per_hour: int | None = Field(default=None, ge=0)
+
+
+class Common(Mapped):
+    """What may stand beside any kind of trigger."""
+
+    condition: str = ""
+    gather: GatherBlock | None = None
+    overlap: Overlap = "allow"
+    concurrency_key: str = ""
+    priority: int = Field(default=0, ge=-1_000, le=1_000)
+    flood_limit: int = Field(default=100, ge=0)
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    stale_after: Duration | None = None
+    max_age: Duration | None = None
+    quiet_hours: QuietHours | None = None
+    budget: Budget | None = None
+
+
+class TriggerBlock(Common):
+    """`type` may be left out: the block that is there says it."""
+
+    type: str | None = None
+    poll: Any = None
+    webhook: Any = None
+    schedule: Any = None
+    event: Any = None
+    api: Any = None
+    feed: Any = None
+    file: Any = None
+    stream: Any = None
+
+
+class WebhookBlock(Strict):
+    """Everything else in it belongs to the provider."""
+
+    id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    provider: str = "generic"
+    integration: str | None = None
+
+
+class EventBlock(Strict):
+    """Which of Harken's own events are meant: their types, and the workflow they are about."""
+
+    type: Texts = Field(default_factory=list, alias="types")
+    workflow: str | None = None
+
+
+class Listening(Strict):
+    """An empty block."""

@@ -1,0 +1,210 @@
+"""Reload: what a changed configuration adds, replaces, removes and keeps, and what of the old one stays for now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from harken.config.loaded import MAIN, Account, Loaded, item, stamped
+from harken.config.settings import Settings, store_location
+from harken.feed import Feed, Trigger
+from harken.runs import Workflow
+from harken.schedule import Every
+
+__all__ = ["Plan", "carry_over", "inherit", "plan"]
+
+# what a cursor is about: with another of these it means nothing
+_SUBJECT = ("url", "feed_url", "base_url", "path", "calendar_id", "method", "body")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What applying a configuration does, as `feed:news` and the like; `notes` are for the person who applies it."""
+
+    add: tuple[str, ...] = ()
+    replace: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.add or self.replace or self.remove)
+
+
+def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
+    """Return the new configuration, with the old version of every item that was edited into an error.
+
+    A feed that a trigger moved to inherits the cursor of the one it left, where that cursor still means something.
+    """
+    if old is None:
+        return new
+    settings = _settings(old, new)
+    stay = _workflows(old, new)
+    triggers = (*new.triggers, *(trigger for trigger in old.triggers if trigger.workflow in stay))
+    feeds, queries = _feeds(old, new, [trigger for trigger in old.triggers if trigger.workflow in stay])
+    carried = replace(
+        new,
+        settings=settings,
+        store=store_location(settings, new.directory),
+        workflows={**new.workflows, **stay},
+        triggers=triggers,
+        feeds=inherit(feeds, triggers, old.feeds, old.triggers),
+        queries=queries,
+        integrations=_accounts(old, new, feeds),
+        origins={**{name: old.origins[name] for name in old.origins if name not in new.origins}, **new.origins},
+        references={**old.references, **new.references},
+        secrets=old.secrets | new.secrets,
+    )
+    return stamped(carried)
+
+
+def _settings(old: Loaded, new: Loaded) -> Settings:
+    names = [name for name in Settings.model_fields if item("section", name) in new.refused or _lost(new)]
+    return new.settings.model_copy(update={name: getattr(old.settings, name) for name in names})
+
+
+def _lost(new: Loaded) -> bool:
+    """Whether harken.yaml as a whole could not be read, so that nothing in it counts as removed."""
+    return item("file", MAIN) in new.refused
+
+
+def _workflows(old: Loaded, new: Loaded) -> dict[str, Workflow]:
+    unread = [name.removeprefix("file:") for name in new.refused if name.startswith("file:")]
+
+    def stays(name: str) -> bool:
+        origin = old.origins.get(item("workflow", name), "")
+        return item("workflow", name) in new.refused or any(
+            origin == file or origin.startswith(f"{file}/") for file in unread
+        )
+
+    return {name: flow for name, flow in old.workflows.items() if name not in new.workflows and stays(name)}
+
+
+def _feeds(old: Loaded, new: Loaded, triggers: Sequence[Trigger]) -> tuple[tuple[Feed, ...], dict[str, Any]]:
+    """The new feeds, and the old ones that are refused now or that a kept trigger still listens to."""
+    found = {feed.name: feed for feed in new.feeds}
+    queries = dict(new.queries)
+    wanted = {trigger.feed for trigger in triggers}
+    for feed in old.feeds:
+        named = item("feed", feed.name) in old.origins
+        lost = item("feed", feed.name) in new.refused or (named and _gone(new, "feeds"))
+        if feed.name in found:
+            if feed.name in wanted:
+                found[feed.name] = _quicker(found[feed.name], feed)
+        elif lost or feed.name in wanted:
+            found[feed.name] = feed
+            queries.update({feed.name: old.queries[feed.name]} if feed.name in old.queries else {})
+    return tuple(found.values()), queries
+
+
+def _gone(new: Loaded, section: str) -> bool:
+    return _lost(new) or item("section", section) in new.refused
+
+
+def _quicker(feed: Feed, other: Feed) -> Feed:
+    both = (feed.schedule, other.schedule)
+    seconds = [schedule.seconds for schedule in both if isinstance(schedule, Every)]
+    return msgspec.structs.replace(feed, schedule=Every(seconds=min(seconds))) if len(seconds) == len(both) else feed
+
+
+def _accounts(old: Loaded, new: Loaded, feeds: Iterable[Feed]) -> dict[str, Account]:
+    used = {feed.integration for feed in feeds}
+    kept = {
+        name: account
+        for name, account in old.integrations.items()
+        if name in used or item("integration", name) in new.refused or _gone(new, "integrations")
+    }
+    return {**kept, **new.integrations}
+
+
+def inherit(
+    feeds: Iterable[Feed], triggers: Iterable[Trigger], old_feeds: Iterable[Feed], old_triggers: Iterable[Trigger]
+) -> tuple[Feed, ...]:
+    """Return the feeds, where each new one that a trigger moved to names the feed whose cursor it takes over."""
+    before = {feed.name: feed for feed in old_feeds}
+    left = {trigger.name: trigger.feed for trigger in old_triggers}
+    sources: dict[str, list[Feed]] = {}
+    for trigger in sorted(triggers, key=lambda trigger: trigger.name):
+        earlier = before.get(left.get(trigger.name, ""))
+        if earlier is not None and earlier.name != trigger.feed:
+            sources.setdefault(trigger.feed, []).append(earlier)
+    return tuple(feed if feed.name in before else _heir(feed, sources.get(feed.name, [])) for feed in feeds)
+
+
+def _heir(feed: Feed, earlier: list[Feed]) -> Feed:
+    fitting = [candidate for candidate in earlier if not _differs(candidate, feed)]
+    # several feeds may become one: the widest lookback re-reads the most, and repeats are harmless
+    best = max(fitting, key=lambda candidate: candidate.lookback, default=None)
+    return msgspec.structs.replace(feed, inherits=best.name) if best else feed
+
+
+def _differs(old: Feed, new: Feed) -> str:
+    """What makes the old feed's cursor meaningless to the new one, empty when nothing does."""
+    for name in ("kind", "way", "integration"):
+        if getattr(old, name) != getattr(new, name):
+            return name
+    if old.kind == "cron":
+        return ""
+    return next((name for name in _SUBJECT if old.query.get(name) != new.query.get(name)), "")
+
+
+def plan(old: Loaded | None, new: Loaded) -> Plan:
+    """Return what changing from the old configuration to the new one does."""
+    after = carry_over(old, new)
+    was, will = _items(old) if old else {}, _items(after)
+    refused = set(new.refused)
+    return Plan(
+        add=tuple(sorted(name for name in will.keys() - was.keys() if name not in refused)),
+        replace=tuple(sorted(name for name in will.keys() & was.keys() if will[name] != was[name])),
+        remove=tuple(sorted(was.keys() - will.keys())),
+        keep=tuple(sorted(n for n in will.keys() & was.keys() if will[n] == was[n] and n not in refused)),
+        refused=tuple(sorted(refused)),
+        notes=tuple(_notes(old, after, refused)) if old else (),
+    )
+
+
+def _items(loaded: Loaded) -> dict[str, Any]:
+    found: dict[str, Any] = {item("workflow", name): flow.rev for name, flow in loaded.workflows.items()}
+    found |= {item("trigger", trigger.name): _without_rev(trigger) for trigger in loaded.triggers}
+    found |= {item("feed", feed.name): (_without_heir(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds}
+    found |= {item("integration", name): account for name, account in loaded.integrations.items()}
+    return found | {item("section", name): getattr(loaded.settings, name) for name in Settings.model_fields}
+
+
+def _without_rev(trigger: Trigger) -> Trigger:
+    return msgspec.structs.replace(trigger, workflow_rev="")
+
+
+def _without_heir(feed: Feed) -> Feed:
+    return msgspec.structs.replace(feed, inherits="")
+
+
+def _notes(old: Loaded, after: Loaded, refused: set[str]) -> Iterable[str]:
+    before = {feed.name: feed for feed in old.feeds}
+    now = {feed.name: feed for feed in after.feeds}
+    yield from _cursor_notes(old, after, before, now)
+    for name, feed in now.items():
+        what = _differs(before[name], feed) if name in before else ""
+        if what:
+            fix = "harken triggers reset --cursor starts over"
+            yield f"{name}: the new {what} is read with the cursor and memory of the old one; {fix}"
+    for name in sorted(refused & _items(old).keys()):
+        yield f"{name}: refused, so its old version stays"
+
+
+def _cursor_notes(old: Loaded, after: Loaded, before: Mapping[str, Feed], now: Mapping[str, Feed]) -> Iterable[str]:
+    left = {trigger.name: trigger.feed for trigger in old.triggers}
+    for trigger in after.triggers:
+        earlier, later = before.get(left.get(trigger.name, "")), now.get(trigger.feed)
+        if earlier is None or later is None or earlier.name == later.name:
+            continue
+        if later.name in before:
+            yield f"{trigger.name}: listens to {later.name} from now on, which has its own cursor"
+        elif what := _differs(earlier, later):
+            yield f"{trigger.name}: the new {what} starts a new cursor"
+        elif later.inherits != earlier.name:
+            yield f"{trigger.name}: goes on with the cursor of {later.inherits}"

@@ -1,0 +1,138 @@
+"""`${VAR}`, `${VAR:-default}`, `${file:path}` and `${secret:name}` in any text of the configuration.
+
+What a secret reference stands for is used, never kept: `Scalar.shown` holds the reference itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path as FilePath
+
+from harken.config.findings import Code, Path, Report
+from harken.config.tree import Items, Node, Scalar, Table
+from harken.errors import HarkenError
+
+__all__ = ["Lookup", "interpolate", "is_secret_name"]
+
+_REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SECRET_NAME = re.compile(r"(TOKEN|SECRET|KEY|PASSWORD|PASSPHRASE)[_0-9]*", re.ASCII | re.IGNORECASE)
+_MAX_FILE = 1024 * 1024
+
+
+class _Unset(Exception):
+    """A reference without a value."""
+
+    def __init__(self, message: str, fix: str, code: Code = "unset") -> None:
+        super().__init__(message)
+        self.message, self.fix, self.code = message, fix, code
+
+
+class Lookup:
+    """Finds what references stand for, and remembers the secrets among them: reference → value."""
+
+    def __init__(
+        self, directory: FilePath, environ: Mapping[str, str], secrets: Callable[[str], str | None] | None = None
+    ) -> None:
+        self.references: dict[str, str] = {}
+        self._directory = directory
+        self._environ = environ
+        self._secrets = secrets
+
+    def resolve(self, inner: str) -> tuple[str, bool]:
+        """Return the value of what stands between the braces, and whether it is a secret."""
+        if inner.startswith("file:"):
+            value, secret = self._file(inner.removeprefix("file:").strip()), True
+        elif inner.startswith("secret:"):
+            value, secret = self._secret(inner.removeprefix("secret:").strip()), True
+        else:
+            value, secret = self._variable(inner)
+        if secret and value:
+            self.references["${" + inner + "}"] = value
+        return value, secret and bool(value)
+
+    def _variable(self, inner: str) -> tuple[str, bool]:
+        name, has_default, default = inner.partition(":-")
+        if not _NAME.fullmatch(name):
+            fix = "Write ${NAME}, ${NAME:-default}, ${file:path} or ${secret:name}; $${ stands for a plain ${"
+            raise _Unset("this is not a reference that can be read", fix, "invalid")
+        value = self._environ.get(name)
+        if has_default:
+            value = value or default
+        if value is None:
+            raise _Unset(f"the environment has no {name}", f"Set {name}, or write ${{{name}:-default}}")
+        return value, is_secret_name(name)
+
+    def _file(self, path: str) -> str:
+        target = self._directory / os.path.expanduser(path) if path else None
+        try:
+            # a pipe or a device would never end
+            if target is None or not stat.S_ISREG(target.stat().st_mode):
+                raise _Unset("${file:…} needs the path of a file", "Name a regular file")
+            with target.open("rb") as file:
+                content = file.read(_MAX_FILE + 1)
+            if len(content) > _MAX_FILE:
+                raise _Unset(f"{path} is larger than 1 MB", "Name a smaller file")
+            return content.decode("utf-8-sig").rstrip("\r\n")
+        except OSError as error:
+            raise _Unset(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions") from None
+        except ValueError:
+            raise _Unset(f"{path!r} is not a UTF-8 text file", "Name a text file") from None
+
+    def _secret(self, name: str) -> str:
+        try:
+            value = self._secrets(name) if self._secrets and name else None
+        except HarkenError as error:
+            raise _Unset(f"the secret {name} cannot be read: {error.message}", error.fix) from None
+        if value is None:
+            raise _Unset(f"there is no secret {name!r}", "Store it first, or use ${VAR} or ${file:path}")
+        return value
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name holds a credential: it ends in TOKEN, SECRET, KEY or PASSWORD."""
+    return any(match.end() == len(name) for match in _SECRET_NAME.finditer(name))
+
+
+def interpolate(node: Node, lookup: Lookup, report: Report, path: Path = ()) -> Node:
+    """Return the tree with every reference replaced. One without a value is an error at its place."""
+    if isinstance(node, Table):
+        items = {key: interpolate(value, lookup, report, (*path, key)) for key, value in node.items.items()}
+        return Table(items=items, keys=node.keys, place=node.place)
+    if isinstance(node, Items):
+        found = tuple(interpolate(item, lookup, report, (*path, at)) for at, item in enumerate(node.items))
+        return Items(items=found, place=node.place)
+    if isinstance(node.value, str) and "${" in node.value:
+        return _scalar(node, node.value, lookup, report, path)
+    return node
+
+
+def _scalar(node: Scalar, text: str, lookup: Lookup, report: Report, path: Path) -> Scalar:
+    used: list[str] = []
+    kept: list[str] = []
+    position = 0
+    for match in _REFERENCE.finditer(text):
+        literal = text[position : match.start()]
+        used.append(literal)
+        kept.append(literal)
+        position = match.end()
+        try:
+            value, secret = _reference(match, lookup)
+        except _Unset as error:
+            report.error(node.place, path, error.message, error.fix, error.code)
+            continue
+        used.append(value)
+        kept.append(match[0] if secret else value)
+    value, shown = "".join((*used, text[position:])), "".join((*kept, text[position:]))
+    return Scalar(value=value, place=node.place, shown=shown if shown != value else None)
+
+
+def _reference(match: re.Match[str], lookup: Lookup) -> tuple[str, bool]:
+    if match[1]:
+        return match[1], False
+    if not match[3]:
+        raise _Unset("${ without its }", "Close it; $${ stands for a plain ${", "invalid")
+    return lookup.resolve(match[2])

@@ -1,0 +1,239 @@
+"""From a directory to a configuration: every file is read, every error reported, and the rest runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harken.config.accounts import read_account
+from harken.config.files import read, workflow_files
+from harken.config.findings import Finding, Place, Report, nearest, redact
+from harken.config.interpolate import Lookup, is_secret_name
+from harken.config.loaded import MAIN, Loaded, item, stamped
+from harken.config.readings import internal_feed, read_feed, share
+from harken.config.settings import Settings, store_location
+from harken.config.surroundings import Made, Surroundings
+from harken.config.tree import Node, Table, strings
+from harken.config.validate import as_table, check
+from harken.config.workflows import Checker, Entry, name_of, read_workflow
+from harken.feed import INTERNAL
+from harken.source import Plugin
+
+__all__ = ["LATER_SECTIONS", "load"]
+
+LATER_SECTIONS = ("pollers", "trackers", "projects", "agents")
+_NAMED = ("integrations", "feeds")
+
+
+def load(
+    directory: Path,
+    *,
+    plugins: Mapping[str, Plugin],
+    check_workflow: Checker | None = None,
+    environ: Mapping[str, str] | None = None,
+    secrets: Callable[[str], str | None] | None = None,
+    check_condition: Callable[[str], object] | None = None,
+    check_template: Callable[[str], object] | None = None,
+) -> Loaded:
+    """Read the directory. Never raises for what is in it: a wrong item is refused by name, and its siblings run."""
+    lookup = Lookup(directory, environ or {}, secrets)
+    around = Surroundings(
+        plugins=plugins,
+        environ=environ or {},
+        references=lookup.references,
+        check_condition=check_condition or _condition,
+        check_template=check_template or _template,
+    )
+    return _Reading(directory, lookup, around).all(check_workflow)
+
+
+def _condition(source: str) -> object:
+    from harken.language.condition import compile_condition
+
+    return compile_condition(source)
+
+
+def _template(source: str) -> object:
+    from harken.language.template import compile_template
+
+    return compile_template(source)
+
+
+class _Reading:
+    """One load: what was read so far, and what was wrong with it."""
+
+    def __init__(self, directory: Path, lookup: Lookup, around: Surroundings) -> None:
+        self._directory = directory
+        self._lookup = lookup
+        self._around = around
+        self._settings = Settings()
+        self._findings: list[Finding] = []
+        self._refused: dict[str, list[Finding]] = {}
+        self._origins: dict[str, str] = {}
+        self._entries: dict[str, Entry] = {}
+        self._claims: dict[str, list[tuple[str, Place]]] = {}
+
+    def all(self, checker: Checker | None) -> Loaded:
+        self._main()
+        report = Report()
+        files = workflow_files(self._directory, report)
+        self._keep("file:workflows", report)
+        for file in files:
+            self._workflow(file, checker)
+        self._paths()
+        return self._loaded()
+
+    def _keep(self, name: str, report: Report) -> bool:
+        """Take over what was found; whether the item may run."""
+        self._findings += report.findings
+        if report.failed:
+            self._refused.setdefault(name, []).extend(report.findings)
+            self._around.refused.add(name)
+        return not report.failed
+
+    def _main(self) -> None:
+        report = Report()
+        if not self._directory.is_dir():
+            report.error(
+                Place(str(self._directory)), (), "is not a directory", "Make it with: harken init", "unreadable"
+            )
+        for file in ("pollers.yaml", "harken.yml"):
+            if (self._directory / file).exists():
+                fix = "Name it harken.yaml" if file == "harken.yml" else "It is left alone"
+                report.warn(Place(file), (), "this file is not read in this version", fix, "not_yet")
+        path = self._directory / MAIN
+        tree = read(self._directory, MAIN, self._lookup, report) if path.exists() or path.is_symlink() else None
+        root = as_table(tree, report, ()) if tree is not None else None
+        whole = [finding for finding in report.findings if not finding.path or root is None]
+        self._keep(item("file", MAIN), _only(whole))
+        if root is not None:
+            self._sections(root, [finding for finding in report.findings if finding.path])
+
+    def _sections(self, root: Table, found: list[Finding]) -> None:
+        for name, node in root.items.items():
+            own = [finding for finding in found if finding.path[0] == name]
+            if name in _NAMED:
+                continue
+            report = _only(own)
+            if name in LATER_SECTIONS:
+                report = Report()
+                message = "this section is not there yet in this version"
+                report.warn(root.keys[name], (name,), message, "It is left alone", "not_yet")
+            elif name in Settings.model_fields:
+                self._section(name, node, root, report)
+            else:
+                known = {*Settings.model_fields, *_NAMED}
+                report.error(root.keys[name], (name,), "there is no such section", nearest(name, known), "unknown_key")
+            self._keep(item("section", name), report)
+        for name in _NAMED:
+            if name in root.items:
+                self._items(name, root.items[name], [finding for finding in found if finding.path[0] == name])
+
+    def _section(self, name: str, node: Node, root: Table, report: Report) -> None:
+        alone = Table(items={name: node}, keys=root.keys, place=root.place)
+        found = check(Settings, alone, report) if not report.failed else None
+        if found is not None:
+            self._settings = self._settings.model_copy(update={name: getattr(found, name)})
+
+    def _items(self, section: str, node: Node, found: list[Finding]) -> None:
+        kind = section.removesuffix("s")
+        report = _only([finding for finding in found if len(finding.path) == 1])
+        table = as_table(node, report, (section,))
+        self._keep(item("section", section), report)
+        by_name: dict[object, list[Finding]] = {}
+        for finding in found:
+            by_name.setdefault(finding.path[1] if len(finding.path) > 1 else None, []).append(finding)
+        for name, inner in table.items.items() if table else ():
+            report = _only(by_name.get(name, []))
+            self._item(kind, name, inner, report, (section, name))
+            self._origins[item(kind, name)] = MAIN
+            self._keep(item(kind, name), report)
+
+    def _item(self, kind: str, name: str, node: Node, report: Report, path: tuple[str, str]) -> None:
+        if kind == "integration":
+            self._around.secrets |= _written_secrets(node)
+            account = read_account(name, node, self._around.plugins, report, path)
+            if account is not None and not report.failed:
+                self._around.accounts[name] = account
+            return
+        if name == INTERNAL or "/" in name or not name.strip():
+            report.error(
+                node.place, path, "this name is taken by Harken itself", "Use another, without a slash", "clash"
+            )
+        made = read_feed(name, node, self._around, report, path)
+        if made is not None:
+            self._around.feeds[name] = made
+
+    def _workflow(self, file: str, checker: Checker | None) -> None:
+        report = Report()
+        tree = read(self._directory, file, self._lookup, report)
+        entry = read_workflow(tree, file, self._around, checker, report) if tree is not None else None
+        name = name_of(tree) if tree is not None else ""
+        label = item("workflow", name) if name else item("file", file)
+        if name and tree is not None:
+            place = tree.items["name"].place if isinstance(tree, Table) else tree.place
+            self._claims.setdefault(name, []).append((file, place))
+        self._origins.setdefault(label, file)
+        if not self._keep(label, report) or entry is None:
+            return
+        self._entries.setdefault(name, entry)
+        if len(self._claims[name]) > 1:
+            self._entries.pop(name)
+
+    def _paths(self) -> None:
+        """Two workflows cannot have one name, nor two webhooks one address: neither runs until a person decides."""
+        for name, places in self._claims.items():
+            if len(places) > 1:
+                self._clash(name, places, f"the name {name} is taken")
+        by_path: dict[str, list[str]] = {}
+        for name, entry in self._entries.items():
+            if entry.made is not None and entry.made.feed.path:
+                by_path.setdefault(entry.made.feed.path, []).append(name)
+        for path, names in by_path.items():
+            if len(names) > 1:
+                for name in names:
+                    others = [self._claims[other][0] for other in names if other != name]
+                    self._clash(name, [self._claims[name][0], *others], f"the webhook {path} is taken", both=False)
+
+    def _clash(self, name: str, places: list[tuple[str, Place]], what: str, *, both: bool = True) -> None:
+        report = Report()
+        for file, place in places if both else places[:1]:
+            others = ", ".join(sorted({f"{at.file}:{at.line}" for _, at in places if at != place}))
+            report.error(place, ("name",), f"{what} by {others} as well", f"Change it in {file} or there", "clash")
+        self._entries.pop(name, None)
+        self._keep(item("workflow", name), report)
+
+    def _loaded(self) -> Loaded:
+        feeds: dict[str, Made] = {INTERNAL: Made(feed=internal_feed()), **self._around.feeds}
+        for entry in self._entries.values():
+            if entry.made is not None:
+                name = entry.made.feed.name
+                feeds[name] = share(feeds.get(name), entry.made)
+        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets} - {""})
+        loaded = Loaded(
+            directory=self._directory,
+            settings=self._settings,
+            store=store_location(self._settings, self._directory),
+            integrations=dict(self._around.accounts),
+            feeds=tuple(made.feed for made in feeds.values()),
+            triggers=tuple(entry.trigger for entry in self._entries.values() if entry.trigger),
+            workflows={name: entry.workflow for name, entry in self._entries.items()},
+            findings=redact(self._findings, secrets),
+            refused={name: redact(found, secrets) for name, found in self._refused.items()},
+            origins=self._origins,
+            queries={name: made.query for name, made in feeds.items() if made.query is not None},
+            references=dict(self._lookup.references),
+            secrets=secrets,
+        )
+        return stamped(loaded)
+
+
+def _only(findings: list[Finding]) -> Report:
+    report = Report()
+    report.findings = list(findings)
+    return report
+
+
+def _written_secrets(node: Node) -> set[str]:
+    """Credentials that stand in the file itself, by the name of their setting."""
+    return {str(found.value) for path, found in strings(node) if path and is_secret_name(str(path[-1]))}

@@ -1,0 +1,151 @@
+"""Feeds: the named ones under `feeds:`, and those that a poll trigger describes in place."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from pydantic import Field
+
+from harken.config.durations import format_duration
+from harken.config.findings import Path, Report
+from harken.config.loaded import Account, digest
+from harken.config.queries import dump, host_of, is_loopback, keepable, read_query, written_secrets
+from harken.config.schedules import read_schedule, shortest_gap
+from harken.config.settings import Duration
+from harken.config.surroundings import Made, Surroundings
+from harken.config.tree import Node, Table, locate
+from harken.config.validate import Strict, as_table, check
+from harken.event import Identity
+from harken.feed import INTERNAL, Feed
+from harken.schedule import Every, Schedule
+from harken.source import Plugin
+
+__all__ = ["DEFAULT_INTERVAL", "NamedFeed", "Reading", "internal_feed", "read_feed", "read_reading", "share"]
+
+DEFAULT_INTERVAL = 30.0
+LOOPBACK_FLOOR = 1.0
+# they space the runs of one trigger, and say nothing about what is read
+_NOT_READ = frozenset({"max_per_tick", "dispatch_delay_ms"})
+
+
+class Reading(Strict):
+    """What is read, and how often."""
+
+    integration: str = Field(min_length=1)
+    query: Any = None
+    interval: Duration | None = None
+    schedule: Any = None
+    identity: Identity | None = None
+    lookback: Duration | None = None
+    first: Literal["baseline", "deliver"] | None = None
+
+
+class NamedFeed(Reading):
+    """A feed under `feeds:`."""
+
+    page_timeout: Duration = 10.0
+    tick_timeout: Duration = 120.0
+    jitter: float = Field(default=0.1, ge=0, le=0.5)
+
+
+def read_feed(name: str, node: Node, around: Surroundings, report: Report, path: Path) -> Made | None:
+    """Return the feed that stands under `feeds:`; None when anything in it is wrong."""
+    table = as_table(node, report, path)
+    block = check(NamedFeed, table, report, path) if table else None
+    made = read_reading(table, around, report, path) if table else None
+    if block is None or made is None or report.failed:
+        return None
+    feed = msgspec.structs.replace(
+        made.feed,
+        name=name,
+        page_timeout=block.page_timeout,
+        tick_timeout=block.tick_timeout,
+        jitter=block.jitter,
+    )
+    return Made(feed=feed, query=made.query)
+
+
+def read_reading(table: Table, around: Surroundings, report: Report, path: Path) -> Made | None:
+    """Return the feed that this describes, named by what it reads. Every wrong thing in it gets its finding."""
+    block = check(Reading, table.without(*(set(table.items) - set(Reading.model_fields))), report, path)
+    integration = table.items.get("integration")
+    name = getattr(integration, "value", None)
+    if integration is None or not isinstance(name, str) or not name:
+        return None
+    found = around.account(name, integration.place, report, (*path, "integration"))
+    if found is None:
+        return None
+    account, plugin = found
+    if plugin.source is None:
+        fix = "Use another integration, or a webhook trigger"
+        report.error(integration.place, (*path, "integration"), f"{plugin.kind} cannot be polled", fix)
+        return None
+    node = table.items.get("query", Table(items={}, keys={}, place=table.place))
+    query, readable = read_query(plugin.query, node, report, (*path, "query"), kind=plugin.kind)
+    if block is None or not readable:
+        return None
+    plain = dump(query)
+    around.secrets |= written_secrets(plain)
+    schedule = _schedule(block, table, plugin, is_loopback(host_of(plain, account.base_url)), report, path)
+    if schedule is None:
+        return None
+    feed = _feed(block, account, plugin, around.hide(plain), schedule)
+    return Made(feed=msgspec.structs.replace(feed, query=around.hide(keepable(query))), query=query)
+
+
+def _schedule(
+    block: Reading, table: Table, plugin: Plugin, loopback: bool, report: Report, path: Path
+) -> Schedule | None:
+    floor = LOOPBACK_FLOOR if loopback else plugin.floor_seconds
+    key, schedule = "interval", None
+    if block.schedule is not None:
+        key = "schedule"
+        if block.interval is not None:
+            report.error(table.keys["interval"], (*path, "interval"), "stands beside schedule", "Keep one of them")
+            return None
+        planned = read_schedule(table.items["schedule"], report, (*path, "schedule"))
+        schedule = planned.schedule if planned else None
+    else:
+        schedule = Every(seconds=max(DEFAULT_INTERVAL, floor) if block.interval is None else block.interval)
+    if schedule is not None and shortest_gap(schedule) < floor:
+        at, fix = locate(table, (key,)), f"Read it every {format_duration(floor)} at most"
+        report.error(at, (*path, key), f"{plugin.kind} may not be read that often", fix, "too_often")
+        return None
+    return schedule
+
+
+def _feed(block: Reading, account: Account, plugin: Plugin, query: dict[str, Any], schedule: Schedule) -> Feed:
+    identity = block.identity or plugin.identity
+    lookback = plugin.lookback_seconds if block.lookback is None else block.lookback
+    first = block.first or plugin.first
+    # an interval may be shared, since the shortest serves all; any other schedule is a reading of its own
+    when = None if isinstance(schedule, Every) else schedule
+    asked = {key: value for key, value in query.items() if key not in _NOT_READ}
+    mark = digest([account.name, asked, identity, lookback, first, *([when] if when else [])], 8)
+    return Feed(
+        name=f"{plugin.kind}-{mark}",
+        kind=plugin.kind,
+        integration=account.name,
+        schedule=schedule,
+        identity=identity,
+        lookback=lookback,
+        first=first,
+        backoff=account.backoff,
+    )
+
+
+def share(known: Made | None, made: Made) -> Made:
+    """Return the feed that serves both listeners: equal but for the interval, of which the shortest holds."""
+    if known is None:
+        return made
+    both = (known.feed.schedule, made.feed.schedule)
+    seconds = [schedule.seconds for schedule in both if isinstance(schedule, Every)]
+    if len(seconds) < len(both) or known.feed.name != made.feed.name:
+        return known
+    return Made(feed=msgspec.structs.replace(known.feed, schedule=Every(seconds=min(seconds))), query=known.query)
+
+
+def internal_feed(name: str = INTERNAL) -> Feed:
+    """A feed that nothing is read for: what Harken does itself, or what is sent to a trigger's API."""
+    return Feed(name=name, kind=INTERNAL, integration=INTERNAL, way="internal", lookback=0.0, first="deliver")

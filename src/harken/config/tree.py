@@ -1,0 +1,93 @@
+"""What a YAML file says, as values that know where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from harken.config.findings import Path, Place
+
+__all__ = ["Items", "Node", "Scalar", "Table", "Value", "is_empty", "locate", "plain", "shown", "strings"]
+
+Value: TypeAlias = str | int | float | bool | None
+
+
+class Scalar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """`value` is what is used. `shown` is what may be stored or printed, where that differs: references stay in it."""
+
+    value: Value
+    place: Place
+    shown: str | None = None
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[Node, ...]
+    place: Place
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A mapping in the order of the file; `keys` says where each key stands."""
+
+    items: Mapping[str, Node]
+    keys: Mapping[str, Place]
+    place: Place
+
+    def without(self, *names: str) -> Table:
+        return Table(
+            items={key: node for key, node in self.items.items() if key not in names}, keys=self.keys, place=self.place
+        )
+
+
+Node: TypeAlias = Scalar | Items | Table
+
+
+def plain(node: Node) -> Any:
+    """The values alone, secrets included."""
+    if isinstance(node, Table):
+        return {key: plain(value) for key, value in node.items.items()}
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return node.value
+
+
+def shown(node: Node) -> Any:
+    """The values alone, with references in place of secrets."""
+    if isinstance(node, Table):
+        return {key: shown(value) for key, value in node.items.items()}
+    if isinstance(node, Items):
+        return [shown(item) for item in node.items]
+    return node.value if node.shown is None else node.shown
+
+
+def is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
+
+
+def locate(node: Node, path: Path, *, key: bool = False) -> Place:
+    """Where the path ends; parts that are not in the file (a missing key, a union's branch) are passed over.
+
+    With `key`, the place of the last key instead of its value.
+    """
+    place = node.place
+    for part in path:
+        if isinstance(node, Table) and str(part) in node.items:
+            place = node.keys.get(str(part), node.place) if key else node.items[str(part)].place
+            node = node.items[str(part)]
+        elif isinstance(node, Items) and isinstance(part, int) and 0 <= part < len(node.items):
+            node = node.items[part]
+            place = node.place
+    return place
+
+
+def strings(node: Node, path: Path = ()) -> Iterator[tuple[Path, Scalar]]:
+    """Every text in the tree with its path."""
+    if isinstance(node, Table):
+        for key, value in node.items.items():
+            yield from strings(value, (*path, key))
+    elif isinstance(node, Items):
+        for index, item in enumerate(node.items):
+            yield from strings(item, (*path, index))
+    elif isinstance(node.value, str):
+        yield path, node

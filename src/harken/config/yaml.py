@@ -1,0 +1,219 @@
+"""YAML as people mean it: only true and false are booleans, a key stands once, and every value knows its place.
+
+Read from the events of libyaml, with a bound on size, depth and what aliases may expand to: whatever the bytes are,
+the answer is a tree or findings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from harken.config.findings import Path, Place, Report
+from harken.config.scalars import Unusable, resolve
+from harken.config.tree import Items, Node, Scalar, Table
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "parse"]
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 64
+MAX_NODES = 1_000_000
+_MERGE = "<<"
+_TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+
+
+class _Stop(Exception):
+    """The file cannot be read further; the report says why."""
+
+
+def parse(source: bytes, file: str, report: Report) -> Node | None:
+    """Return the tree of the only document; None when it cannot be read. An empty file is an empty Scalar."""
+    text = _decode(source, file, report)
+    if text is None:
+        return None
+    try:
+        return _Composer(text, file, report).document()
+    except _Stop:
+        return None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = _place(file, mark) if mark else Place(file)
+        report.error(place, (), f"not YAML: {error.problem or error.context}", _syntax_fix(error), "syntax")
+    except yaml.YAMLError as error:
+        reason = getattr(error, "reason", "it cannot be read")
+        report.error(Place(file), (), f"not YAML: {reason}", "Remove control characters", "syntax")
+    return None
+
+
+def _decode(source: bytes, file: str, report: Report) -> str | None:
+    if len(source) > MAX_BYTES:
+        report.error(Place(file), (), f"larger than {MAX_BYTES // 1024 // 1024} MB", "Split the file", "syntax")
+        return None
+    try:
+        return source.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = source[: error.start].split(b"\n")
+        place = Place(file, len(before), len(before[-1]) + 1)
+        report.error(place, (), "not UTF-8 text", "Save the file as UTF-8", "syntax")
+        return None
+
+
+def _syntax_fix(error: yaml.MarkedYAMLError) -> str:
+    problem = f"{error.problem or ''} {error.context or ''}"
+    if "cannot start any token" in problem:
+        return "Indent with spaces, not tabs, and put text that begins with a special character in quotes"
+    if "mapping values are not allowed" in problem:
+        return "Put text that holds ': ' in quotes, or check the indentation"
+    if "alias" in problem:
+        return "Define the anchor with & before it is used"
+    return "Check the indentation, quotes and brackets around this place"
+
+
+def _place(file: str, mark: Any) -> Place:
+    return Place(file, mark.line + 1, mark.column + 1)
+
+
+class _Anchored(msgspec.Struct, frozen=True, gc=False):
+    node: Node
+    size: int
+
+
+class _Composer:
+    def __init__(self, text: str, file: str, report: Report) -> None:
+        self._parser: Any = yaml.CSafeLoader(text)
+        self._file = file
+        self._report = report
+        self._anchors: dict[str, _Anchored | None] = {}
+        self._size = 0
+
+    def document(self) -> Node:
+        self._parser.get_event()
+        if isinstance(self._parser.peek_event(), yaml.StreamEndEvent):
+            return Scalar(value=None, place=Place(self._file))
+        self._parser.get_event()
+        node = self._node(())
+        self._parser.get_event()
+        following = self._parser.get_event()
+        if not isinstance(following, yaml.StreamEndEvent):
+            place = _place(self._file, following.start_mark)
+            raise self._stop(place, (), "a second document begins here", "Put it into a file of its own")
+        return node
+
+    def _node(self, path: Path) -> Node:
+        event = self._parser.get_event()
+        place = _place(self._file, event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event.anchor, place, path)
+        self._grow(1, place, path)
+        if len(path) > MAX_DEPTH:
+            raise self._stop(place, path[:3], f"nested deeper than {MAX_DEPTH} levels", "Make it flatter")
+        before = self._size
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            node: Node = self._scalar(event, place, path)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._items(place, path)
+        else:
+            node = self._table(place, path)
+        self._check_tag(event, place, path)
+        if event.anchor:
+            self._anchors[event.anchor] = _Anchored(node, self._size - before + 1)
+        return node
+
+    def _items(self, place: Place, path: Path) -> Items:
+        found: list[Node] = []
+        while not isinstance(self._parser.peek_event(), yaml.SequenceEndEvent):
+            found.append(self._node((*path, len(found))))
+        self._parser.get_event()
+        return Items(items=tuple(found), place=place)
+
+    def _table(self, place: Place, path: Path) -> Table:
+        items: dict[str, Node] = {}
+        keys: dict[str, Place] = {}
+        merged: list[Table] = []
+        while not isinstance(self._parser.peek_event(), yaml.MappingEndEvent):
+            key, at, merges = self._key(path)
+            value = self._node((*path, key))
+            if merges:
+                merged += self._sources(value, (*path, key))
+            elif key in items:
+                self._twice(keys[key], at, (*path, key))
+            else:
+                items[key], keys[key] = value, at
+        self._parser.get_event()
+        for source in merged:
+            for key, value in source.items.items():
+                if key not in items:
+                    items[key], keys[key] = value, source.keys[key]
+        return Table(items=items, keys=keys, place=place)
+
+    def _key(self, path: Path) -> tuple[str, Place, bool]:
+        event = self._parser.get_event()
+        place = _place(self._file, event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            node = self._alias(event.anchor, place, path)
+            if isinstance(node, Scalar) and isinstance(node.value, str):
+                return node.value, place, False
+        elif isinstance(event, yaml.ScalarEvent):
+            self._grow(1, place, path)
+            if event.anchor:
+                self._anchors[event.anchor] = _Anchored(Scalar(value=event.value, place=place), 1)
+            return event.value, place, event.value == _MERGE and event.implicit[0]
+        raise self._stop(place, path, "a key must be plain text", "Write key: value")
+
+    def _sources(self, node: Node, path: Path) -> list[Table]:
+        candidates = node.items if isinstance(node, Items) else (node,)
+        tables = [item for item in candidates if isinstance(item, Table)]
+        if len(tables) < len(candidates):
+            self._report.error(node.place, path, "<< takes a mapping or a list of them", "Write <<: *anchor", "syntax")
+        for table in tables:
+            self._grow(len(table.items), node.place, path)
+        return tables
+
+    def _alias(self, anchor: str | None, place: Place, path: Path) -> Node:
+        if anchor is None or anchor not in self._anchors:
+            raise self._stop(place, path, f"there is no anchor &{anchor} above", "Define it before it is used")
+        anchored = self._anchors[anchor]
+        if anchored is None:
+            raise self._stop(place, path, f"*{anchor} stands inside itself", "Write the value out")
+        self._grow(anchored.size, place, path)
+        if len(path) + _depth(anchored.node, MAX_DEPTH) > MAX_DEPTH:
+            raise self._stop(place, path[:3], f"nested deeper than {MAX_DEPTH} levels", "Make it flatter")
+        return anchored.node
+
+    def _scalar(self, event: yaml.ScalarEvent, place: Place, path: Path) -> Scalar:
+        try:
+            return Scalar(value=resolve(event.value, event.tag, plain=event.implicit[0]), place=place)
+        except Unusable as error:
+            self._report.error(place, path, str(error), "Put quotes around it if it is text", "syntax")
+            return Scalar(value=None, place=place)
+
+    def _check_tag(self, event: yaml.NodeEvent, place: Place, path: Path) -> None:
+        tag = getattr(event, "tag", None)
+        known = isinstance(event, yaml.ScalarEvent) and str(tag).startswith("tag:yaml.org,2002:")
+        if tag and not known and tag not in _TAGS:
+            self._report.error(place, path, f"the tag {tag} means nothing here", "Remove it", "syntax")
+
+    def _twice(self, first: Place, second: Place, path: Path) -> None:
+        fix = "Keep one of them"
+        self._report.error(first, path, f"this key stands again in line {second.line}", fix, "duplicate")
+        self._report.error(second, path, f"this key stands already in line {first.line}", fix, "duplicate")
+
+    def _grow(self, nodes: int, place: Place, path: Path) -> None:
+        self._size += nodes
+        if self._size > MAX_NODES:
+            raise self._stop(place, path[:3], f"more than {MAX_NODES:,} values with aliases", "Use fewer aliases")
+
+    def _stop(self, place: Place, path: Path, message: str, fix: str) -> _Stop:
+        self._report.error(place, path, message, fix, "syntax")
+        return _Stop()
+
+
+def _depth(node: Node, bound: int) -> int:
+    if bound < 0 or isinstance(node, Scalar):
+        return 1
+    children = node.items.values() if isinstance(node, Table) else node.items
+    return 1 + max((_depth(child, bound - 1) for child in children), default=0)

@@ -1,0 +1,58 @@
+"""`harken demo`: Harken at work on a make-believe company on this machine, with the books compared at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from harken.demo.ledger import Summary
+
+__all__ = ["run"]
+
+PORT = 9091
+
+
+def run(seconds: float | None = None, as_json: bool = False, port: int = PORT, keep: bool = False) -> int:
+    """Run the demo, for so many seconds or until Ctrl-C. Returns 1 if anything was lost, doubled or made up."""
+    summary = _on_a_loop(_perform(seconds, as_json, port, keep))
+    print(_json(summary) if as_json else _text(summary))
+    return 0 if summary.good or seconds is None else 1
+
+
+def _on_a_loop(performance: Coroutine[None, None, Summary]) -> Summary:
+    if sys.platform == "win32":
+        return asyncio.run(performance)
+    import uvloop
+
+    return uvloop.run(performance)
+
+
+async def _perform(seconds: float | None, as_json: bool, port: int, keep: bool) -> Summary:
+    from harken.demo.stage import perform
+
+    stop = asyncio.Event()
+    if sys.platform != "win32":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return await perform(seconds=seconds, as_json=as_json, port=port, keep=keep, stop=stop)
+
+
+def _json(summary: Summary) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
+
+
+def _text(summary: Summary) -> str:
+    import msgspec
+
+    rows = {**msgspec.structs.asdict(summary), "lost_examples": (), "duplicate_examples": ()}
+    lines = [f"  {name.replace('_', ' '):<20}{value}" for name, value in rows.items() if value not in ((), "")]
+    examples = [f"  lost: {name}" for name in summary.lost_examples]
+    examples += [f"  duplicate: {name}" for name in summary.duplicate_examples]
+    return "\n".join(["", "demo summary", *lines, *examples])

@@ -1,0 +1,107 @@
+"""Holds what the store says against what really happened: nothing lost, nothing doubled, nothing made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from harken.event import Recorded
+from harken.runs import Run
+from harken.store import Records
+
+__all__ = ["Books", "Summary", "compare", "occurrence", "read_books"]
+
+_EXAMPLES = 5
+
+
+class Books(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store holds: events by id, and runs with the names of their triggers."""
+
+    events: Mapping[int, Recorded]
+    runs: tuple[tuple[str, Run], ...]
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """How a demo went. It went well when nothing was lost, doubled or unexpected."""
+
+    seconds: float
+    events_at_source: int
+    recorded: int
+    runs: int
+    lost: int
+    duplicate: int
+    unexpected: int
+    rate_limited: int
+    late: int
+    deliveries: int
+    lost_examples: tuple[str, ...] = ()
+    duplicate_examples: tuple[str, ...] = ()
+    files: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.duplicate or self.unexpected)
+
+
+def occurrence(event: Recorded) -> str:
+    """The name by which the demo's world knows this event, empty when it is none of its own."""
+    data = event.data if isinstance(event.data, Mapping) else {}
+    name = str(data.get("revision") or data.get("id") or "")
+    return name if name.startswith(("INC-", "news-", "deploy-")) else ""
+
+
+async def read_books(store: Records) -> Books:
+    names = {state.uid: state.name for state in await store.triggers()}
+    events: dict[int, Recorded] = {}
+    while page := await store.events_after(max(events, default=0)):
+        events.update((event.id, event) for event in page)
+    runs: list[tuple[str, Run]] = []
+    before: int | None = None
+    while True:
+        found = await store.runs(before=before, limit=200)
+        runs.extend((names.get(run.trigger, run.trigger), run) for run in found.items)
+        before = found.next
+        if before is None:
+            return Books(events=events, runs=tuple(runs))
+
+
+def compare(
+    books: Books,
+    expected: Mapping[str, Iterable[str]],
+    pages: Mapping[str, Iterable[str]],
+    **counted: Any,
+) -> Summary:
+    """Sum up a demo. An occurrence is lost without a finished run, and doubled with two runs or two messages."""
+    wanted = {(trigger, name) for trigger, names in expected.items() for name in names}
+    started = _runs_by_occurrence(books)
+    finished = {pair for pair, runs in started.items() if any(run.status == "done" for run in runs.values())}
+    lost = sorted(wanted - finished)
+    doubled = sorted(pair for pair, runs in started.items() if len(runs) > 1)
+    paged_twice = sorted(name for name, keys in pages.items() if len(set(keys)) > 1)
+    twice = sorted({name for _, name in doubled} | set(paged_twice))
+    at_source = {name for _, name in wanted}
+    return Summary(
+        events_at_source=len(at_source),
+        recorded=len(at_source & {occurrence(event) for event in books.events.values()}),
+        runs=sum(run.status == "done" for _, run in books.runs),
+        lost=len(lost),
+        duplicate=len(twice),
+        unexpected=len(set(started) - wanted),
+        deliveries=sum(len(set(keys)) for keys in pages.values()),
+        lost_examples=tuple(f"{trigger} {name}" for trigger, name in lost[:_EXAMPLES]),
+        duplicate_examples=tuple(twice[:_EXAMPLES]),
+        **counted,
+    )
+
+
+def _runs_by_occurrence(books: Books) -> dict[tuple[str, str], dict[str, Run]]:
+    found: dict[tuple[str, str], dict[str, Run]] = {}
+    for trigger, run in books.runs:
+        for event_id in run.event_ids:
+            event = books.events.get(event_id)
+            name = occurrence(event) if event else ""
+            if name:
+                found.setdefault((trigger, name), {})[run.id] = run
+    return found

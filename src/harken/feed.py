@@ -1,0 +1,145 @@
+"""Feeds and triggers: what is read, and who listens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from harken.event import Identity, Span
+from harken.pace import Health
+from harken.schedule import Schedule
+
+__all__ = [
+    "INTERNAL",
+    "Digest",
+    "Feed",
+    "FeedState",
+    "Gather",
+    "Overlap",
+    "Spacing",
+    "TickSpan",
+    "Trigger",
+    "TriggerState",
+    "Way",
+]
+
+INTERNAL = "harken"
+"""The feed of what Harken itself does: emitted events, run outcomes and alerts."""
+
+Overlap = Literal["allow", "skip", "queue", "cancel_previous"]
+Way = Literal["poll", "push", "stream", "internal"]
+
+
+class Feed(msgspec.Struct, frozen=True, kw_only=True):
+    """A configured reading of an integration. Editing it never moves its cursor.
+
+    `inherits` names the feed whose cursor and memory this one takes over when it is new in the store.
+    """
+
+    name: str
+    kind: str
+    integration: str
+    way: Way = "poll"
+    query: Mapping[str, Any] = {}
+    schedule: Schedule | None = None
+    identity: Identity = "once"
+    lookback: float = 120.0
+    first: Literal["baseline", "deliver"] = "baseline"
+    memory_seconds: float = 86_400.0
+    page_timeout: float = 10.0
+    tick_timeout: float = 120.0
+    jitter: float = 0.1
+    added_jitter: float = 0.0
+    breaker: int | None = None
+    backoff: tuple[float, float] | None = None
+    inherits: str = ""
+    path: str = ""
+
+
+class Digest(msgspec.Struct, frozen=True, kw_only=True, tag="digest"):
+    """Gather events until the window closes or `max` are there."""
+
+    window: float
+    max: int = 0
+    by: str = ""
+
+
+Gather = Digest
+
+
+class Spacing(msgspec.Struct, frozen=True, kw_only=True):
+    """At most `per_tick` runs of one read become due at once; the rest follow, `delay` seconds apart."""
+
+    per_tick: int = 0
+    delay: float = 0.0
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """Feed + condition + mapping + target workflow, as a person wrote it."""
+
+    name: str
+    feed: str
+    workflow: str
+    workflow_rev: str
+    condition: str = ""
+    mapping: Mapping[str, Any] | None = None
+    overlap: Overlap = "allow"
+    concurrency_key: str = ""
+    gather: Gather | None = None
+    spacing: Spacing | None = None
+    priority: int = 0
+    startup: Literal["since_last", "ignore_historical", "backfill"] = "since_last"
+    backfill: float = 0.0
+    flood_limit: int = 100
+    types: tuple[str, ...] = ()
+    max_attempts: int = 3
+    source: str = ""
+
+
+class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store knows of a trigger beyond its definition. A trigger keeps its uid for as long as its name."""
+
+    uid: str
+    name: str
+    epoch: int
+    start_line: datetime
+    paused: str = ""
+    created_at: datetime
+    fired: int = 0
+    last_fired_at: datetime | None = None
+    removed_at: datetime | None = None
+
+
+class FeedState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a feed stands. `revision` rises with every change of what is read or who listens."""
+
+    name: str
+    revision: int
+    cursor: Any = None
+    watermark: datetime | None = None
+    next_due: datetime | None = None
+    health: Health = Health()
+    reads: int = 0
+    baselined: bool = False
+    last_success: datetime | None = None
+    last_tick: datetime | None = None
+    coverage: tuple[Span, ...] = ()
+    created_at: datetime
+    memory: int = 0
+
+
+class TickSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of reads with the same result: one row however many reads found nothing new."""
+
+    feed: str
+    started_at: datetime
+    ended_at: datetime
+    count: int
+    result: Literal["nothing_new", "events", "unchanged", "error", "rate_limited", "changed"]
+    seen: int = 0
+    new: int = 0
+    error: str = ""
+    seconds: float = 0.0

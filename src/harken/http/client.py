@@ -1,0 +1,218 @@
+"""One client for every call Harken makes, so that limits, guard and error sorting hold everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from harken import __version__
+from harken.clock import Clock
+from harken.errors import Misconfigured, NeedsAttention, RetryLater
+from harken.http.failures import FAILURES, failure
+from harken.http.guard import GuardedResolver, aim, guarded_sockets, place
+from harken.http.redirects import REDIRECTS, Hop, next_hop, same_party
+from harken.http.replies import Reply, Validators
+
+__all__ = ["Client", "HttpSettings", "Quota"]
+
+Params = Mapping[str, str | int] | Sequence[tuple[str, str | int]] | None
+
+_BODILESS = frozenset({204, 304})
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How every request is made. Behind a proxy only addresses written out in a URL can be guarded."""
+
+    proxy: str | None = None
+    ca_bundle: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+    connect_seconds: float = 5.0
+    total_seconds: float = 10.0
+    max_bytes: int = 32_000_000
+    max_redirects: int = 5
+    user_agent: str = f"Harken/{__version__}"
+    connections: int = 512
+    connections_per_host: int = 64
+    dns_cache_seconds: int = 10
+
+
+class Quota(Protocol):
+    """What `harken.budget.Budget` offers: wait for a turn, learn from the answer."""
+
+    async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None: ...
+
+    def learn(self, headers: Mapping[str, str], status: int) -> None: ...
+
+
+class Client:
+    """Make requests on shared connections. `close` it once, at the end; `resolver` replaces DNS, below the guard."""
+
+    def __init__(
+        self, clock: Clock, *, settings: HttpSettings | None = None, resolver: AbstractResolver | None = None
+    ) -> None:
+        self._clock = clock
+        self._settings = settings or HttpSettings()
+        self._resolver = resolver
+        # a connection or DNS answer that was allowed for one caller must not serve one who may not go there
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def close(self) -> None:
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+    async def request(
+        self,
+        method: str,
+        url: str | URL,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Params = None,
+        json: Any = None,
+        data: object = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+        allow_private: bool = False,
+        budget: Quota | None = None,
+        who: str = "",
+        patience: float | None = None,
+        conditional: Validators | None = None,
+        follow_redirects: bool = True,
+    ) -> Reply:
+        """Return the complete answer whatever its status (see `raise_for`).
+
+        Raises RetryLater when none came, Refused when the address is not allowed, NeedsAttention if a person must act.
+        `timeout` bounds connecting, redirects and the body together; the wait for the budget comes before.
+        """
+        settings = self._settings
+        proxied = settings.proxy is not None
+        hop = _first_hop(method, aim(url, allow_private, proxied), headers, params, json, data, conditional)
+        home = hop.url
+        if budget is not None:
+            await budget.take(who, patience=patience)
+        seconds, cap = timeout or settings.total_seconds, max_bytes or settings.max_bytes
+        deadline = asyncio.get_running_loop().time() + seconds
+        for redirects in range(settings.max_redirects + 1):
+            left = deadline - asyncio.get_running_loop().time() if redirects else seconds
+            status, got, body = await self._exchange(hop, left, cap, allow_private)
+            if budget is not None and (hop.url is home or same_party(home, hop.url)):
+                budget.learn(got, status)
+            if status not in REDIRECTS or not follow_redirects or "Location" not in got:
+                return Reply(hop.method, hop.url, status, got, body, self._clock.time(), conditional)
+            hop = next_hop(hop, status, got["Location"])
+            aim(hop.url, allow_private, proxied)
+        message = f"{place(home)} redirects more than {settings.max_redirects} times"
+        raise NeedsAttention(message, fix="Check the address")
+
+    async def _exchange(
+        self, hop: Hop, seconds: float, cap: int, allow_private: bool
+    ) -> tuple[int, CIMultiDictProxy[str], bytes]:
+        session = self._sessions.get(allow_private) or self._open(allow_private)
+        limits = _limits(max(seconds, 0.001), self._settings.connect_seconds)
+        try:
+            response = await session.request(
+                hop.method, hop.url, headers=hop.headers, data=hop.data, allow_redirects=False, timeout=limits
+            )
+            try:
+                body = await _read(response, cap)
+            except BaseException:
+                response.close()
+                raise
+        except FAILURES as error:
+            # not chained: aiohttp's text holds the query string, and chained errors get printed with their causes
+            raise failure(error, hop.url, seconds) from None
+        return response.status, response.headers, body
+
+    def _open(self, allow_private: bool) -> aiohttp.ClientSession:
+        settings = self._settings
+        resolver = self._resolver or aiohttp.ThreadedResolver()
+        guarded = settings.proxy is None
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(resolver, allow_private=allow_private) if guarded else resolver,
+            socket_factory=guarded_sockets(allow_private) if guarded else None,
+            ssl=_tls(settings) or True,
+            limit=settings.connections,
+            limit_per_host=settings.connections_per_host,
+            ttl_dns_cache=settings.dns_cache_seconds,
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            # cookies of one credential must not reach another
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": settings.user_agent},
+            proxy=settings.proxy,
+        )
+        self._sessions[allow_private] = session
+        return session
+
+
+async def _read(response: aiohttp.ClientResponse, cap: int) -> bytes:
+    length = response.content_length
+    if response.method == "HEAD" or response.status in _BODILESS:
+        return await response.read()
+    if length is not None and "Content-Encoding" not in response.headers:
+        if length > cap:
+            raise _too_large(response, cap)
+        return await response.read()
+    size, chunks = 0, []
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > cap:
+            raise _too_large(response, cap)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(response: aiohttp.ClientResponse, cap: int) -> RetryLater:
+    message = f"{place(response.url)} sent more than {cap:,} bytes in one answer"
+    return RetryLater(message, fix="Narrow what is asked for")
+
+
+def _first_hop(
+    method: str,
+    url: URL,
+    headers: Mapping[str, str] | None,
+    params: Params,
+    json: Any,
+    data: object,
+    conditional: Validators | None,
+) -> Hop:
+    if params:
+        url = url.extend_query(params)
+    sent: Mapping[str, str] = headers or {}
+    if json is not None:
+        data, sent = msgspec.json.encode(json), {"Content-Type": "application/json", **sent}
+    if conditional is not None:
+        conditions = {"If-None-Match": conditional.etag, "If-Modified-Since": conditional.last_modified}
+        sent = {**sent, **{name: value for name, value in conditions.items() if value}}
+    return Hop(method=method.upper(), url=url, headers=sent, data=data)
+
+
+@lru_cache(maxsize=64)
+def _limits(seconds: float, connect: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(connect, seconds))
+
+
+def _tls(settings: HttpSettings) -> ssl.SSLContext | None:
+    if not (settings.ca_bundle or settings.client_cert):
+        return None
+    context = ssl.create_default_context()
+    try:
+        if settings.ca_bundle:
+            context.load_verify_locations(settings.ca_bundle)
+        if settings.client_cert:
+            context.load_cert_chain(settings.client_cert, settings.client_key)
+    except OSError as error:
+        raise Misconfigured("http.ca_bundle or http.client_cert cannot be read", fix="Check the path") from error
+    return context

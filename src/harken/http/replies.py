@@ -1,0 +1,153 @@
+"""What came back, and what it means: a status is turned into the error that says what happens next."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Any
+
+import msgspec
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from harken.budget import asked_wait, is_rate_limited
+from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
+from harken.http.guard import place
+
+__all__ = ["Reply", "Validators", "raise_for"]
+
+_LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[\w*-]+\s*(?:=\s*(?:"[^"]*"|[^\s",;]*))?)*)')
+_REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s",;]+))', re.IGNORECASE)
+_CHARSET = re.compile(r'charset\s*=\s*["\']?([\w.:-]+)', re.IGNORECASE)
+_DECLARED = re.compile(rb'(?:charset|encoding)\s*=\s*["\']?([\w.:-]+)', re.IGNORECASE)
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_LONGEST_PATH = 200
+# ids may be hidden along with tokens; a message can do without either
+_OPAQUE = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[^/]{20,}|[^/]{40,}")
+
+
+class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What makes the next request conditional; store it beside the cursor, and only with the read it belongs to."""
+
+    etag: str | None = None
+    last_modified: str | None = None
+
+
+class Reply:
+    """A complete answer, whatever its status. `at` is the wall time at which it came."""
+
+    __slots__ = ("at", "body", "headers", "method", "sent", "status", "url")
+
+    def __init__(
+        self,
+        method: str,
+        url: URL,
+        status: int,
+        headers: CIMultiDictProxy[str],
+        body: bytes,
+        at: float,
+        sent: Validators | None = None,
+    ) -> None:
+        self.method = method
+        self.url = url
+        self.status = status
+        self.headers = headers
+        self.body = body
+        self.at = at
+        self.sent = sent
+
+    def __repr__(self) -> str:
+        return f"<Reply {self.status} to {self.method} {shown_path(self.url)} from {place(self.url)}>"
+
+    @property
+    def not_modified(self) -> bool:
+        return self.status == 304
+
+    @property
+    def validators(self) -> Validators:
+        """What to send next time; a 304 that repeats nothing leaves the ones that were sent."""
+        etag, modified = self.headers.get("ETag"), self.headers.get("Last-Modified")
+        if self.status == 304 and self.sent is not None:
+            return Validators(etag=etag or self.sent.etag, last_modified=modified or self.sent.last_modified)
+        return Validators(etag=etag, last_modified=modified)
+
+    def json(self) -> Any:
+        """Decode the body, or raise RetryLater: a gateway's error page passes."""
+        try:
+            return msgspec.json.decode(self.body.removeprefix(codecs.BOM_UTF8))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            kind = self.headers.get("Content-Type", "no content type").partition(";")[0][:60]
+            what = f"({kind}, {len(self.body):,} bytes)"
+            raise RetryLater(f"{place(self.url)} answered with something that is not JSON {what}") from None
+
+    def text(self) -> str:
+        """Decode by byte order mark, header, the body's own declaration or UTF-8, in this order; never fails."""
+        for mark, encoding in _BOMS:
+            if self.body.startswith(mark):
+                return self.body[len(mark) :].decode(encoding, "replace")
+        for charset in (*_named_charsets(self.headers.get("Content-Type", ""), self.body), "utf-8"):
+            try:
+                return self.body.decode(charset)
+            except (LookupError, UnicodeError):
+                continue
+        return self.body.decode("cp1252", "replace")
+
+    def link(self, rel: str) -> str | None:
+        """Return the address that Link gives for `rel`; Refused if it is on another origin, where no token may go."""
+        for target, parameters in _LINK.findall(", ".join(self.headers.getall("Link", ()))):
+            found = _REL.search(parameters)
+            if found and rel.lower() in (found[1] or found[2]).lower().split():
+                return self._on_this_origin(target)
+        return None
+
+    def _on_this_origin(self, target: str) -> str:
+        try:
+            url = self.url.join(URL(target))
+            same = url.origin() == self.url.origin()
+        except ValueError:
+            raise RetryLater(f"{place(self.url)} sent a Link header that is not a URL") from None
+        if not same:
+            raise Refused(f"{place(self.url)} continues its list on another origin, {url.scheme}://{place(url)}")
+        return str(url)
+
+
+def shown_path(url: URL) -> str:
+    """Return the path for a message: no query, nothing that looks like a token, not endless."""
+    path = "/".join("…" if _OPAQUE.fullmatch(part) else part for part in url.raw_path.split("/"))
+    return path if len(path) <= _LONGEST_PATH else path[: _LONGEST_PATH - 1] + "…"
+
+
+def raise_for(reply: Reply, what: str = "", *, fix: str = "", gone_means_expired: bool = False) -> None:
+    """Return if the reply is a success or a 304; otherwise raise the error that names what happens next.
+
+    `what` replaces "GET /path" in the message, `fix` the advice when a person has to act.
+    """
+    status = reply.status
+    if status < 300 or status == 304:
+        return
+    message = f"{place(reply.url)} answered {status} to {what or f'{reply.method} {shown_path(reply.url)}'}"
+    after = asked_wait(status, reply.headers, reply.at)
+    if is_rate_limited(status, reply.headers):
+        raise RetryLater(message, after=after, reason="rate_limited")
+    if status >= 500 or status == 425:
+        raise RetryLater(message, after=after)
+    if status == 408:
+        raise RetryLater(message, after=after, reason="timeout")
+    if status == 410 and gone_means_expired:
+        raise CursorExpired(message, fix=fix)
+    raise NeedsAttention(message, fix=fix or _advice(status))
+
+
+def _advice(status: int) -> str:
+    if status in (401, 403):
+        return "Check the credential and its scopes"
+    if status in (404, 410):
+        return "Check the address and that the credential may see what is there"
+    if status == 407:
+        return "Check the credentials of http.proxy"
+    return "Check the address and the parameters" if status >= 400 else "Use the address it redirects to"
+
+
+def _named_charsets(content_type: str, body: bytes) -> list[str]:
+    header, declared = _CHARSET.search(content_type), _DECLARED.search(body[:1024])
+    return [*([header[1]] if header else ()), *([declared[1].decode("ascii", "replace")] if declared else ())]

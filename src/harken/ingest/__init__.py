@@ -1,0 +1,1 @@
+"""Reading: polls, webhooks and streams, each into the same commit."""

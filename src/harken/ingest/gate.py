@@ -1,0 +1,169 @@
+"""The gate that every event passes: recall, recognise, match, commit, and again when the rules moved on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, RetryLater
+from harken.event import Event
+from harken.ingest.rulebook import Rulebook
+from harken.match import Read, Sighting, match, memory_id, recognise
+from harken.runs import Claimed
+from harken.store import Commit, Committed, Entry, Feeds, Intent, Stale
+
+__all__ = ["Gate", "Hands", "Page"]
+
+log = structlog.get_logger("harken.ingest")
+
+MOST_REMATCHES = 20
+
+
+class Hands(Protocol):
+    """Who executes runs: takes those that a commit hands over, and looks for the rest when nudged."""
+
+    holder: str
+
+    def reserve(self, wanted: int) -> int: ...
+
+    def unreserve(self, count: int) -> None: ...
+
+    def accept(self, claimed: Sequence[Claimed]) -> None: ...
+
+    def nudge(self) -> None: ...
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What to commit for a feed besides its events; `rest` are the other fields of the Commit."""
+
+    events: Sequence[Event]
+    read: Read
+    token: int | None = None
+    rest: dict[str, Any] = {}
+
+
+class Gate:
+    """Makes one commit of a batch. What the store refuses is dead-lettered alone and never blocks its feed."""
+
+    def __init__(self, store: Feeds, rulebook: Rulebook, hands: Hands, clock: Clock) -> None:
+        self._store = store
+        self.rulebook = rulebook
+        self._hands = hands
+        self._clock = clock
+        self.committed = 0
+        self.on_commit: Callable[[str, Commit, Committed], None] | None = None
+
+    async def recognise(self, feed: str, events: Sequence[Event]) -> list[Sighting]:
+        """The events that the feed does not know yet."""
+        rules = await self.rulebook.rules(feed)
+        identity = rules.feed.identity
+        known = await self._store.recall(feed, [memory_id(event, identity) for event in events])
+        return recognise(events, known, identity)
+
+    async def take(self, feed: str, page: Page, sightings: list[Sighting] | None = None) -> Committed:
+        """Commit the page; when this returns, everything in it is safe."""
+        for _ in range(MOST_REMATCHES):
+            if sightings is None:
+                sightings = await self.recognise(feed, page.events)
+            rules = await self.rulebook.rules(feed)
+            entries = match(sightings, rules, page.read)
+            commit = Commit(feed=feed, revision=rules.revision, token=page.token, entries=entries, **page.rest)
+            answer = await self._commit(commit)
+            if isinstance(answer, Committed):
+                return answer
+            await self.rulebook.learn(feed)
+            sightings = None
+        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one read")
+
+    async def push(self, feed: str, events: Sequence[Event], read: Read) -> Committed:
+        """Commit events that were pushed to us. The commit itself finds the repeats, so nothing is recalled."""
+        rules = self.rulebook.get(feed) or await self.rulebook.learn(feed)
+        identity = rules.feed.identity
+        if identity == "transition":
+            return await self.take(feed, Page(events=events, read=read))
+        sightings = recognise(events, {}, identity)
+        for _ in range(MOST_REMATCHES):
+            entries = match(sightings, rules, read)
+            answer = await self._commit(Commit(feed=feed, revision=rules.revision, entries=entries))
+            if isinstance(answer, Committed):
+                return answer
+            rules = await self.rulebook.learn(feed)
+        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one delivery")
+
+    async def _commit(self, commit: Commit) -> Committed | Stale:
+        wanted = sum(1 for entry in commit.entries for decision in entry.decisions if type(decision) is Intent)
+        hands = self._hands
+        reserved = hands.reserve(wanted) if wanted else 0
+        if reserved:
+            commit = msgspec.structs.replace(commit, claim=reserved, holder=hands.holder)
+        answer: Committed | Stale | None = None
+        try:
+            answer = await self._store_all(commit)
+        finally:
+            claimed = answer.claimed if isinstance(answer, Committed) else ()
+            if reserved > len(claimed):
+                hands.unreserve(reserved - len(claimed))
+            if claimed:
+                hands.accept(claimed)
+        if isinstance(answer, Committed):
+            self.committed += len(commit.entries)
+            if self.on_commit is not None:
+                self.on_commit(commit.feed, commit, answer)
+            if wanted > len(answer.claimed):
+                hands.nudge()
+        return answer
+
+    async def _store_all(self, commit: Commit) -> Committed | Stale:
+        try:
+            return await self._store.commit(commit)
+        except HarkenError:
+            raise
+        except Exception as error:
+            if not commit.entries:
+                raise
+            return await self._sift(commit, error)
+
+    async def _sift(self, commit: Commit, error: Exception) -> Committed | Stale:
+        """Find what the store refuses: commit the halves without the cursor, then the cursor alone."""
+        bare: dict[str, Any] = {
+            "cursor": msgspec.UNSET,
+            "watermark": None,
+            "next_due": None,
+            "tick": None,
+            "done": False,
+            "release": {},
+        }
+        ids: list[int] = []
+        verdicts: list[tuple[Any, ...]] = []
+        claimed: list[Claimed] = []
+        for part in _halves(commit.entries):
+            if len(commit.entries) == 1:
+                await self._bury(commit.feed, part[0], error)
+                ids.append(0)
+                verdicts.append(())
+                continue
+            room = max(0, commit.claim - len(claimed))
+            answer = await self._store_all(msgspec.structs.replace(commit, entries=part, claim=room, **bare))
+            if isinstance(answer, Stale):
+                return answer
+            ids.extend(answer.event_ids)
+            verdicts.extend(answer.verdicts)
+            claimed.extend(answer.claimed)
+        last = await self._store_all(msgspec.structs.replace(commit, entries=(), claim=0))
+        if isinstance(last, Stale):
+            return last
+        return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
+
+    async def _bury(self, feed: str, entry: Entry, error: Exception) -> None:
+        reason = f"the store refused it ({type(error).__name__})"
+        log.error("event.refused", feed=feed, reason=reason)
+        await self._store.bury(feed, entry.event, reason)
+
+
+def _halves(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+    middle = len(entries) // 2
+    return [part for part in (entries[:middle], entries[middle:]) if part]

@@ -1,0 +1,73 @@
+"""A feed in the hands of this process: its source, and where it stands as of the last commit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from harken.feed import Feed, FeedState
+from harken.pace import Health, Policy
+from harken.source import Source
+
+__all__ = ["Live", "Report"]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tick amounted to."""
+
+    feed: str
+    result: str
+    seen: int = 0
+    new: int = 0
+    error: str = ""
+
+
+class Live:
+    """Mutable on purpose: the reader moves it forward only after the store has."""
+
+    __slots__ = (
+        "baselined",
+        "busy",
+        "created_at",
+        "cursor",
+        "due",
+        "feed",
+        "fired",
+        "health",
+        "listed",
+        "next_due",
+        "page",
+        "policy",
+        "source",
+        "sweeps",
+        "swept_at",
+        "watermark",
+    )
+
+    def __init__(self, feed: Feed, source: Source, state: FeedState, *, swept_at: float) -> None:
+        self.feed = feed
+        self.source = source
+        self.due: float | None = None
+        self.next_due: float | None = None
+        self.busy = False
+        self.swept_at = swept_at
+        self.listed: set[str] | None = None
+        self.sweeps = 0
+        self.policy = Policy.workflow() if feed.breaker is None else Policy.poller(feed.breaker)
+        if feed.backoff is not None:
+            first, cap = feed.backoff
+            self.policy = msgspec.structs.replace(self.policy, limited_first=first, limited_cap=cap)
+        self.place(state)
+
+    def place(self, state: FeedState) -> None:
+        """Stand where the store says."""
+        self.cursor: Any = state.cursor
+        self.watermark: datetime | None = state.watermark
+        self.health: Health = state.health
+        self.baselined: bool = state.baselined
+        self.created_at: datetime = state.created_at
+        # a read that is under way counts its pages and the runs it asked for
+        self.page = 0
+        self.fired: dict[str, int] = {}

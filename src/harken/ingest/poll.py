@@ -1,0 +1,304 @@
+"""One tick: read a feed page by page and commit each page before the next is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+import structlog
+
+from harken import pace
+from harken.clock import Clock, from_unix
+from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUnavailable
+from harken.event import Span
+from harken.feed import Feed
+from harken.ingest.gate import Gate, Page
+from harken.ingest.live import Live, Report
+from harken.ingest.rests import Rests
+from harken.match import Read, Rules, Sighting, memory_id
+from harken.schedule import At, Every, next_due
+from harken.source import Batch, PollSource
+from harken.store import Failure, Feeds, Rest, Tick
+
+__all__ = ["Poller", "due_after"]
+
+log = structlog.get_logger("harken.ingest")
+
+SWEEP_SECONDS = 3600.0
+TOUCH_SLACK = 2 * SWEEP_SECONDS
+MEMORY_CAP = 10_000
+
+
+class Poller:
+    """Ticks feeds. `token` is asked for at each commit, so that a lost lease stops the writing at once."""
+
+    def __init__(
+        self, store: Feeds, gate: Gate, rests: Rests, clock: Clock, random: Random, token: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._gate = gate
+        self._rests = rests
+        self._clock = clock
+        self._random = random
+        self._token = token
+        self.observe: Callable[[Live, Report, float], None] = lambda live, report, seconds: None
+
+    async def tick(self, live: Live) -> Report:
+        """Read the feed once; it is never raised from, except for a lost lease or a cancelled task."""
+        clock = self._clock
+        started, began = clock.time(), clock.monotonic()
+        live.health = pace.before_try(live.health, started)
+        try:
+            report = await self._read(live, started, began)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            report = await self._failed(live, error, started, clock.monotonic() - began)
+        self.observe(live, report, clock.monotonic() - began)
+        return report
+
+    async def _read(self, live: Live, started: float, began: float) -> Report:
+        seen = new = 0
+        feed = live.feed
+        rules = await self._gate.rulebook.rules(feed.name)
+        source = live.source
+        assert isinstance(source, PollSource)
+        deadline = began + feed.tick_timeout
+        while True:
+            since = _since(live, rules)
+            try:
+                async with asyncio.timeout(feed.page_timeout):
+                    batch = await source.poll(live.cursor, since)
+            except TimeoutError as error:
+                message = f"{feed.name} gave no page within {feed.page_timeout:.0f} s"
+                raise RetryLater(message, reason="timeout") from error
+            late = self._clock.monotonic() > deadline
+            fresh = await self._take(live, batch, rules, since, started, (seen, new), late)
+            seen += len(batch.events)
+            new += fresh
+            if not batch.more or late:
+                break
+        result = "events" if new else "unchanged" if batch.unchanged else "nothing_new"
+        return Report(feed=feed.name, result=result, seen=seen, new=new)
+
+    async def _take(
+        self, live: Live, batch: Batch, rules: Rules, since: datetime, started: float, sums: tuple[int, int], late: bool
+    ) -> int:
+        feed = live.feed
+        now = self._clock.time()
+        sightings = await self._gate.recognise(feed.name, batch.events) if batch.events else []
+        self._list(live, batch, rules)
+        done = not batch.more
+        step = pace.after_success(live.health, now) if done else None
+        due = due_after(live, now, started, self._random) if done else now if late else None
+        watermark = _watermark(live, batch, now)
+        covered = batch.covered or (Span(since, from_unix(started)) if done and batch.complete else None)
+        quiet = done and not sightings and live.baselined and not live.page
+        if quiet:
+            self._rest(live, batch, due, watermark, covered, step, started, now)
+        else:
+            await self._commit(live, batch, sightings, rules, due, watermark, covered, step, started, now, sums)
+        live.cursor, live.watermark, live.next_due = batch.cursor, watermark, due
+        live.page += 1
+        if done:
+            live.page, live.fired, live.baselined = 0, {}, True
+            if step is not None and step.health is not live.health:
+                self._say(live, step)
+                live.health = step.health
+            await self._sweep(live, batch, now)
+        return len(sightings)
+
+    def _rest(
+        self,
+        live: Live,
+        batch: Batch,
+        due: float | None,
+        watermark: datetime | None,
+        covered: Span | None,
+        step: pace.Step | None,
+        started: float,
+        now: float,
+    ) -> None:
+        health = step.health if step is not None and step.health is not live.health else None
+        self._rests.add(
+            Rest(
+                feed=live.feed.name,
+                token=self._token(),
+                count=1,
+                result="unchanged" if batch.unchanged else "nothing_new",
+                seen=len(batch.events),
+                first_at=from_unix(started),
+                last_at=from_unix(now),
+                next_due=None if due is None else from_unix(due),
+                cursor=batch.cursor if batch.cursor != live.cursor else msgspec.UNSET,
+                watermark=watermark if watermark != live.watermark else None,
+                covered=covered,
+                health=health,
+            )
+        )
+
+    async def _commit(
+        self,
+        live: Live,
+        batch: Batch,
+        sightings: list[Sighting],
+        rules: Rules,
+        due: float | None,
+        watermark: datetime | None,
+        covered: Span | None,
+        step: pace.Step | None,
+        started: float,
+        now: float,
+        sums: tuple[int, int],
+    ) -> None:
+        done = not batch.more
+        tick = None
+        if done:
+            new = sums[1] + len(sightings)
+            tick = Tick(
+                result="events" if new else "changed",
+                started_at=from_unix(started),
+                seconds=now - started,
+                seen=sums[0] + len(batch.events),
+                new=new,
+                covered=covered,
+            )
+        rest: dict[str, Any] = {
+            "cursor": batch.cursor,
+            "watermark": watermark,
+            "next_due": None if due is None else from_unix(due),
+            "health": step.health if step is not None and step.health is not live.health else None,
+            "tick": tick,
+            "done": done,
+            "release": _flood_limits(rules) if done and not live.baselined else {},
+        }
+        read = Read(now=from_unix(now), first=not live.baselined, page=live.page, fired=live.fired)
+        page = Page(events=batch.events, read=read, token=self._token(), rest=rest)
+        await self._rests.flush(live.feed.name)
+        committed = await self._gate.take(live.feed.name, page, sightings)
+        _count_fired(live, rules, committed.verdicts)
+
+    def _list(self, live: Live, batch: Batch, rules: Rules) -> None:
+        """While a sweep is due, note what two complete reads list."""
+        if not batch.complete:
+            live.listed = None
+        elif live.listed is not None and not batch.unchanged:
+            live.listed.update(memory_id(event, rules.feed.identity) for event in batch.events)
+
+    async def _sweep(self, live: Live, batch: Batch, now: float) -> None:
+        """Forget what the last two complete reads with content did not list, if it was last seen long ago."""
+        if now - live.swept_at < SWEEP_SECONDS or batch.unchanged or not batch.complete:
+            return
+        if live.listed is None:
+            live.listed, live.sweeps = set(), 0
+            return
+        live.sweeps += 1
+        if live.sweeps < 2:
+            return
+        listed, live.listed, live.swept_at = live.listed, None, now
+        before = from_unix(now - live.feed.memory_seconds - TOUCH_SLACK)
+        gone = await self._store.forget(live.feed.name, self._token(), sorted(listed), before)
+        if len(listed) > MEMORY_CAP:
+            log.warning("memory.large", feed=live.feed.name, listed=len(listed), cap=MEMORY_CAP)
+        if gone:
+            log.debug("memory.swept", feed=live.feed.name, gone=gone)
+
+    async def _failed(self, live: Live, error: Exception, started: float, seconds: float) -> Report:
+        feed = live.feed
+        now = self._clock.time()
+        interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
+        step = pace.after_failure(
+            error, live.health, live.policy, interval=interval, now=now, roll=self._random.random()
+        )
+        message = step.health.message if step.health is not live.health else str(error)
+        report = Report(feed=feed.name, result="error", error=message)
+        live.next_due = None if step.health.state == "paused" else now + step.wait_seconds
+        if isinstance(error, StoreBusy | StoreUnavailable):
+            return report
+        limited = isinstance(error, RetryLater) and error.reason == "rate_limited"
+        failure = Failure(
+            feed=feed.name,
+            token=self._token(),
+            health=step.health,
+            next_due=None if live.next_due is None else from_unix(live.next_due),
+            result="rate_limited" if limited else "error",
+            error=message,
+            started_at=from_unix(started),
+            seconds=seconds,
+        )
+        self._say(live, step, error)
+        live.health = step.health
+        try:
+            await self._rests.flush(feed.name)
+            await self._store.fail(failure)
+        except (StoreBusy, StoreUnavailable) as trouble:
+            log.warning("store.trouble", feed=feed.name, reason=str(trouble))
+        return msgspec.structs.replace(report, result="rate_limited") if limited else report
+
+    def _say(self, live: Live, step: pace.Step, error: Exception | None = None) -> None:
+        if not step.say:
+            return
+        level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.say, "error")
+        expected = error is None or isinstance(error, HarkenError)
+        getattr(log, level)(
+            f"feed.{step.say}",
+            feed=live.feed.name,
+            reason=step.health.message,
+            failures=step.health.failures,
+            exc_info=None if expected else error,
+        )
+
+
+def due_after(live: Live, now: float, started: float, random: Random) -> float | None:
+    """When the feed is read next; a one-shot is not."""
+    feed: Feed = live.feed
+    schedule = feed.schedule
+    if schedule is None:
+        return None
+    extra = random.random() * feed.added_jitter
+    if isinstance(schedule, Every):
+        floor = min(schedule.seconds, 10.0)
+        wait = pace.jittered(schedule.seconds, feed.jitter, floor, random.random())
+        return max(started + wait + extra, now + SHORTEST_REST)
+    following = next_due(schedule, from_unix(now))
+    if following is None:
+        return None
+    return following.timestamp() + (extra if not isinstance(schedule, At) else 0.0)
+
+
+SHORTEST_REST = 0.2
+
+
+def _since(live: Live, rules: Rules) -> datetime:
+    start = rules.start_line or live.created_at
+    if live.watermark is None:
+        return start
+    return max(start, live.watermark - timedelta(seconds=live.feed.lookback))
+
+
+def _watermark(live: Live, batch: Batch, now: float) -> datetime | None:
+    """The newest time seen, but never one that has not come yet."""
+    limit = datetime.fromtimestamp(now, UTC)
+    seen = [event.occurred_at for event in batch.events if event.occurred_at is not None and event.occurred_at <= limit]
+    if live.watermark is not None:
+        seen.append(live.watermark)
+    return max(seen, default=None)
+
+
+def _flood_limits(rules: Rules) -> dict[str, int]:
+    return {rule.uid: rule.trigger.flood_limit for rule in rules.rules if rule.trigger.flood_limit > 0}
+
+
+def _count_fired(live: Live, rules: Rules, verdicts: Any) -> None:
+    by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
+    if not by_name:
+        return
+    for decided in verdicts:
+        for verdict in decided:
+            uid = by_name.get(verdict.trigger)
+            if uid is not None and verdict.outcome in ("fired", "held"):
+                live.fired[uid] = live.fired.get(uid, 0) + 1

@@ -1,0 +1,58 @@
+"""Reads that found nothing new: gathered for a few seconds and written together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from harken.event import Span
+from harken.store import Feeds, Rest
+
+__all__ = ["FLUSH_SECONDS", "Rests"]
+
+FLUSH_SECONDS = 5.0
+
+
+class Rests:
+    """At most one entry per feed; losing it in a crash costs one repeated read."""
+
+    def __init__(self, store: Feeds) -> None:
+        self._store = store
+        self._waiting: dict[str, Rest] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, rest: Rest) -> None:
+        before = self._waiting.get(rest.feed)
+        self._waiting[rest.feed] = rest if before is None else _joined(before, rest)
+
+    def drop(self, feed: str) -> None:
+        """A commit of this feed follows, or its state was changed by hand: what waits here is out of date."""
+        self._waiting.pop(feed, None)
+
+    async def flush(self, feed: str = "") -> None:
+        """Write what waits (of one feed, or of all)."""
+        if feed:
+            rest = self._waiting.pop(feed, None)
+            batch = [] if rest is None else [rest]
+        else:
+            batch, self._waiting = list(self._waiting.values()), {}
+        for begin in range(0, len(batch), 200):
+            await self._store.rest(batch[begin : begin + 200])
+
+
+def _joined(before: Rest, after: Rest) -> Rest:
+    covered: Span | None = after.covered
+    if before.covered is not None and covered is not None:
+        covered = Span(min(before.covered.start, covered.start), max(before.covered.end, covered.end))
+    changes: dict[str, Any] = {
+        "count": before.count + after.count,
+        "first_at": before.first_at,
+        "covered": covered or before.covered,
+        "cursor": before.cursor if after.cursor is msgspec.UNSET else after.cursor,
+        "health": after.health or before.health,
+        "watermark": after.watermark or before.watermark,
+    }
+    return msgspec.structs.replace(after, **changes)

@@ -1,0 +1,29 @@
+"""The rules of every feed as this process knows them; the store says when they are out of date."""
+
+from __future__ import annotations
+
+from harken.match import Rules, compile_rules
+from harken.store import Feeds
+
+__all__ = ["Rulebook"]
+
+
+class Rulebook:
+    def __init__(self, store: Feeds) -> None:
+        self._store = store
+        self._rules: dict[str, Rules] = {}
+
+    def get(self, feed: str) -> Rules | None:
+        """The rules as last learnt, without asking."""
+        return self._rules.get(feed)
+
+    async def rules(self, feed: str) -> Rules:
+        return self._rules.get(feed) or await self.learn(feed)
+
+    async def learn(self, feed: str) -> Rules:
+        """Read the rules from the store and compile them."""
+        rules = self._rules[feed] = compile_rules(await self._store.listeners(feed))
+        return rules
+
+    def forget(self) -> None:
+        self._rules.clear()

@@ -1,0 +1,87 @@
+"""Streams: batches that a broker or server pushes on a connection we hold, committed before they are acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import structlog
+
+from harken import pace
+from harken.clock import Clock, from_unix
+from harken.errors import LeaseLost
+from harken.ingest.gate import Gate, Page
+from harken.ingest.live import Live
+from harken.match import Read
+from harken.source import Batch, StreamSource
+from harken.store import Failure, Feeds, Tick
+
+__all__ = ["Streamer"]
+
+log = structlog.get_logger("harken.ingest")
+
+RECONNECT_SECONDS = 5.0
+
+
+class Streamer:
+    """Follows one stream for as long as the task lives. Asking for the next batch is what acknowledges the last."""
+
+    def __init__(self, store: Feeds, gate: Gate, clock: Clock, random: Random, token: Callable[[], int]) -> None:
+        self._store = store
+        self._gate = gate
+        self._clock = clock
+        self._random = random
+        self._token = token
+
+    async def follow(self, live: Live) -> None:
+        while live.health.state != "paused":
+            wait = await self._until_it_breaks(live)
+            if wait is None:
+                return
+            await self._clock.sleep(wait)
+
+    async def _until_it_breaks(self, live: Live) -> float | None:
+        """Follow until the connection ends; how long to wait before the next one."""
+        source = live.source
+        assert isinstance(source, StreamSource)
+        started = self._clock.time()
+        try:
+            async for batch in source.stream(live.cursor):
+                await self._commit(live, source, batch)
+        except LeaseLost:
+            return RECONNECT_SECONDS
+        except Exception as error:
+            return await self._failed(live, error, started)
+        return RECONNECT_SECONDS
+
+    async def _commit(self, live: Live, source: StreamSource, batch: Batch) -> None:
+        now = self._clock.now()
+        step = pace.after_success(live.health, now.timestamp())
+        tick = Tick(
+            result="events", started_at=now, seen=len(batch.events), new=len(batch.events), covered=batch.covered
+        )
+        rest = {"cursor": batch.cursor, "tick": tick, "health": step.health} if not source.shared else {}
+        token = None if source.shared else self._token()
+        page = Page(events=batch.events, read=Read(now=now), token=token, rest=rest)
+        await self._gate.take(live.feed.name, page)
+        live.cursor, live.health = batch.cursor, step.health
+
+    async def _failed(self, live: Live, error: Exception, started: float) -> float | None:
+        now = self._clock.time()
+        roll = self._random.random()
+        step = pace.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
+        live.health = step.health
+        if step.say:
+            log.warning(f"feed.{step.say}", feed=live.feed.name, reason=step.health.message)
+        failure = Failure(
+            feed=live.feed.name,
+            token=None,
+            health=step.health,
+            next_due=from_unix(now + step.wait_seconds),
+            result="error",
+            error=step.health.message,
+            started_at=from_unix(started),
+            seconds=now - started,
+        )
+        await self._store.fail(failure)
+        return None if step.health.state == "paused" else step.wait_seconds

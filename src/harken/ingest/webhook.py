@@ -1,0 +1,146 @@
+"""POST /webhooks/<provider>/<id>: verified, committed, and only then answered.
+
+A plain ASGI callable in front of everything else: this is the hot path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
+from harken.ingest.gate import Gate
+from harken.match import Read
+from harken.source import PushSource, Request
+
+__all__ = ["PREFIX", "Endpoint", "Webhooks"]
+
+log = structlog.get_logger("harken.ingest")
+
+PREFIX = "/webhooks/"
+MAX_BYTES = 1_000_000
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    feed: str
+    source: PushSource
+    max_bytes: int = MAX_BYTES
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class Webhooks:
+    """Answers 202 when the events are on disk, 200 when all were known, 503 while they cannot be stored."""
+
+    def __init__(self, gate: Gate, clock: Clock) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._endpoints: Mapping[str, Endpoint] = {}
+        self.received = 0
+        self.refused = 0
+        self.observe: Callable[[str, int], None] = lambda feed, status: None
+
+    def serve(self, endpoints: Mapping[str, Endpoint]) -> None:
+        """Replace the table of paths (`<provider>/<id>`)."""
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["path"][len(PREFIX) :])
+        if endpoint is None:
+            await _answer(send, 404, {"error": "there is no webhook at this path"})
+            return
+        if scope["method"] != "POST":
+            await _answer(send, 405, {"error": "send a POST"}, (b"allow", b"POST"))
+            return
+        try:
+            status, answer = await self._accept(endpoint, scope, receive)
+        except RetryLater as error:
+            retry_after = str(max(1, round(error.after or 1))).encode()
+            await _answer(send, 503, {"error": error.message}, (b"retry-after", retry_after))
+            status = 503
+        except Exception as error:
+            status = _status_of(error)
+            self.refused += 1
+            if status == 500:
+                log.error("webhook.failed", feed=endpoint.feed, exc_info=error)
+            message = error.message if isinstance(error, HarkenError) else _PLAIN.get(status, "it failed here")
+            await _answer(send, status, {"error": message})
+        else:
+            await _send(send, status, answer)
+        self.observe(endpoint.feed, status)
+
+    async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        body = await _body(scope, receive, endpoint.max_bytes)
+        now = self._clock.now()
+        request = Request(
+            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            body=body,
+            path=scope["path"],
+            query=scope["query_string"],
+            received_at=now,
+        )
+        events = await endpoint.source.receive(request)
+        self.received += len(events)
+        if not events:
+            return 202, _ACCEPTED_NOTHING
+        committed = await self._gate.push(endpoint.feed, events, Read(now=now))
+        if len(events) == 1 and (not committed.verdicts[0] or committed.verdicts[0][0].outcome != "duplicate"):
+            return 202, _ACCEPTED_ONE
+        fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
+        answer = {"accepted": fresh, "duplicate": len(events) - fresh}
+        return 202 if fresh else 200, msgspec.json.encode(answer)
+
+
+_ACCEPTED_ONE = b'{"accepted":1,"duplicate":0}'
+_ACCEPTED_NOTHING = b'{"accepted":0,"duplicate":0}'
+_PLAIN = {413: "the body is too large", 500: "it failed here; send it again"}
+
+
+async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        if len(body) > limit:
+            raise _TooLarge
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Malformed("the caller hung up before the body was complete")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise _TooLarge
+    return b"".join(parts)
+
+
+def _status_of(error: Exception) -> int:
+    if isinstance(error, Unauthorized):
+        return 401
+    if isinstance(error, _TooLarge):
+        return 413
+    return 400 if isinstance(error, Refused) else 500
+
+
+async def _answer(send: Send, status: int, content: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> None:
+    await _send(send, status, msgspec.json.encode(content), *headers)
+
+
+_JSON = (b"content-type", b"application/json")
+
+
+async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
+    await send({"type": "http.response.body", "body": body})

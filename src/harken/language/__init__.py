@@ -1,0 +1,1 @@
+"""The three small languages that users write: conditions, templates, and `{field}` messages."""

@@ -1,0 +1,276 @@
+"""Turn the tree of a template into closures that count their work.
+
+An interpreter instead of a second template engine: types, paths of missing fields, the scope of the dot and limits of
+size all need to be seen from inside (docs/decisions/template-engine.md has the measurement).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from harken.errors import Refused
+from harken.language import gotemplate as go
+from harken.language.functions import FUNCTIONS, Absent, Function, sorted_keys, truth
+from harken.language.gotext import NO_VALUE, to_text
+from harken.language.paths import MISSING
+from harken.language.rendering import Rendering
+from harken.language.tokens import Text, fault
+from harken.language.values import kind_of
+
+__all__ = ["Eval", "Run", "block", "single"]
+
+_CHARACTERS_PER_FUEL = 64
+_ITEMS_PER_FUEL = 8
+_SIZED = (list, dict, tuple)
+
+Eval = Callable[[Rendering], Any]
+Run = Callable[[Rendering], str | None]
+
+
+def single(source: str, nodes: tuple[go.Node, ...]) -> Eval | None:
+    """Return the expression of a template that is nothing else."""
+    if len(nodes) == 1 and isinstance(nodes[0], go.Show) and not nodes[0].pipe.slots:
+        return _operand(source, nodes[0].pipe.value)
+    return None
+
+
+def block(source: str, nodes: tuple[go.Node, ...]) -> Run:
+    """Return a function that writes the nodes in order, and returns the word that left a loop."""
+    runs = [_node(source, node) for node in nodes]
+
+    def run(rendering: Rendering) -> str | None:
+        for each in runs:
+            jump = each(rendering)
+            if jump is not None:
+                return jump
+        return None
+
+    return run
+
+
+def _node(source: str, node: go.Node) -> Run:
+    if isinstance(node, Text):
+        return _literal(node.text)
+    if isinstance(node, go.Jump):
+        return lambda rendering: node.word
+    if isinstance(node, go.Show):
+        return _show(_pipe(source, node.pipe), silent=bool(node.pipe.slots))
+    if node.word == "range":
+        return _range(source, node)
+    return _choice(source, node)
+
+
+def _literal(text: str) -> Run:
+    def run(rendering: Rendering) -> None:
+        rendering.burn(1)
+        rendering.emit(text)
+
+    return run
+
+
+def _show(value: Eval, silent: bool) -> Run:
+    def run(rendering: Rendering) -> None:
+        found = value(rendering)
+        if silent:
+            return
+        if isinstance(found, Absent):
+            rendering.note(found)
+            rendering.emit(NO_VALUE)
+        else:
+            text = found if type(found) is str else to_text(found)
+            rendering.burn(len(text) // _CHARACTERS_PER_FUEL)
+            rendering.emit(text)
+
+    return run
+
+
+def _choice(source: str, node: go.Block) -> Run:
+    value = _pipe(source, node.pipe)
+    body, otherwise = block(source, node.body), block(source, node.otherwise)
+    moves_dot = node.word == "with"
+
+    def run(rendering: Rendering) -> str | None:
+        found = value(rendering)
+        if not _true(rendering, found):
+            return otherwise(rendering)
+        if not moves_dot:
+            return body(rendering)
+        outer, rendering.dot = rendering.dot, found
+        jump = body(rendering)
+        rendering.dot = outer
+        return jump
+
+    return run
+
+
+def _true(rendering: Rendering, found: Any) -> bool:
+    # asking whether a field is there is fine; what a function made of a missing one is not an answer
+    if isinstance(found, Absent) and found.used:
+        rendering.note(found)
+    return truth(found)
+
+
+def _range(source: str, node: go.Block) -> Run:
+    value = _operand(source, node.pipe.value)
+    slots = node.pipe.slots
+    body, otherwise = block(source, node.body), block(source, node.otherwise)
+
+    def run(rendering: Rendering) -> str | None:
+        found = value(rendering)
+        if isinstance(found, Absent):
+            rendering.note(found)
+        if not truth(found):
+            return otherwise(rendering)
+        outer = rendering.dot
+        for key, item in _pairs(rendering, source, node, found):
+            rendering.burn(1)
+            rendering.dot = item
+            _store(rendering, slots, key, item)
+            if body(rendering) == "break":
+                break
+        rendering.dot = outer
+        return None
+
+    return run
+
+
+def _store(rendering: Rendering, slots: tuple[int, ...], key: Any, item: Any) -> None:
+    if slots:
+        rendering.slots[slots[-1]] = item
+    if len(slots) > 1:
+        rendering.slots[slots[0]] = key
+
+
+def _pairs(rendering: Rendering, source: str, node: go.Block, found: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(found, list | tuple):
+        return iter(enumerate(found))
+    if isinstance(found, Mapping):
+        rendering.burn(len(found) // _ITEMS_PER_FUEL)
+        return ((key, found[key]) for key in sorted_keys(found))
+    if isinstance(found, int) and not isinstance(found, bool):
+        return ((number, number) for number in range(found))
+    raise Refused(f"{_place(source, node.at)}: range goes over a list, an object or a number, not a {kind_of(found)}")
+
+
+def _pipe(source: str, pipe: go.Pipe) -> Eval:
+    value = _operand(source, pipe.value)
+    slots = pipe.slots
+    if not slots:
+        return value
+
+    def run(rendering: Rendering) -> Any:
+        found = value(rendering)
+        rendering.slots[slots[0]] = found
+        return found
+
+    return run
+
+
+def _operand(source: str, operand: go.Operand) -> Eval:
+    if isinstance(operand, go.Constant):
+        constant = operand.value
+        return lambda rendering: constant
+    if isinstance(operand, go.Pipe):
+        return _pipe(source, operand)
+    if isinstance(operand, go.Path):
+        return _path(source, operand)
+    return _call(source, operand)
+
+
+def _path(source: str, path: go.Path) -> Eval:
+    start, names, written = _start(source, path), path.names, path.written
+
+    def run(rendering: Rendering) -> Any:
+        rendering.burn(1)
+        value = start(rendering)
+        for at, name in enumerate(names):
+            # the first test is a hundred times cheaper than the second, and nearly always enough
+            keyed = type(value) is dict or isinstance(value, Mapping)
+            inner = value.get(name, MISSING) if keyed else MISSING
+            if inner is MISSING:
+                return _absent(value, written, names, at)
+            value = inner
+        return value
+
+    return run
+
+
+def _absent(value: Any, written: str, names: tuple[str, ...], at: int) -> Absent:
+    if isinstance(value, Absent):
+        return value
+    missing = written if at == len(names) - 1 else ".".join(written.split(".")[: at + 1 - len(names)])
+    return Absent(missing, names[at], value)
+
+
+def _start(source: str, path: go.Path) -> Eval:
+    start = path.start
+    if isinstance(start, go.Pipe):
+        return _pipe(source, start)
+    if isinstance(start, int):
+        return lambda rendering: rendering.slots[start]
+    if start == "$":
+        return lambda rendering: rendering.root
+    return _bare(path.names[0]) if start == "?" else lambda rendering: rendering.dot
+
+
+def _bare(name: str) -> Eval:
+    """A name without its dot is a field of the dot; inside range and with it also finds the names of the run."""
+
+    def run(rendering: Rendering) -> Any:
+        dot = rendering.dot
+        return dot if isinstance(dot, Mapping) and name in dot else rendering.root
+
+    return run
+
+
+def _call(source: str, call: go.Call) -> Eval:
+    arguments = [_operand(source, argument) for argument in call.arguments]
+    if call.function in ("and", "or"):
+        return _short_circuit(arguments, stops_at=call.function == "or")
+    function, place = FUNCTIONS[call.function], _place(source, call.at)
+
+    def run(rendering: Rendering) -> Any:
+        given = [argument(rendering) for argument in arguments]
+        for at, value in enumerate(given):
+            rendering.burn(1 + _weight(value))
+            if isinstance(value, Absent) and function.absent != "given":
+                if function.absent == "returned":
+                    return Absent(value.path, value.name, value.among, used=True)
+                rendering.note(value)
+                given[at] = None
+        result = _called(function, given, place)
+        rendering.burn(_weight(result))
+        return result
+
+    return run
+
+
+def _called(function: Function, given: list[Any], place: str) -> Any:
+    try:
+        return function.call(*given)
+    except Refused as error:
+        raise Refused(f"{place}: {error.message}", fix=error.fix) from error
+
+
+def _short_circuit(arguments: list[Eval], stops_at: bool) -> Eval:
+    def run(rendering: Rendering) -> Any:
+        rendering.burn(1)
+        found = None
+        for argument in arguments:
+            found = argument(rendering)
+            if truth(found) == stops_at:
+                break
+        return found
+
+    return run
+
+
+def _weight(value: Any) -> int:
+    if type(value) is str:
+        return len(value) // _CHARACTERS_PER_FUEL
+    return len(value) // _ITEMS_PER_FUEL if isinstance(value, _SIZED) else 0
+
+
+def _place(source: str, at: int) -> str:
+    return fault(source, at, "").message.rstrip(": ")

@@ -1,0 +1,256 @@
+"""Read a Go template into a tree. Names are resolved here; nothing is evaluated."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harken.errors import Misconfigured
+from harken.language.functions import FUNCTIONS
+from harken.language.paths import suggest
+from harken.language.tokens import LONGEST, Text, Token, fault, literal, pieces
+from harken.language.words import UNSUPPORTED, Words
+
+__all__ = ["Block", "Call", "Constant", "Jump", "Node", "Operand", "Path", "Pipe", "Show", "Tree", "parse"]
+
+_DEEPEST = 40
+
+
+class Constant(msgspec.Struct, frozen=True):
+    value: str | int | float | bool | None
+
+
+class Path(msgspec.Struct, frozen=True):
+    """Fields below a start: `.` the dot, `$` the root, `?` a bare name, `(` an inner pipe, or a variable's slot."""
+
+    start: str | int | Pipe
+    names: tuple[str, ...]
+    written: str
+
+
+class Call(msgspec.Struct, frozen=True):
+    function: str
+    arguments: tuple[Operand, ...]
+    at: int
+
+
+class Pipe(msgspec.Struct, frozen=True):
+    """A value, and the slots that it is stored in."""
+
+    value: Operand
+    slots: tuple[int, ...]
+
+
+Operand = Constant | Path | Call | Pipe
+
+
+class Show(msgspec.Struct, frozen=True):
+    pipe: Pipe
+
+
+class Jump(msgspec.Struct, frozen=True):
+    """break or continue."""
+
+    word: str
+
+
+class Block(msgspec.Struct, frozen=True):
+    """if, with or range."""
+
+    word: str
+    pipe: Pipe
+    body: tuple[Node, ...]
+    otherwise: tuple[Node, ...]
+    at: int
+
+
+Node = Text | Show | Jump | Block
+
+
+class Tree(msgspec.Struct, frozen=True):
+    nodes: tuple[Node, ...]
+    slots: int
+
+
+def parse(source: str) -> Tree:
+    """Return the tree of a template, or raise Misconfigured with the line and column."""
+    if len(source) > LONGEST:
+        raise Misconfigured(f"the template is {len(source)} characters long; at most {LONGEST} are allowed")
+    reader = _Reader(source)
+    nodes, ending = reader.nodes(within=())
+    if ending is not None:
+        raise fault(
+            source, ending.at, f"{{{{{ending.text}}}}} has no {{{{if}}}}, {{{{range}}}} or {{{{with}}}} before it"
+        )
+    return Tree(nodes, reader.slots)
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._pieces = pieces(source)
+        self._names: list[tuple[str, int]] = []
+        self._ending: Words | None = None
+        self.slots = 0
+
+    def nodes(self, within: tuple[str, ...]) -> tuple[tuple[Node, ...], Token | None]:
+        """Read up to the `end` or `else` that belongs to the block we are in, and return that word."""
+        found: list[Node] = []
+        for piece in self._pieces:
+            if isinstance(piece, Text):
+                found.append(piece)
+                continue
+            words = Words(self._source, piece)
+            word = words.keyword()
+            if word is not None and word.text in ("end", "else"):
+                self._ending = words
+                return tuple(found), word
+            found.append(self._node(words, word, within))
+        return tuple(found), None
+
+    def _node(self, words: Words, word: Token | None, within: tuple[str, ...]) -> Node:
+        if word is None:
+            pipe = self._pipe(words, 0, variables=1)
+            words.finish()
+            return Show(pipe)
+        if word.text in UNSUPPORTED:
+            raise fault(self._source, word.at, f"{word.text} is not supported: a template cannot call another one")
+        if word.text in ("break", "continue"):
+            words.finish()
+            if "range" not in within:
+                raise fault(self._source, word.at, f"{word.text} only works inside a range")
+            return Jump(word.text)
+        return self._block(words, word, within)
+
+    def _block(self, words: Words, word: Token, within: tuple[str, ...]) -> Block:
+        if len(within) >= _DEEPEST:
+            raise fault(self._source, word.at, f"blocks are nested more than {_DEEPEST} deep")
+        known = len(self._names)
+        pipe = self._pipe(words, 0, variables=2 if word.text == "range" else 1)
+        words.finish()
+        inside = (*within, word.text)
+        body, ending = self.nodes(inside)
+        otherwise: tuple[Node, ...] = ()
+        last = self._ended(word, ending)
+        if ending is not None and ending.text == "else":
+            otherwise = self._otherwise(word, last, inside)
+        else:
+            last.finish()
+        del self._names[known:]
+        return Block(word.text, pipe, body, otherwise, word.at)
+
+    def _otherwise(self, word: Token, words: Words, inside: tuple[str, ...]) -> tuple[Node, ...]:
+        # {{else if}} opens a block that shares the {{end}} of the one around it
+        chained = words.keyword()
+        if chained is not None and chained.text == word.text and word.text in ("if", "with"):
+            return (self._block(words, chained, inside),)
+        words.finish()
+        nodes, ending = self.nodes(inside[:-1] if word.text == "range" else inside)
+        last = self._ended(word, ending)
+        if ending is not None and ending.text == "else":
+            raise fault(self._source, ending.at, "there is an {{else}} already")
+        last.finish()
+        return nodes
+
+    def _ended(self, word: Token, ending: Token | None) -> Words:
+        if ending is None or self._ending is None:
+            raise fault(self._source, word.at, f"this {word.text} has no {{{{end}}}}")
+        return self._ending
+
+    def _pipe(self, words: Words, depth: int, variables: int = 1) -> Pipe:
+        targets, declares = self._targets(words, variables)
+        value = self._command(words, depth, None)
+        while words.take("|"):
+            value = self._command(words, depth, value)
+        slots = tuple(self._declare(name.text) if declares else self._slot(name) for name in targets)
+        return Pipe(value, slots)
+
+    def _targets(self, words: Words, variables: int) -> tuple[list[Token], bool]:
+        targets = words.targets()
+        if not targets:
+            return [], False
+        if len(targets) > variables:
+            raise fault(self._source, targets[-1].at, "too many variables; only range takes two")
+        return targets, words.next().text == ":="
+
+    def _declare(self, name: str) -> int:
+        self._names.append((name, self.slots))
+        self.slots += 1
+        return self.slots - 1
+
+    def _slot(self, name: Token) -> int:
+        for known, slot in reversed(self._names):
+            if known == name.text:
+                return slot
+        hint = suggest(name.text, [known for known, _ in self._names])
+        raise fault(self._source, name.at, f"the variable {name.text} is not defined{hint}")
+
+    def _command(self, words: Words, depth: int, piped: Operand | None) -> Operand:
+        first = words.peek()
+        calls = first is not None and first.kind == "name" and not words.is_path()
+        if calls and first is not None and (piped is not None or words.has_argument()):
+            words.next()
+            return self._call(words, first, depth, piped)
+        value = self._operand(words, depth)
+        if words.has_operand() or piped is not None:
+            raise self._not_a_function(words, first)
+        return value
+
+    def _not_a_function(self, words: Words, first: Token | None) -> Misconfigured:
+        after = words.peek()
+        if after is not None and after.kind == "number" and not after.spaced:
+            return fault(self._source, after.at, "a path cannot hold a number; write index .list 0")
+        at, text = (first.at, first.text) if first else (words.end, "this")
+        return fault(self._source, at, f"{text} is not a function, it takes no arguments")
+
+    def _call(self, words: Words, name: Token, depth: int, piped: Operand | None) -> Call:
+        function = FUNCTIONS.get(name.text)
+        if function is None:
+            hint = suggest(name.text, FUNCTIONS)
+            raise fault(self._source, name.at, f"there is no function {name.text}{hint}")
+        arguments: list[Operand] = []
+        while words.has_operand():
+            arguments.append(self._operand(words, depth))
+        if piped is not None:
+            arguments.append(piped)
+        if not function.least <= len(arguments) <= function.most:
+            wanted = function.least if len(arguments) < function.least else function.most
+            raise fault(self._source, name.at, f"{name.text} takes {wanted} arguments, not {len(arguments)}")
+        return Call(name.text, tuple(arguments), name.at)
+
+    def _operand(self, words: Words, depth: int) -> Operand:
+        token = words.next()
+        if token.kind in ("string", "char", "number"):
+            value: Operand = Constant(literal(self._source, token))
+        elif token.text == "(":
+            value = self._inner(words, token, depth)
+        elif token.kind == "name" and token.text in ("true", "false", "nil"):
+            value = Constant({"true": True, "false": False}.get(token.text))
+        else:
+            return self._path(words, token)
+        names = words.fields()
+        if names and not isinstance(value, Pipe):
+            raise fault(self._source, token.at, f"{token.text} has no fields")
+        return Path(value, names, "(…)." + ".".join(names)) if names and isinstance(value, Pipe) else value
+
+    def _inner(self, words: Words, token: Token, depth: int) -> Pipe:
+        if depth >= _DEEPEST:
+            raise fault(self._source, token.at, f"parentheses are nested more than {_DEEPEST} deep")
+        pipe = self._pipe(words, depth + 1)
+        if not words.take(")"):
+            raise fault(self._source, token.at, "this ( is never closed")
+        return pipe
+
+    def _path(self, words: Words, token: Token) -> Path:
+        names = words.fields()
+        if token.kind == "field":
+            names = (token.text[1:], *names)
+            return Path(".", names, ".".join(names))
+        if token.kind == "name":
+            names = (token.text, *names)
+            return Path("?", names, ".".join(names))
+        if token.kind == "dot":
+            return Path(".", (), ".")
+        if token.kind == "variable":
+            start: str | int = "$" if token.text == "$" else self._slot(token)
+            return Path(start, names, ".".join((token.text, *names)))
+        raise fault(self._source, token.at, f"{token.text} cannot stand here")

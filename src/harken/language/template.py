@@ -1,0 +1,61 @@
+"""Go-style templates: `{{.trigger.event.title}}` in prompts and messages, and in mappings where types are kept.
+
+A template is parsed once. It can reach nothing but the mapping it is given: fields are keys, never Python attributes,
+and a value is printed once and never read as a template again. Work and size are counted while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harken.language import gotemplate
+from harken.language.closures import block, single
+from harken.language.functions import Absent
+from harken.language.rendering import Rendering
+
+__all__ = ["Rendered", "Template", "compile_template"]
+
+
+class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+    """The text, and one warning for each field that was not there."""
+
+    text: str
+    warnings: list[str]
+
+
+class Template:
+    """A compiled template; it can be rendered any number of times."""
+
+    __slots__ = ("_run", "_slots", "_value", "source")
+
+    def __init__(self, source: str) -> None:
+        tree = gotemplate.parse(source)
+        self.source = source
+        self._slots = tree.slots
+        self._run = block(source, tree.nodes)
+        self._value = single(source, tree.nodes)
+
+    def render(self, context: Mapping[str, Any]) -> Rendered:
+        """Return prose: what is not there shows as `<no value>` and leaves a warning. Refused at a limit."""
+        rendering = Rendering(context, self._slots, strict=False)
+        self._run(rendering)
+        return Rendered(text=rendering.text(), warnings=list(rendering.warnings))
+
+    def value(self, context: Mapping[str, Any]) -> Any:
+        """Return the value itself for a single expression, else a text. Raises Refused if a field is not there."""
+        rendering = Rendering(context, self._slots, strict=True)
+        if self._value is None:
+            self._run(rendering)
+            return rendering.text()
+        found = self._value(rendering)
+        if isinstance(found, Absent):
+            rendering.note(found)
+        return found
+
+
+def compile_template(source: str) -> Template:
+    """Return the template, or raise Misconfigured with the line and column of what is wrong."""
+    return Template(source)

@@ -1,0 +1,184 @@
+"""What each trigger wants of each new event: intents, or a verdict with the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from harken.errors import HarkenError
+from harken.event import Event, Verdict
+from harken.language.condition import Bound, bind
+from harken.language.template import Template
+from harken.match.recognise import Sighting
+from harken.match.rules import Rule, Rules
+from harken.store import Entry, GatherInto, Intent
+
+__all__ = ["Read", "match"]
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """The circumstances of a batch. `first`: the feed has not yet been read to its end. `page` counts from 0.
+
+    `fired`: runs that earlier pages of the same read have asked for, by trigger uid.
+    """
+
+    now: datetime
+    first: bool = False
+    page: int = 0
+    fired: Mapping[str, int] = {}
+
+
+def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry]:
+    """Entries for the commit, one per new event, each with a decision per trigger that listens to it."""
+    fired = dict(read.fired)
+    deliver_from = _deliver_from(len(sightings), rules, read)
+    return [
+        Entry(
+            event=sighting.event,
+            memory_id=sighting.memory_id,
+            expect=sighting.expect,
+            seq=sighting.seq,
+            decisions=_decide_all(sighting.event, rules, read, fired, place >= deliver_from),
+        )
+        for place, sighting in enumerate(sightings)
+    ]
+
+
+def _deliver_from(count: int, rules: Rules, read: Read) -> int:
+    """From which place on a first read is delivered although it is old; `count` when it is a quiet baseline."""
+    if not read.first or rules.feed.first != "deliver" or read.page:
+        return count
+    newest = max((rule.trigger.spacing.per_tick for rule in rules.rules if rule.trigger.spacing), default=0)
+    return max(0, count - newest) if newest else 0
+
+
+def _decide_all(
+    event: Event, rules: Rules, read: Read, fired: dict[str, int], deliver: bool
+) -> tuple[Verdict | Intent, ...]:
+    bound: Bound | None = None
+    decisions: list[Verdict | Intent] = []
+    for rule in rules.rules:
+        if rule.trigger.types and event.type not in rule.trigger.types:
+            continue
+        early = None if deliver else _before_start(event, rule, rules, read)
+        if early is not None:
+            decisions.append(Verdict(trigger=rule.name, outcome="before_start", reason=early))
+            continue
+        if rule.condition is not None:
+            if bound is None:
+                bound = bind(_variables(event, rules), rules.needs)
+            decision = rule.condition.decide(bound)
+            if decision.outcome != "true":
+                outcome = "filtered" if decision.outcome == "false" else "error"
+                decisions.append(Verdict(trigger=rule.name, outcome=outcome, reason=decision.reason))  # type: ignore[arg-type]
+                continue
+        decisions.append(_intent(event, rule, rules, read, fired))
+    return tuple(decisions)
+
+
+def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | None:
+    if event.occurred_at is None:
+        if read.first and rules.feed.way == "poll":
+            return "undated, and part of the first read, which is the baseline"
+        return None
+    if event.occurred_at >= rule.start_line:
+        return None
+    happened, start = f"{event.occurred_at:%Y-%m-%d %H:%M:%S}Z", f"{rule.start_line:%Y-%m-%d %H:%M:%S}Z"
+    return f"happened at {happened}, before the start line {start}"
+
+
+def _variables(event: Event, rules: Rules) -> dict[str, Any]:
+    return {
+        "event": event.data,
+        "meta": {
+            "key": event.key,
+            "subject": event.subject,
+            "state": event.state,
+            "type": event.type,
+            "occurred_at": event.occurred_at,
+            "feed": rules.feed.name,
+        },
+    }
+
+
+def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str, int]) -> Verdict | Intent:
+    trigger = rule.trigger
+    slot = ""
+    mapped = b""
+    into: GatherInto | None = None
+    try:
+        if rule.mapping is not None:
+            mapped = msgspec.json.encode(_mapped(rule.mapping, _context(event, rule, rules)))
+        if trigger.overlap != "allow":
+            slot = f"{rule.uid}\0{_value(rule.slot, event, rule, rules)}"
+        if trigger.gather is not None:
+            by = _value(rule.gather_by, event, rule, rules)
+            due = read.now + timedelta(seconds=trigger.gather.window)
+            into = GatherInto(by, due, trigger.gather.max)
+    except HarkenError as error:
+        return Verdict(trigger=rule.name, outcome="error", reason=str(error))
+    place = fired.get(rule.uid, 0)
+    fired[rule.uid] = place + 1
+    return Intent(
+        trigger=rule.uid,
+        epoch=rule.state.epoch,
+        run_key=event.key,
+        workflow_rev=trigger.workflow_rev,
+        due_at=_spaced(rule, rules, read.now, place),
+        input=mapped,
+        gather=into,
+        overlap=trigger.overlap,
+        slot=slot,
+        hold=_hold(rule, rules, read),
+        priority=trigger.priority,
+        max_attempts=trigger.max_attempts,
+    )
+
+
+def _hold(rule: Rule, rules: Rules, read: Read) -> str:
+    if rule.state.paused:
+        return "paused"
+    guarded = read.first and rules.feed.way == "poll" and rule.trigger.flood_limit > 0
+    return "flood" if guarded else ""
+
+
+def _spaced(rule: Rule, rules: Rules, now: datetime, place: int) -> datetime:
+    spacing = rule.trigger.spacing
+    if spacing is None or not place:
+        return now
+    rounds, within = divmod(place, spacing.per_tick) if spacing.per_tick else (0, place)
+    return now + timedelta(seconds=rounds * rules.interval + within * spacing.delay)
+
+
+def _value(template: Template | None, event: Event, rule: Rule, rules: Rules) -> str:
+    if template is None:
+        return ""
+    value = template.value(_context(event, rule, rules))
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _context(event: Event, rule: Rule, rules: Rules) -> dict[str, Any]:
+    return {
+        "trigger": {
+            "event": event.data,
+            "name": rule.name,
+            "feed": rules.feed.name,
+            "key": event.key,
+            "subject": event.subject,
+            "state": event.state,
+            "type": event.type,
+            "occurred_at": event.occurred_at,
+        },
+        "event": event.data,
+    }
+
+
+def _mapped(mapping: Any, context: Mapping[str, Any]) -> Any:
+    if isinstance(mapping, Template):
+        return mapping.value(context)
+    if isinstance(mapping, dict):
+        return {key: _mapped(inner, context) for key, inner in mapping.items()}
+    return [_mapped(inner, context) for inner in mapping] if isinstance(mapping, list) else mapping

@@ -1,0 +1,83 @@
+"""The rules of a feed at one revision, compiled once and used for every event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from harken.feed import Feed, Trigger, TriggerState
+from harken.language.condition import Condition, Needs, compile_condition, needs_of
+from harken.language.template import Template, compile_template
+from harken.schedule import Every
+from harken.store import Listeners
+
+__all__ = ["Rule", "Rules", "compile_rules"]
+
+
+class Rule:
+    """One trigger: what it asks of an event, and what it wants done."""
+
+    __slots__ = ("condition", "gather_by", "mapping", "name", "slot", "start_line", "state", "trigger", "uid")
+
+    def __init__(self, trigger: Trigger, state: TriggerState) -> None:
+        self.trigger = trigger
+        self.state = state
+        self.uid = state.uid
+        self.name = trigger.name
+        self.start_line: datetime = state.start_line
+        self.condition: Condition | None = _condition(trigger.condition) if trigger.condition else None
+        self.mapping: Any = _compiled(trigger.mapping) if trigger.mapping is not None else None
+        self.slot: Template | None = _template(trigger.concurrency_key) if trigger.concurrency_key else None
+        self.gather_by: Template | None = None
+        if trigger.gather is not None and trigger.gather.by:
+            self.gather_by = _template(trigger.gather.by)
+
+
+class Rules:
+    """Everything that matching needs to know of a feed. `needs` is what all conditions read together."""
+
+    __slots__ = ("feed", "interval", "needs", "revision", "rules")
+
+    def __init__(self, revision: int, feed: Feed, rules: tuple[Rule, ...]) -> None:
+        self.revision = revision
+        self.feed = feed
+        self.rules = rules
+        self.interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
+        conditions = [rule.condition for rule in rules if rule.condition is not None]
+        self.needs: Needs | None = needs_of(conditions) if conditions else None
+
+    @property
+    def start_line(self) -> datetime | None:
+        """The oldest start line of its triggers: nothing before it is wanted."""
+        return min((rule.start_line for rule in self.rules), default=None)
+
+    @property
+    def resting(self) -> bool:
+        """Nobody wants its events now."""
+        return bool(self.rules) and all(rule.state.paused for rule in self.rules)
+
+
+def compile_rules(listeners: Listeners) -> Rules:
+    rules = tuple(Rule(trigger, state) for trigger, state in listeners.triggers)
+    return Rules(listeners.revision, listeners.feed, rules)
+
+
+@lru_cache(maxsize=4096)
+def _condition(source: str) -> Condition:
+    return compile_condition(source)
+
+
+@lru_cache(maxsize=4096)
+def _template(source: str) -> Template:
+    return compile_template(source)
+
+
+def _compiled(value: Any) -> Any:
+    """Templates in place of strings; everything else stays what it is."""
+    if isinstance(value, str):
+        return _template(value) if "{{" in value else value
+    if isinstance(value, Mapping):
+        return {key: _compiled(inner) for key, inner in value.items()}
+    return [_compiled(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,92 @@
+"""What every operation works with: the store, the engine if one runs, and the configuration as last loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harken.clock import Clock
+from harken.errors import NotFound, Refused
+from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.operate.engine import Engine
+from harken.operate.words import did_you_mean
+from harken.runs import Run, Workflow
+from harken.store import Store
+
+if TYPE_CHECKING:
+    from harken.config.loaded import Loaded
+
+__all__ = ["Desk"]
+
+
+class Desk:
+    """Finds things by the names people use, and says what to do when there is no such thing."""
+
+    def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.loaded = loaded
+        self._engine = engine
+
+    @property
+    def engine(self) -> Engine | None:
+        return self._engine
+
+    def running(self) -> Engine:
+        """The engine, or Refused with what to start."""
+        if self._engine is None:
+            raise Refused("this needs a running controller", fix="Start one with: harken start")
+        return self._engine
+
+    def nudge(self) -> None:
+        if self._engine is not None:
+            self._engine.nudge()
+
+    def feeds(self) -> Mapping[str, Feed]:
+        return {feed.name: feed for feed in self.loaded.feeds} if self.loaded else {}
+
+    def triggers(self) -> Mapping[str, Trigger]:
+        return {trigger.name: trigger for trigger in self.loaded.triggers} if self.loaded else {}
+
+    def workflows(self) -> Mapping[str, Workflow]:
+        return self.loaded.workflows if self.loaded else {}
+
+    def workflow(self, name: str) -> Workflow:
+        known = self.workflows()
+        if name not in known:
+            raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, known))
+        return known[name]
+
+    async def trigger(self, name: str) -> TriggerState:
+        states = {state.name: state for state in await self.store.triggers()}
+        if name in states:
+            return states[name]
+        if name in self.triggers():
+            raise NotFound(
+                f"trigger {name} is configured, but no controller has opened it yet", fix="Run: harken start"
+            )
+        raise NotFound(f"there is no trigger {name}", fix=did_you_mean(name, states))
+
+    async def feed(self, name: str) -> FeedState:
+        states = {state.name: state for state in await self.store.feeds()}
+        if name not in states:
+            raise NotFound(f"there is no feed {name}", fix=did_you_mean(name, states))
+        return states[name]
+
+    async def feed_of(self, trigger: str) -> str:
+        """The feed a trigger listens to; for one that left the configuration, the feed of its last event."""
+        definition = self.triggers().get(trigger)
+        if definition is not None:
+            return definition.feed
+        recent = (await self.store.events(trigger=trigger, limit=1)).items
+        return str(recent[0].feed) if recent else ""
+
+    async def run(self, run_id: str) -> Run:
+        run = await self.store.run(run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id}", fix="See: harken runs list")
+        return run
+
+    async def names(self) -> Mapping[str, str]:
+        """Trigger names by uid."""
+        return {state.uid: state.name for state in await self.store.triggers()}

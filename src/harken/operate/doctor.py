@@ -1,0 +1,206 @@
+"""What is wrong on this machine and what to do: each check says ok, warn or fail, with the fix."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from harken.feed import FeedState
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain, plain
+from harken.operate.site import Site, findings, models, site
+from harken.operate.triggers import listed
+from harken.operate.words import count, stamp
+
+__all__ = ["Check", "doctor"]
+
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "afs", "fuse.sshfs", "fuse.s3fs", "ncp")
+MEGABYTE = 1 << 20
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    state: Literal["ok", "warn", "fail"] = "ok"
+    message: str = ""
+    fix: str = ""
+
+
+async def doctor(desk: Desk) -> Plain:
+    """Run every check. `ok` is False when one of them fails."""
+    place = site(desk.loaded)
+    feeds = await desk.store.feeds()
+    newest = (await desk.store.events(limit=1)).items
+    checks = [
+        check_config(findings(desk.loaded)),
+        check_store(desk.store.trouble, place),
+        check_file_system(place, _mounts()),
+        check_disk(place),
+        check_permissions(place),
+        check_clock(desk.clock.now(), newest[0].recorded_at if newest else None),
+        check_models(desk),
+        check_port(place, ours=str(desk.engine.status().get("url", "")) if desk.engine else ""),
+        check_feeds(feeds),
+        await _check_triggers(desk),
+    ]
+    return {"items": [plain(check) for check in checks], "ok": all(check.state != "fail" for check in checks)}
+
+
+def check_config(found: Iterable[Plain]) -> Check:
+    rows = list(found)
+    errors = [row for row in rows if row["severity"] == "error"]
+    if errors:
+        first = errors[0]["text"]
+        return Check(
+            name="config",
+            state="fail",
+            message=f"{count(len(errors), 'error')}; the first: {first}",
+            fix="See all: harken config check",
+        )
+    if rows:
+        return Check(name="config", state="warn", message=count(len(rows), "warning"), fix="See: harken config check")
+    return Check(name="config", message="no findings")
+
+
+def check_store(trouble: str, place: Site) -> Check:
+    if trouble:
+        fix = "Free disk space or end what locks the file; nothing is acknowledged until then, so nothing is lost"
+        return Check(name="store", state="fail", message=f"the store cannot write: {trouble}", fix=fix)
+    path = place.store_path
+    if path is None:
+        return Check(name="store", message="the store answers")
+    target = path if path.exists() else path.parent
+    if not os.access(target, os.W_OK):
+        return Check(
+            name="store",
+            state="fail",
+            message=f"{target} is not writable",
+            fix=f"Give your user the right to write {target}",
+        )
+    return Check(name="store", message=f"{path} is writable")
+
+
+def check_file_system(place: Site, mounts: Iterable[tuple[str, str]]) -> Check:
+    """SQLite's locks do not hold over the network."""
+    path = place.store_path
+    if path is None:
+        return Check(name="file system", message="the store is not a file")
+    home = str(path.resolve())
+    inside = [(point, kind) for point, kind in mounts if home == point or home.startswith(point.rstrip("/") + "/")]
+    kind = max(inside, key=lambda mount: len(mount[0]), default=("", "local"))[1]
+    if kind.startswith(NETWORK_FILE_SYSTEMS):
+        fix = "Set `store:` to a file on a local disk"
+        return Check(name="file system", state="fail", message=f"{path} is on {kind}, a network file system", fix=fix)
+    return Check(name="file system", message=f"{path.name} is on {kind}")
+
+
+def check_disk(place: Site) -> Check:
+    folder = place.store_path.parent if place.store_path else place.directory
+    if not folder.exists():
+        return Check(name="disk", state="warn", message=f"{folder} does not exist", fix="It is made by: harken start")
+    free = shutil.disk_usage(folder).free // MEGABYTE
+    if free < 1024:
+        state: Literal["warn", "fail"] = "fail" if free < 100 else "warn"
+        return Check(
+            name="disk", state=state, message=f"{free} MB free in {folder}", fix="Free space, or shorten `retention:`"
+        )
+    return Check(name="disk", message=f"{free // 1024} GB free")
+
+
+def check_permissions(place: Site) -> Check:
+    """State is private; configuration may be read, but not written, by others."""
+    path = place.store_path
+    state = [path, path.with_name(path.name + "-wal"), path.with_name(path.name + ".run.json")] if path else []
+    shown = [file for file in state if file.exists() and _mode(file) & 0o077]
+    if shown:
+        names = " ".join(str(file) for file in shown)
+        return Check(name="permissions", state="warn", message=f"others may read {names}", fix=f"chmod 600 {names}")
+    written = [file for file in sorted(place.directory.glob("*.yaml")) if _mode(file) & 0o022]
+    if written:
+        names = " ".join(str(file) for file in written)
+        return Check(name="permissions", state="warn", message=f"others may change {names}", fix=f"chmod go-w {names}")
+    return Check(name="permissions", message="private")
+
+
+def check_clock(now: datetime, newest: datetime | None) -> Check:
+    if now.year < 2025:
+        return Check(
+            name="clock",
+            state="fail",
+            message=f"the clock says {stamp(now)}",
+            fix="Set the clock, for example with NTP",
+        )
+    if newest is not None and newest - now > timedelta(minutes=1):
+        message = f"the newest event was recorded at {stamp(newest)}, which is in the future"
+        return Check(name="clock", state="warn", message=message, fix="The clock went back: check NTP")
+    return Check(name="clock", message=stamp(now))
+
+
+def check_models(desk: Desk) -> Check:
+    known = models(desk.loaded)
+    needing = sorted(name for name, flow in desk.workflows().items() if _uses_llm(flow.definition))
+    if needing and not known:
+        message = f"{', '.join(needing)} has llm steps, and no model is configured"
+        return Check(
+            name="models", state="warn", message=message, fix="Set `models:`; `models: {default: echo}` works offline"
+        )
+    return Check(name="models", message=", ".join(f"{tier}: {model}" for tier, model in known.items()) or "none needed")
+
+
+def check_port(place: Site, *, ours: str) -> Check:
+    """`ours` is where a controller of ours listens already."""
+    if ours:
+        return Check(name="port", message=f"the controller listens at {ours}")
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((place.host, place.port))
+        except OSError as error:
+            message = f"{place.host}:{place.port} cannot be used: {error.strerror}"
+            return Check(name="port", state="warn", message=message, fix="Set `server.port`, or: harken start --port N")
+    return Check(name="port", message=f"{place.host}:{place.port} is free")
+
+
+def check_feeds(feeds: Iterable[FeedState]) -> Check:
+    failing = sorted((feed for feed in feeds if not feed.health.clean), key=lambda feed: feed.name)
+    if not failing:
+        return Check(name="feeds", message="none is failing")
+    first = failing[0]
+    state: Literal["warn", "fail"] = "fail" if any(feed.health.state == "paused" for feed in failing) else "warn"
+    message = f"{count(len(failing), 'feed')} failing; {first.name}: {first.health.message}"
+    return Check(name="feeds", state=state, message=message, fix="See: harken feeds list")
+
+
+async def _check_triggers(desk: Desk) -> Check:
+    rows = (await listed(desk))["items"]
+    stale = [row for row in rows if row["status"] == "stale"]
+    if stale:
+        message = f"{count(len(stale), 'trigger')} stale; {stale[0]['name']}: {stale[0]['reason']}"
+        return Check(name="triggers", state="warn", message=message, fix=stale[0]["advice"])
+    return Check(name="triggers", message=count(len(rows), "trigger"))
+
+
+def _uses_llm(definition: object) -> bool:
+    if isinstance(definition, dict):
+        return "llm" in (definition.get("action"), definition.get("type")) or any(map(_uses_llm, definition.values()))
+    return isinstance(definition, list | tuple) and any(map(_uses_llm, definition))
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _mounts() -> list[tuple[str, str]]:
+    table = Path("/proc/mounts")
+    if not table.exists():
+        return []
+    rows = (line.split() for line in table.read_text().splitlines())
+    return [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) > 2]

@@ -1,0 +1,122 @@
+"""What a person may do with recorded events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from harken.errors import NotFound, Refused
+from harken.event import Recorded
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain, event_row, page
+from harken.operate.replay import input_for
+from harken.store import NewRun
+
+__all__ = ["listed", "replay", "show", "tail"]
+
+HEARTBEAT_SECONDS = 15.0
+TAIL_SLICE = 200
+MOST = 500
+
+
+async def listed(
+    desk: Desk,
+    *,
+    feed: str = "",
+    trigger: str = "",
+    key: str = "",
+    since: str = "",
+    before: int | None = None,
+    limit: int = 50,
+) -> Plain:
+    """Recorded events, newest first."""
+    found = await desk.store.events(
+        feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=within(limit)
+    )
+    names = await desk.names()
+    return page(found, [event_row(event, names) for event in found.items])
+
+
+async def show(desk: Desk, *, id: int) -> Plain:
+    return event_row(await _event(desk, id), await desk.names())
+
+
+async def replay(desk: Desk, *, id: int, trigger: str = "") -> Plain:
+    """Start new runs for a stored event: of one trigger, or of every trigger that it started before."""
+    event = await _event(desk, id)
+    names = await desk.names()
+    before = {names.get(v.trigger, v.trigger): v.run_id for v in event.verdicts}
+    chosen = [trigger] if trigger else [name for name, run_id in before.items() if run_id]
+    if not chosen:
+        raise Refused(
+            f"event {id} started no run that could be replayed",
+            fix=f"Name one: harken events replay {id} --trigger NAME",
+        )
+    started = [await _start_again(desk, event, name, before.get(name, "")) for name in chosen]
+    desk.nudge()
+    return {"event": id, "runs": started}
+
+
+async def tail(desk: Desk, *, after: int | None = None) -> AsyncIterator[Plain | None]:
+    """Yield events as they are committed, and None when a while passed without one. Ends when the engine stops."""
+    engine = desk.running()
+    last = await _newest(desk) if after is None else after
+    while True:
+        found = await desk.store.events_after(last, TAIL_SLICE)
+        names = await desk.names() if found else {}
+        for event in found:
+            last = event.id
+            yield event_row(event, names)
+        if len(found) == TAIL_SLICE:
+            continue
+        began = desk.clock.monotonic()
+        if not await engine.changed(HEARTBEAT_SECONDS):
+            return
+        if desk.clock.monotonic() - began >= HEARTBEAT_SECONDS:
+            yield None
+
+
+def within(limit: int) -> int:
+    return max(1, min(limit, MOST))
+
+
+async def _start_again(desk: Desk, event: Recorded, name: str, earlier: str) -> Plain:
+    state = await desk.trigger(name)
+    definition, feed = desk.triggers().get(name), desk.feeds().get(event.feed)
+    if definition is None or feed is None:
+        raise Refused(f"trigger {name} or feed {event.feed} is not configured now", fix="Put it back, then replay")
+    again = NewRun(
+        trigger=name,
+        workflow=definition.workflow,
+        workflow_rev=definition.workflow_rev,
+        id_key=f"replay:{uuid4().hex}",
+        input=input_for(event, definition, state, feed, desk.clock.now()),
+        event_ids=(event.id,),
+        replay_of=earlier,
+        max_attempts=definition.max_attempts,
+    )
+    return {"trigger": name, "id": await desk.store.start(again), "replay_of": earlier}
+
+
+async def _event(desk: Desk, event_id: int) -> Recorded:
+    event = await desk.store.event(event_id)
+    if event is None:
+        raise NotFound(f"there is no event {event_id}", fix="See: harken events list")
+    return event
+
+
+async def _newest(desk: Desk) -> int:
+    newest: list[Any] = list((await desk.store.events(limit=1)).items)
+    return int(newest[0].id) if newest else 0
+
+
+def _moment(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Refused(f"{text} is not a time", fix="Write it like 2026-03-01T10:00:00Z") from error
+    return moment if moment.tzinfo else moment.astimezone()

@@ -1,0 +1,154 @@
+"""The answer to "why didn't it fire?": find what is stored about a key, then let the pure parts say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from harken.event import Known, Recorded, Verdict
+from harken.feed import FeedState, TriggerState
+from harken.operate.answers import Answer, Case, answer
+from harken.operate.desk import Desk
+from harken.operate.health import standing
+from harken.operate.plain import Plain, plain
+from harken.operate.triggers import outcomes
+from harken.operate.unseen import Missing, at_time, near, remembered, unseen
+from harken.operate.words import count, when
+
+__all__ = ["explain"]
+
+RECENT = 500
+PAGES = 20
+SHOWN = 10
+
+
+async def explain(desk: Desk, *, name: str, key: str = "") -> Plain:
+    """What happened to an event (by key, subject or id), at a time, or to the trigger as a whole."""
+    trigger = await desk.trigger(name)
+    feed = await desk.feed_of(name)
+    if not key:
+        return _told(trigger, "", await _summary(desk, trigger, feed))
+    found = await _find(desk, feed, key)
+    if found:
+        return _told(trigger, key, await _decided(desk, trigger, found))
+    return _told(trigger, key, await _missing(desk, trigger, feed, key))
+
+
+async def _find(desk: Desk, feed: str, key: str) -> Sequence[Recorded]:
+    """Every occurrence of the key or subject, newest first; an event's own id comes alone."""
+    exact = (await desk.store.events(feed=feed, key=key, limit=SHOWN)).items
+    if exact:
+        return exact
+    if key.isdigit() and len(key) < 19:
+        event = await desk.store.event(int(key))
+        if event is not None and event.feed == feed:
+            return [event]
+    return await _of_subject(desk, feed, key)
+
+
+async def _of_subject(desk: Desk, feed: str, subject: str) -> Sequence[Recorded]:
+    before: int | None = None
+    for _ in range(PAGES):
+        page = await desk.store.events(feed=feed, before=before, limit=RECENT)
+        found = [event for event in page.items if event.subject == subject]
+        if found or page.next is None:
+            return found[:SHOWN]
+        before = page.next
+    return []
+
+
+async def _decided(desk: Desk, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
+    event = found[0]
+    verdict = _verdict(trigger, event)
+    run = await desk.store.run(verdict.run_id) if verdict and verdict.run_id else None
+    given = answer(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=desk.clock.now()))
+    if len(found) == 1:
+        return given
+    earlier = [_line(trigger, other, desk.clock.now()) for other in found[1:]]
+    return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
+
+
+async def _missing(desk: Desk, trigger: TriggerState, feed: str, key: str) -> Answer:
+    state = await _state(desk, feed)
+    recent = (await desk.store.events(feed=feed, limit=RECENT)).items if feed else ()
+    names = [name for event in recent for name in (event.key, event.subject) if name]
+    missing = Missing(
+        trigger=trigger,
+        key=key,
+        feed=desk.feeds().get(feed),
+        state=state,
+        near=near(key, list(dict.fromkeys(names))),
+        now=desk.clock.now(),
+    )
+    moment = _moment(key)
+    if moment is not None:
+        return at_time(missing, moment)
+    sighting = await _sighting(desk, feed, key) if state else None
+    return remembered(missing, *sighting) if sighting else unseen(missing)
+
+
+async def _sighting(desk: Desk, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
+    """What memory knows of a key, or of the subject that the key of a transition begins with."""
+    known = await desk.store.sighting(feed, key)
+    return known or (await desk.store.sighting(feed, key.rpartition("@")[0]) if "@" in key else None)
+
+
+async def _summary(desk: Desk, trigger: TriggerState, feed: str) -> Answer:
+    now = desk.clock.now()
+    found = standing(trigger, desk.feeds().get(feed), await _state(desk, feed), now)
+    recent = (await desk.store.events(trigger=trigger.name, limit=SHOWN)).items
+    counts = await outcomes(desk, trigger)
+    reason = f": {found.reason}" if found.reason else ""
+    sentence = f"{trigger.name} is {found.status}{reason}. It has fired {count(trigger.fired, 'time')}"
+    last = f", last {when(trigger.last_fired_at, now)}" if trigger.last_fired_at else ""
+    details: dict[str, Any] = {
+        "status": found.status,
+        "start_line": plain(trigger.start_line),
+        "recent_outcomes": counts,
+        "recent": [_line(trigger, event, now) for event in recent],
+    }
+    advice = [found.advice] if found.advice else []
+    if counts.get("held"):
+        advice.append(f"Held runs wait for you: harken triggers release {trigger.name}")
+    return Answer(stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice))
+
+
+async def _state(desk: Desk, feed: str) -> FeedState | None:
+    return next((state for state in await desk.store.feeds() if state.name == feed), None)
+
+
+def _verdict(trigger: TriggerState, event: Recorded) -> Verdict | None:
+    return next((v for v in event.verdicts if v.trigger in (trigger.name, trigger.uid)), None)
+
+
+def _line(trigger: TriggerState, event: Recorded, now: datetime) -> str:
+    verdict = _verdict(trigger, event)
+    said = f"{verdict.outcome} {verdict.reason}".strip() if verdict else "no verdict"
+    return f"{event.id} {event.key or event.subject}: {said} ({when(event.recorded_at, now)})"
+
+
+def _moment(key: str) -> datetime | None:
+    if len(key) < 10 or "-" not in key:
+        return None
+    try:
+        moment = datetime.fromisoformat(key)
+    except ValueError:
+        # not a time, so it is the key of something
+        return None
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+def _told(trigger: TriggerState, key: str, given: Answer) -> Plain:
+    lines = [given.sentence]
+    for label, value in given.details.items():
+        if isinstance(value, list):
+            lines += [f"  {label.replace('_', ' ')}:"] + [f"    {item}" for item in value] if value else []
+        elif value not in ("", None, {}):
+            shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+            lines.append(f"  {label.replace('_', ' ')}: {shown}")
+    lines += [f"→ {advice}" for advice in given.advice]
+    answered: Plain = plain(given)
+    return {"trigger": trigger.name, "key": key} | answered | {"lines": lines}

@@ -1,0 +1,37 @@
+"""What a person may see of a feed."""
+
+from __future__ import annotations
+
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain, feed_row, plain, spans
+
+__all__ = ["listed", "show"]
+
+
+async def listed(desk: Desk) -> Plain:
+    states = {state.name: state for state in await desk.store.feeds()}
+    known = desk.feeds()
+    # what left the configuration stays in the store for its return, but nobody asks for it here
+    names = sorted(name for name in states if name in known or not known)
+    rows = [feed_row(states[name], known.get(name), _listeners(desk, name)) for name in names]
+    return {"items": rows, "next": None}
+
+
+async def show(desk: Desk, *, name: str) -> Plain:
+    """One feed with its query, its coverage ledger and its last reads."""
+    state = await desk.feed(name)
+    feed = desk.feeds().get(name)
+    ticks = await desk.store.ticks(name)
+    return feed_row(state, feed, _listeners(desk, name)) | {
+        "query": plain(feed.query) if feed else {},
+        "identity": feed.identity if feed else "",
+        "lookback": feed.lookback if feed else 0.0,
+        "revision": state.revision,
+        "created_at": plain(state.created_at),
+        "coverage": spans(state.coverage),
+        "ticks": [plain(tick) for tick in ticks],
+    }
+
+
+def _listeners(desk: Desk, feed: str) -> list[str]:
+    return sorted(trigger.name for trigger in desk.triggers().values() if trigger.feed == feed)

@@ -1,0 +1,96 @@
+"""How a trigger is doing, as one word with its reason: a pure table, so that every door says the same."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from harken.clock import from_unix
+from harken.feed import Feed, FeedState, TriggerState
+from harken.operate.words import ago, count, duration, when
+from harken.schedule import Every
+
+__all__ = ["Standing", "Status", "standing"]
+
+Status = Literal["new", "healthy", "degraded", "paused", "stale"]
+
+GRACE_SECONDS = 120.0
+"""How late a read may be before it is called stale; slow feeds get twice their interval."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    status: Status
+    reason: str = ""
+    advice: str = ""
+
+
+def standing(trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime) -> Standing:
+    """Return the most telling truth first: removed or paused, then failing, then silent, then new."""
+    found = (
+        _removed(trigger, now)
+        or _paused(trigger, state)
+        or _failing(state, now)
+        or _late(feed, state, now)
+        or _new(feed, state, now)
+    )
+    return found or Standing(status="healthy")
+
+
+def _removed(trigger: TriggerState, now: datetime) -> Standing | None:
+    if trigger.removed_at is None:
+        return None
+    reason = f"it left the configuration {ago(trigger.removed_at, now)}"
+    return Standing(status="paused", reason=reason, advice="Write it again and it goes on where it stopped")
+
+
+def _paused(trigger: TriggerState, state: FeedState | None) -> Standing | None:
+    if trigger.paused:
+        return Standing(
+            status="paused",
+            reason=f"paused by a person: {trigger.paused}",
+            advice=f"Events are recorded and their runs held. To go on: harken triggers resume {trigger.name}",
+        )
+    if state is None or state.health.state != "paused":
+        return None
+    return Standing(
+        status="paused",
+        reason=f"its feed {state.name} stopped: {state.health.message or state.health.code}",
+        advice=f"Mend that, then: harken triggers resume {trigger.name}",
+    )
+
+
+def _failing(state: FeedState | None, now: datetime) -> Standing | None:
+    if state is None or state.health.clean:
+        return None
+    health = state.health
+    again = from_unix(health.blocked_until) if health.blocked_until else state.next_due
+    following = f"The next try is {ago(again, now)}" if again and again > now else "It is tried again now"
+    if health.state in ("open", "half_open"):
+        reason = f"the breaker is open after {count(health.failures, 'failure')} in a row: {health.message}"
+    elif health.rate_limited and not health.failures:
+        reason = f"the service asked us to slow down: {health.message}"
+    else:
+        reason = f"{count(health.failures, 'failure')} in a row: {health.message}"
+    return Standing(status="degraded", reason=reason, advice=f"{following}; nothing is lost meanwhile")
+
+
+def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> Standing | None:
+    if feed is None or state is None or feed.way != "poll" or state.next_due is None:
+        return None
+    late = (now - state.next_due).total_seconds()
+    interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 0.0
+    if late <= max(GRACE_SECONDS, 2 * interval):
+        return None
+    reason = f"its read is {duration(late)} late; the last success was {when(state.last_success, now)}"
+    return Standing(status="stale", reason=reason, advice="Is a controller running? See: harken status")
+
+
+def _new(feed: Feed | None, state: FeedState | None, now: datetime) -> Standing | None:
+    if state is None:
+        return Standing(status="new", reason="its feed was never opened", advice="Run: harken start")
+    if feed is not None and feed.way == "poll" and state.last_success is None:
+        first = f"; the first read is {ago(state.next_due, now)}" if state.next_due else ""
+        return Standing(status="new", reason=f"not read yet{first}")
+    return None

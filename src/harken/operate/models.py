@@ -1,0 +1,48 @@
+"""Which models the tiers stand for, and whether they answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain
+from harken.operate.site import models
+
+if TYPE_CHECKING:
+    from harken.config.loaded import Loaded
+    from harken.run.models import Models
+
+__all__ = ["listed", "models_of", "test"]
+
+
+def models_of(loaded: Loaded | None) -> Models:
+    """The models that a configuration names, with the accounts of their providers."""
+    from harken.run.models import Account, Models, ModelSettings
+
+    providers = loaded.settings.models.providers if loaded else {}
+    accounts = {
+        name: Account(api_key=given.api_key.get_secret_value() if given.api_key else "", base_url=given.base_url or "")
+        for name, given in providers.items()
+    }
+    return Models(ModelSettings(names=models(loaded), providers=accounts))
+
+
+async def listed(desk: Desk) -> Plain:
+    rows = [
+        {"tier": named.name, "model": named.model, "offline": named.model == "echo"}
+        for named in models_of(desk.loaded).list()
+    ]
+    return {"items": rows, "next": None}
+
+
+async def test(desk: Desk, *, name: str = "default") -> Plain:
+    """Ask a tier or a model for one word."""
+    began = desk.clock.monotonic()
+    answer = await models_of(desk.loaded).test(name)
+    return {
+        "tier": name,
+        "model": answer.model,
+        "answer": answer.text,
+        "seconds": round(desk.clock.monotonic() - began, 3),
+        "usage": dict(answer.usage),
+    }

@@ -1,0 +1,101 @@
+"""Every operation by name: the one list behind the CLI, the API and the doors to come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from harken.clock import Clock
+from harken.errors import NotFound
+from harken.operate import events, feeds, models, overview, runs, triggers, workflows
+from harken.operate.desk import Desk
+from harken.operate.doctor import doctor
+from harken.operate.engine import Engine
+from harken.operate.explain import explain
+from harken.operate.plain import Plain
+from harken.operate.words import did_you_mean
+from harken.store import Store
+
+if TYPE_CHECKING:
+    from harken.config.loaded import Loaded
+
+__all__ = ["CHANGES", "OPERATIONS", "Operator"]
+
+Operation = Callable[..., Awaitable[Plain]]
+
+READS: Mapping[str, Operation] = {
+    "status": overview.status,
+    "doctor": doctor,
+    "diff": overview.diff,
+    "config.check": overview.check_config,
+    "store.check": overview.check_store,
+    "triggers.list": triggers.listed,
+    "triggers.show": triggers.show,
+    "triggers.test": triggers.test,
+    "triggers.explain": explain,
+    "feeds.list": feeds.listed,
+    "feeds.show": feeds.show,
+    "events.list": events.listed,
+    "events.show": events.show,
+    "runs.list": runs.listed,
+    "runs.show": runs.show,
+    "dead.list": runs.buried,
+    "workflows.list": workflows.listed,
+    "workflows.check": workflows.check,
+    "models.list": models.listed,
+    "models.test": models.test,
+}
+
+CHANGES: Mapping[str, Operation] = {
+    "reload": overview.reload,
+    "store.backup": overview.backup,
+    "triggers.run": triggers.run_now,
+    "triggers.pause": triggers.pause,
+    "triggers.resume": triggers.resume,
+    "triggers.reset": triggers.reset,
+    "triggers.release": triggers.release,
+    "triggers.drop": triggers.drop,
+    "events.replay": events.replay,
+    "runs.retry": runs.retry,
+    "runs.cancel": runs.cancel,
+    "runs.approve": runs.approve,
+    "dead.retry": runs.retry_dead,
+    "dead.drop": runs.drop_dead,
+    "workflows.run": workflows.run,
+}
+
+OPERATIONS: Mapping[str, Operation] = {**READS, **CHANGES}
+
+AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target")
+"""What of a change the audit log keeps; inputs and comments may hold anything."""
+
+
+class Operator:
+    """What a person or program may do. Everything it returns is made of JSON's types."""
+
+    def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
+        self._desk = Desk(store, engine, loaded, clock)
+
+    @property
+    def loaded(self) -> Loaded | None:
+        return self._desk.loaded
+
+    @loaded.setter
+    def loaded(self, loaded: Loaded | None) -> None:
+        """Set by whoever applied a new configuration."""
+        self._desk.loaded = loaded
+
+    async def call(self, operation: str, /, **params: Any) -> Plain:
+        """Do it and return the answer. A change that succeeded stands in the audit log."""
+        if operation not in OPERATIONS:
+            raise NotFound(f"there is no operation {operation}", fix=did_you_mean(operation, OPERATIONS))
+        answer = await OPERATIONS[operation](self._desk, **params)
+        if operation in CHANGES:
+            what = str(params.get("name") or params.get("id") or "")
+            detail = {name: params[name] for name in AUDITED if name in params}
+            await self._desk.store.audit("operator", operation, what, detail)
+        return answer
+
+    def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
+        """Events as they are committed, and None when a while passed without one; ends when the engine stops."""
+        return events.tail(self._desk, after=after)

@@ -1,0 +1,73 @@
+"""The whole at a glance, and what concerns all of it: status, reload, diff, and the care of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+from harken import __version__
+from harken.errors import Refused
+from harken.operate.check import config_findings
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain, plain
+from harken.operate.site import findings, site
+from harken.operate.triggers import listed
+
+__all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
+
+
+async def status(desk: Desk) -> Plain:
+    """Whether a controller runs, how much there is, and what needs a look."""
+    running = dict(desk.engine.status()) if desk.engine else {}
+    triggers = (await listed(desk))["items"]
+    found = list(findings(desk.loaded))
+    attention = [
+        {"name": row["name"], "status": row["status"], "reason": row["reason"], "advice": row["advice"]}
+        for row in triggers
+        if row["status"] not in ("healthy", "new")
+    ]
+    return {
+        "running": bool(running),
+        "version": __version__,
+        "config": str(site(desk.loaded).directory),
+        "store_trouble": desk.store.trouble,
+        "triggers": dict(Counter(row["status"] for row in triggers)),
+        "counts": dict(await desk.store.counts()),
+        "config_errors": sum(row["severity"] == "error" for row in found),
+        "attention": attention,
+        "controller": plain(running),
+    }
+
+
+async def reload(desk: Desk) -> Plain:
+    """Load the configuration again and apply it; the plan says what changed and what was refused."""
+    return dict(await desk.running().reload())
+
+
+async def diff(desk: Desk) -> Plain:
+    """What `reload` would do."""
+    return dict(await desk.running().diff())
+
+
+async def check_config(desk: Desk) -> Plain:
+    """Every finding in the files as they are now, which a running controller may not have loaded yet."""
+    rows = await asyncio.to_thread(config_findings, site(desk.loaded).directory)
+    return {"items": rows, "next": None}
+
+
+async def check_store(desk: Desk) -> Plain:
+    """Look for inconsistencies; `problems` is empty when the store is sound."""
+    problems = list(await desk.store.check())
+    return {"ok": not problems, "problems": problems}
+
+
+async def backup(desk: Desk, *, target: str) -> Plain:
+    """Write a consistent copy to `target` while everything runs. Never overwrites."""
+    path = Path(target).expanduser().absolute()
+    if path.exists():
+        raise Refused(f"{path} exists already", fix="Name a new file, or move that one away")
+    if not path.parent.is_dir():
+        raise Refused(f"there is no folder {path.parent}", fix="Make it first")
+    await desk.store.backup(str(path))
+    return {"target": str(path), "bytes": path.stat().st_size if path.exists() else 0}

@@ -1,0 +1,164 @@
+"""What the doors show: flat dicts with names that stay, made from the nouns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from harken.event import Recorded, Span
+from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.operate.health import Standing
+from harken.operate.words import schedule_text
+from harken.runs import Run
+from harken.store import Buried, Page
+
+__all__ = ["Plain", "dead_row", "event_row", "feed_row", "page", "plain", "run_detail", "run_row", "trigger_row"]
+
+Plain: TypeAlias = dict[str, Any]
+
+_KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "event"}
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON holds it: times are text, structs are dicts, tuples are lists."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def page(found: Page, rows: Sequence[Plain]) -> Plain:
+    return {"items": list(rows), "next": found.next}
+
+
+def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
+    """An event; `names` turns a trigger's uid in a verdict into its name."""
+    known = names or {}
+    verdicts = [
+        {
+            "trigger": known.get(verdict.trigger, verdict.trigger),
+            "outcome": verdict.outcome,
+            "reason": verdict.reason,
+            "run_id": verdict.run_id,
+        }
+        for verdict in event.verdicts
+    ]
+    return {
+        "id": event.id,
+        "feed": event.feed,
+        "key": event.key,
+        "subject": event.subject,
+        "state": event.state,
+        "type": event.type,
+        "occurred_at": _text(event.occurred_at),
+        "recorded_at": _text(event.recorded_at),
+        "data": plain(event.data),
+        "verdicts": verdicts,
+        "repeats": event.repeats,
+        "last_repeat_at": _text(event.last_repeat_at),
+    }
+
+
+def run_row(run: Run) -> Plain:
+    return {
+        "id": run.id,
+        "trigger": run.trigger,
+        "workflow": run.workflow,
+        "status": run.status,
+        "event_keys": list(run.event_keys),
+        "attempt": run.attempt,
+        "created_at": _text(run.created_at),
+        "started_at": _text(run.started_at),
+        "finished_at": _text(run.finished_at),
+        "error": run.error,
+        "hold": run.hold,
+        "due_at": _text(run.due_at),
+        "waiting_for": run.waiting_for,
+    }
+
+
+def run_detail(run: Run) -> Plain:
+    return run_row(run) | {
+        "workflow_rev": run.workflow_rev,
+        "event_ids": list(run.event_ids),
+        "input": plain(run.input),
+        "output": plain(run.output),
+        "priority": run.priority,
+        "cancel_requested": run.cancel_requested,
+        "parent": run.parent,
+        "replay_of": run.replay_of,
+        "steps": [_step(record) for record in run.journal],
+    }
+
+
+def trigger_row(
+    trigger: TriggerState, definition: Trigger | None, feed: Feed | None, state: FeedState | None, found: Standing
+) -> Plain:
+    return {
+        "name": trigger.name,
+        "type": trigger_type(feed),
+        "status": found.status,
+        "reason": found.reason,
+        "advice": found.advice,
+        "feed": definition.feed if definition else "",
+        "integration": feed.integration if feed else "",
+        "workflow": definition.workflow if definition else "",
+        "fired": trigger.fired,
+        "last_fired_at": _text(trigger.last_fired_at),
+        "last_read_at": _text(state.last_success if state else None),
+        "next_read_at": _text(state.next_due if state else None),
+        "paused": trigger.paused,
+        "start_line": _text(trigger.start_line),
+    }
+
+
+def trigger_type(feed: Feed | None) -> str:
+    """The word a person wrote under `trigger:`."""
+    if feed is None:
+        return ""
+    return "schedule" if feed.kind == "cron" else _KINDS[feed.way]
+
+
+def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> Plain:
+    health = state.health
+    return {
+        "name": state.name,
+        "kind": feed.kind if feed else "",
+        "integration": feed.integration if feed else "",
+        "way": feed.way if feed else "",
+        "schedule": schedule_text(feed.schedule) if feed else "",
+        "health": "ok" if health.clean else "paused" if health.state == "paused" else "failing",
+        "failures": health.failures,
+        "error": health.message if not health.clean else "",
+        "last_read_at": _text(state.last_success),
+        "next_read_at": _text(state.next_due),
+        "reads": state.reads,
+        "memory": state.memory,
+        "watermark": _text(state.watermark),
+        "triggers": list(listeners),
+    }
+
+
+def dead_row(buried: Buried) -> Plain:
+    return {
+        "id": buried.id,
+        "what": buried.what,
+        "trigger": buried.trigger,
+        "key": buried.key,
+        "reason": buried.reason,
+        "at": _text(buried.at),
+    }
+
+
+def spans(coverage: Sequence[Span]) -> list[Plain]:
+    return [{"start": _text(span.start), "end": _text(span.end)} for span in coverage]
+
+
+def _step(record: Any) -> Plain:
+    shown: Plain = {"warnings": [], "output": None, "error": "", "attempt": 1, "started_at": None, "finished_at": None}
+    shown.update(plain(record))
+    return shown
+
+
+def _text(moment: datetime | None) -> Any:
+    return None if moment is None else plain(moment)

@@ -1,0 +1,79 @@
+"""Where things are on this machine, and what the configuration says about itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harken.operate.plain import Plain
+
+if TYPE_CHECKING:
+    from harken.config.loaded import Loaded
+
+__all__ = ["Site", "findings", "models", "run_file", "site", "store_file"]
+
+_NAMES_A_STORE = re.compile(r"\b(store|state_db)\b")
+
+TIERS = ("default", "fast", "balanced", "strategic")
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """`store_path` is None when the store is not a file."""
+
+    directory: Path
+    store_path: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 9091
+
+
+def site(loaded: Loaded | None) -> Site:
+    if loaded is None:
+        return Site(directory=Path.cwd())
+    return Site(
+        directory=loaded.directory,
+        store_path=None if "://" in loaded.store else Path(loaded.store),
+        host=loaded.settings.server.host,
+        port=loaded.settings.server.port,
+    )
+
+
+def run_file(store_path: Path) -> Path:
+    """The file beside the store in which a running controller says who and where it is."""
+    return store_path.with_name(store_path.name + ".run.json")
+
+
+def store_file(directory: Path) -> Path:
+    """The store's file, without the cost of loading the whole configuration where its main file does not name one."""
+    main = directory / "harken.yaml"
+    if not main.exists() or not _NAMES_A_STORE.search(main.read_text(encoding="utf-8", errors="replace")):
+        return (directory / "harken.db").absolute()
+    from harken.operate.check import load_directory
+
+    return Path(load_directory(directory).store)
+
+
+def findings(loaded: Loaded | None) -> Iterator[Plain]:
+    """Each finding as a flat row; `text` is the whole line that a terminal shows."""
+    for found in loaded.findings if loaded else ():
+        yield {
+            "severity": found.severity,
+            "code": found.code,
+            "file": found.file,
+            "line": found.line,
+            "column": found.column,
+            "message": found.message,
+            "fix": found.fix,
+            "text": str(found),
+        }
+
+
+def models(loaded: Loaded | None) -> Mapping[str, str]:
+    """The model that each configured tier stands for."""
+    if loaded is None:
+        return {}
+    configured = {tier: getattr(loaded.settings.models, tier) for tier in TIERS}
+    return {tier: str(model) for tier, model in configured.items() if model}

@@ -1,0 +1,68 @@
+"""How times and amounts are put into sentences: the same in the CLI, the API and the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from difflib import get_close_matches
+
+from harken.schedule import At, Cron, Every, Schedule
+
+__all__ = ["ago", "count", "did_you_mean", "duration", "schedule_text", "stamp", "when"]
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def duration(seconds: float) -> str:
+    """`90 s`, `12 min`, `3 h`, `2 d`: one unit, as people say it."""
+    amount = abs(seconds)
+    for size, unit in _UNITS:
+        if amount >= 2 * size or (size > 60 and amount >= size):
+            return f"{amount / size:.0f} {unit}"
+    return f"{amount:.0f} s"
+
+
+def stamp(moment: datetime | None) -> str:
+    """The moment to the second, in the time zone it came in."""
+    if moment is None:
+        return "never"
+    return moment.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """`3 min ago`, `in 12 s` or `never`."""
+    if moment is None:
+        return "never"
+    seconds = (now - moment).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(seconds)}"
+
+
+def when(moment: datetime | None, now: datetime) -> str:
+    """`2026-03-01 10:00:00Z (3 min ago)`."""
+    return "never" if moment is None else f"{stamp(moment)} ({ago(moment, now)})"
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A fix for a name that does not exist: the nearest one, or all of them when they are few."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]}?"
+    if not names:
+        return "There are none yet"
+    shown = ", ".join(names[:8])
+    return f"There are: {shown}" + (", …" if len(names) > 8 else "")
+
+
+def schedule_text(schedule: Schedule | None) -> str:
+    if isinstance(schedule, Every):
+        return f"every {duration(schedule.seconds)}"
+    if isinstance(schedule, Cron):
+        return f"{schedule.expression} ({schedule.tz})"
+    return f"at {stamp(schedule.instant)}" if isinstance(schedule, At) else ""

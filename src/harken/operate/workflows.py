@@ -1,0 +1,62 @@
+"""What a person may do with workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from harken.operate.check import of_workflows
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain
+from harken.operate.site import findings
+from harken.store import NewRun
+
+__all__ = ["check", "listed", "run"]
+
+
+async def listed(desk: Desk) -> Plain:
+    starting: dict[str, list[str]] = {}
+    for trigger in desk.triggers().values():
+        starting.setdefault(trigger.workflow, []).append(trigger.name)
+    rows = [
+        {
+            "name": name,
+            "rev": workflow.rev,
+            "description": _field(workflow.definition, "description", ""),
+            "steps": len(_field(workflow.definition, "steps", [])),
+            "triggers": sorted(starting.get(name, [])),
+        }
+        for name, workflow in sorted(desk.workflows().items())
+    ]
+    return {"items": rows, "next": None}
+
+
+async def check(desk: Desk, *, name: str = "") -> Plain:
+    """The findings in the files of workflows as they were last loaded."""
+    rows = of_workflows(list(findings(desk.loaded)), name)
+    if name and not rows:
+        desk.workflow(name)
+    return {"items": rows, "next": None}
+
+
+async def run(desk: Desk, *, name: str, input: Mapping[str, Any] | None = None) -> Plain:
+    """Start a run by hand with this input; it is executed by the controller."""
+    workflow = desk.workflow(name)
+    new = NewRun(
+        trigger="",
+        workflow=workflow.name,
+        workflow_rev=workflow.rev,
+        id_key=f"manual:{uuid4().hex}",
+        input=msgspec.json.encode(input or {}),
+    )
+    run_id = await desk.store.start(new)
+    desk.nudge()
+    return {"id": run_id, "workflow": name}
+
+
+def _field(definition: Any, name: str, default: Any) -> Any:
+    found = definition.get(name) if isinstance(definition, Mapping) else getattr(definition, name, None)
+    return default if found is None else found

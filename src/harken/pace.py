@@ -1,0 +1,196 @@
+"""When to try again: backoff and breaker as pure tables, so that whoever keeps `Health` keeps it across restarts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harken.errors import (
+    CursorExpired,
+    HarkenError,
+    LeaseLost,
+    NeedsAttention,
+    Refused,
+    RetryLater,
+    StoreBusy,
+    StoreUnavailable,
+)
+
+__all__ = [
+    "Health",
+    "Policy",
+    "Say",
+    "Step",
+    "added_jitter",
+    "after_failure",
+    "after_success",
+    "before_try",
+    "error_code",
+    "jittered",
+]
+
+State = Literal["closed", "open", "half_open", "paused"]
+Say = Literal["", "failing", "error", "opened", "paused", "rate_limited", "recovered"]
+
+BACKOFF_CAP = 600.0
+RATE_LIMIT_FIRST, RATE_LIMIT_CAP = 30.0, 600.0
+PROBE_FIRST, PROBE_CAP = 30.0, 300.0
+STORE_WAIT_CAP = 30.0
+BACKOFF_SPREAD = 0.1
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a feed is doing; `Health()` is a clean slate. `blocked_until` is wall time, so it holds after a restart."""
+
+    failures: int = 0
+    rate_limited: int = 0
+    blocked_until: float | None = None
+    state: State = "closed"
+    code: str = ""
+    message: str = ""
+    since: float | None = None
+
+    @property
+    def clean(self) -> bool:
+        return not (self.failures or self.rate_limited or self.blocked_until or self.state != "closed")
+
+    def may_try(self, now: float) -> bool:
+        """Tell whether a read may start now; a paused feed is read only when a person asks."""
+        return self.state != "paused" and (self.blocked_until is None or now >= self.blocked_until)
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """After how many failures in a row something is said, paused or opened; None means never.
+
+    After a 429 we wait `limited_first` seconds, doubling up to `limited_cap`, or longer if we were asked to.
+    """
+
+    error_at: int | None = None
+    pause_at: int | None = None
+    open_at: int | None = None
+    limited_first: float = RATE_LIMIT_FIRST
+    limited_cap: float = RATE_LIMIT_CAP
+
+    @classmethod
+    def workflow(cls) -> Policy:
+        return cls(error_at=5, pause_at=10)
+
+    @classmethod
+    def poller(cls, threshold: int = 5) -> Policy:
+        return cls(open_at=threshold)
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from an attempt: the health to store, how long to wait at least, and which change to tell about."""
+
+    health: Health
+    wait_seconds: float = 0.0
+    say: Say = ""
+
+
+def before_try(health: Health, now: float) -> Health:
+    """Return the health to try with: an open breaker whose wait is over lets one probe through, half open."""
+    if health.state == "open" and health.may_try(now):
+        return msgspec.structs.replace(health, state="half_open")
+    return health
+
+
+def after_success(health: Health, now: float) -> Step:
+    """Forget the failures; a clean health comes back as the same object, and a pause stays until a person lifts it."""
+    if health.state == "paused" or health.clean:
+        return Step(health=health)
+    failed = health.failures > 0 or health.state != "closed"
+    return Step(health=Health(since=now), say="recovered" if failed else "")
+
+
+def after_failure(
+    error: BaseException, health: Health, policy: Policy, *, interval: float, now: float, roll: float = 0.0
+) -> Step:
+    """Return what to store, how long to wait and what to say; `roll` in [0, 1) only ever lengthens the wait."""
+    if isinstance(error, LeaseLost):
+        return Step(health=health, wait_seconds=interval)
+    if isinstance(error, StoreBusy | StoreUnavailable):
+        # the source did nothing wrong: a full disk must not pause every feed
+        return Step(health=health, wait_seconds=max(error.after or 0.0, min(interval, STORE_WAIT_CAP)))
+    if isinstance(error, NeedsAttention | CursorExpired | Refused):
+        return _paused(error, health, interval, now)
+    if isinstance(error, RetryLater) and error.reason == "rate_limited":
+        return _rate_limited(error, health, policy, now, roll)
+    return _failed(error, health, policy, interval, now, roll)
+
+
+def error_code(error: BaseException) -> str:
+    """Name an error for records and metrics, never by its text."""
+    if isinstance(error, RetryLater) and error.reason != "failed":
+        return error.reason
+    if isinstance(error, HarkenError):
+        return error.code
+    return "timeout" if isinstance(error, TimeoutError) else "retry"
+
+
+def jittered(interval: float, fraction: float, floor: float, roll: float) -> float:
+    """Return the interval give or take `fraction` of it, but never less than `floor`."""
+    return max(floor, interval * (1 + fraction * (2 * roll - 1)))
+
+
+def added_jitter(ms: float, roll: float) -> float:
+    """Return seconds to add, between nothing and `ms`."""
+    return ms * roll / 1000
+
+
+def _paused(error: HarkenError, health: Health, interval: float, now: float) -> Step:
+    marked = _marked(error, health, now, failures=health.failures + 1)
+    paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
+    return Step(health=paused, wait_seconds=interval, say="paused")
+
+
+def _rate_limited(error: RetryLater, health: Health, policy: Policy, now: float, roll: float) -> Step:
+    count = health.rate_limited + 1
+    wait = _wait(_doubled(policy.limited_first, count - 1, policy.limited_cap), error, roll)
+    # a probe that meets a 429 has told us nothing about the breaker: it goes on waiting
+    state: State = "open" if health.state == "half_open" else health.state
+    marked = _marked(error, health, now, failures=health.failures)
+    limited = msgspec.structs.replace(marked, rate_limited=count, blocked_until=now + wait, state=state)
+    return Step(health=limited, wait_seconds=wait, say="rate_limited" if count == 1 else "")
+
+
+def _failed(error: BaseException, health: Health, policy: Policy, interval: float, now: float, roll: float) -> Step:
+    failures = health.failures + 1
+    marked = _marked(error, health, now, failures=failures)
+    if health.state == "paused" or _reached(failures, policy.pause_at):
+        paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
+        return Step(health=paused, wait_seconds=interval, say="" if health.state == "paused" else "paused")
+    if policy.open_at is not None and failures >= policy.open_at:
+        wait = _wait(_doubled(PROBE_FIRST, failures - policy.open_at, PROBE_CAP), error, roll)
+        opened = msgspec.structs.replace(marked, state="open", blocked_until=now + wait)
+        return Step(health=opened, wait_seconds=wait, say="opened" if health.state == "closed" else "")
+    wait = _wait(_doubled(interval, failures, BACKOFF_CAP), error, roll)
+    say: Say = "error" if failures == policy.error_at else "failing" if failures == 1 else ""
+    return Step(health=msgspec.structs.replace(marked, blocked_until=now + wait), wait_seconds=wait, say=say)
+
+
+def _marked(error: BaseException, health: Health, now: float, *, failures: int) -> Health:
+    # the text of an unexpected error may quote an address with a token in it: keep only its name
+    message = str(error) if isinstance(error, HarkenError) else f"unexpected {type(error).__name__}"
+    return msgspec.structs.replace(
+        health,
+        failures=failures,
+        rate_limited=0 if failures > health.failures else health.rate_limited,
+        code=error_code(error),
+        message=message[:500],
+        since=now if health.clean else health.since,
+    )
+
+
+def _wait(own: float, error: BaseException, roll: float) -> float:
+    asked = error.after if isinstance(error, RetryLater) else None
+    return max(own, asked or 0.0) * (1 + BACKOFF_SPREAD * roll)
+
+
+def _doubled(first: float, times: int, cap: float) -> float:
+    return min(cap, first * 2.0 ** min(times, 30))
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit

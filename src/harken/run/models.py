@@ -1,0 +1,208 @@
+"""Language models by tier or full name. The libraries behind them are imported at the first question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.run.suggest import nearest
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.settings import ModelSettings as Limits
+
+__all__ = ["ECHO", "TIERS", "Account", "Answer", "ModelSettings", "Models", "Named"]
+
+TIERS = ("fast", "balanced", "strategic")
+ECHO = "echo"
+ECHO_SAYS = "[echo: an offline stand-in, not a model; this is the prompt]"
+OLLAMA = "http://localhost:11434/v1"
+_EXTRAS = {"openai": "openai", "ollama": "openai", "anthropic": "anthropic", "google": "google", "google-gla": "google"}
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """An account at a provider, or any server that speaks OpenAI's language."""
+
+    api_key: str = ""
+    base_url: str = ""
+
+    def __repr__(self) -> str:
+        return f"Account(base_url={self.base_url!r})"
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`names` maps default, tiers and names of one's own to provider:model; `providers` has the accounts."""
+
+    names: Mapping[str, str] = {}
+    providers: Mapping[str, Account] = {}
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """A name that a step may use, and the model it stands for; empty when there is none."""
+
+    name: str
+    model: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model said: `text`, or `data` where a schema was asked for."""
+
+    model: str
+    text: str = ""
+    data: Any = None
+    usage: Mapping[str, int] = {}
+
+
+class Models:
+    def __init__(self, settings: ModelSettings | None = None) -> None:
+        self._settings = settings or ModelSettings()
+        self._ready: dict[str, Model] = {}
+
+    def list(self) -> Sequence[Named]:
+        """The tiers and every configured name."""
+        names = ["default", *TIERS, *(name for name in self._settings.names if name not in (*TIERS, "default"))]
+        fallback = self._settings.names.get("default", "")
+        return [Named(name=name, model=self._settings.names.get(name, fallback)) for name in names]
+
+    def resolve(self, name: str) -> str:
+        """The provider:model behind a tier or name; raises NeedsAttention when nothing is configured for it."""
+        names = self._settings.names
+        asked = name or "default"
+        if asked in names:
+            return names[asked]
+        if asked == ECHO or ":" in asked:
+            return asked
+        if asked in TIERS or asked == "default":
+            if "default" in names:
+                return names["default"]
+            fix = "Set models.default in harken.yaml, such as openai:gpt-4o-mini, or echo to try without a model"
+            raise NeedsAttention(f"no model is configured for {asked!r}", fix=fix)
+        known = [*TIERS, *names]
+        raise NeedsAttention(f"there is no model {asked!r}", fix=nearest(asked, known) or "Use provider:model")
+
+    async def test(self, name: str = "") -> Answer:
+        """Ask the model for one word; raises what a step would raise."""
+        return await self.ask(name, "Answer with the single word: ready", system="", max_tokens=256)
+
+    async def ask(
+        self,
+        name: str,
+        prompt: str,
+        *,
+        system: str = "",
+        schema: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+    ) -> Answer:
+        """Ask once. Raises RetryLater when the provider is away or busy, NeedsAttention when a person has to act."""
+        model = self.resolve(name)
+        if model == ECHO:
+            return _echo(prompt, schema)
+        settings: Limits = {}
+        if max_tokens is not None:
+            settings["max_tokens"] = max_tokens
+        if temperature is not None:
+            settings["temperature"] = temperature
+        return await self._ask(model, prompt, system, schema, settings)
+
+    async def _ask(
+        self, model: str, prompt: str, system: str, schema: Mapping[str, Any] | None, settings: Limits
+    ) -> Answer:
+        ready = self._ready.get(model) or self._prepare(model)
+        from pydantic_ai import Agent, StructuredDict
+        from pydantic_ai.exceptions import AgentRunError, UserError
+
+        shape: Any = str if schema is None else StructuredDict(dict(schema), name="answer")
+        agent = Agent(ready, output_type=shape, instructions=system or None)
+        try:
+            result = await agent.run(prompt, model_settings=settings)
+        except (AgentRunError, UserError) as error:
+            # not chained: providers' texts repeat the prompt
+            raise _failure(error, model) from None
+        used = result.usage
+        usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "requests": used.requests}
+        if schema is None:
+            return Answer(model=model, text=str(result.output), usage=usage)
+        return Answer(model=model, data=dict(result.output), usage=usage)
+
+    def _prepare(self, model: str) -> Model:
+        provider, _, name = model.partition(":")
+        account = self._settings.providers.get(provider, Account())
+        try:
+            made = _connect(provider, name, account)
+        except ImportError:
+            fix = f"pip install 'harken[{_EXTRAS.get(provider, provider)}]'"
+            raise NeedsAttention(f"the library for {provider} models is not installed", fix=fix) from None
+        except (ValueError, RuntimeError) as error:
+            fix = f"Check models: in harken.yaml, and that models.providers.{provider}.api_key is set"
+            raise NeedsAttention(f"{model} cannot be used ({type(error).__name__})", fix=fix) from None
+        self._ready[model] = made
+        return made
+
+
+def _connect(provider: str, name: str, account: Account) -> Model:
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.providers import infer_provider_class
+
+    base_url = account.base_url or (OLLAMA if provider == "ollama" else "")
+    if base_url and provider not in ("anthropic", "google", "google-gla"):
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        # servers at home ask for no key, but the library does
+        return OpenAIChatModel(name, provider=OpenAIProvider(base_url=base_url, api_key=account.api_key or "none"))
+    if not (account.api_key or base_url):
+        return infer_model(f"{provider}:{name}")
+    options: dict[str, str] = {"api_key": account.api_key} if account.api_key else {}
+    if base_url:
+        options["base_url"] = base_url
+    return infer_model(f"{provider}:{name}", lambda asked: infer_provider_class(asked)(**options))
+
+
+def _failure(error: Exception, model: str) -> HarkenError:
+    """Name what happens next; nothing of the provider's text is kept."""
+    status = getattr(error, "status_code", None)
+    after = getattr(error, "retry_after", None)
+    provider = model.partition(":")[0]
+    if status == 429:
+        return RetryLater(f"{provider} answered 429 for {model}", after=after, reason="rate_limited")
+    if status in (401, 403):
+        fix = f"Check models.providers.{provider}.api_key, then: harken models test {model}"
+        return NeedsAttention(f"{provider} answered {status} for {model}", fix=fix)
+    if status is not None and 400 <= status < 500 and status != 408:
+        fix = "Check the model's name and the step's parameters"
+        return NeedsAttention(f"{provider} answered {status} for {model}", fix=fix)
+    if status is not None:
+        return RetryLater(f"{provider} answered {status} for {model}", after=after)
+    return _without_status(error, model, provider)
+
+
+def _without_status(error: Exception, model: str, provider: str) -> HarkenError:
+    from pydantic_ai.exceptions import ModelAPIError, UserError
+
+    if isinstance(error, UserError):
+        return NeedsAttention(f"{model} cannot be used", fix="Check models: in harken.yaml")
+    if isinstance(error, ModelAPIError):
+        return RetryLater(f"{provider} could not be reached for {model}")
+    return RetryLater(f"{model} did not answer in the form that was asked for ({type(error).__name__})")
+
+
+def _echo(prompt: str, schema: Mapping[str, Any] | None) -> Answer:
+    usage = {"input_tokens": 0, "output_tokens": 0, "requests": 0}
+    text = f"{ECHO_SAYS}\n{prompt}"
+    return Answer(model=ECHO, text=text, data=None if schema is None else _skeleton(schema, text), usage=usage)
+
+
+def _skeleton(schema: Mapping[str, Any], text: str) -> Any:
+    """Something of the form that was asked for, with the prompt wherever text is wanted."""
+    if "const" in schema or schema.get("enum"):
+        return schema["const"] if "const" in schema else schema["enum"][0]
+    kind = schema.get("type", "object")
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: _skeleton(inner, text) for name, inner in properties.items() if isinstance(inner, Mapping)}
+    empty: Mapping[Any, Any] = {"integer": 0, "number": 0.0, "boolean": False, "array": [], "null": None}
+    return empty.get(kind if isinstance(kind, str) else "", text)

@@ -1,0 +1,34 @@
+"""What steps may touch beyond their run: the network, models, destinations and services' actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from harken.clock import Clock
+from harken.source import Action, Destination, Host
+
+if TYPE_CHECKING:
+    from harken.http import Client
+    from harken.run.models import Models
+
+__all__ = ["Reach"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
+
+    `action("slack.post")` gives the action, the account it uses and the host to lend it.
+    """
+
+    http: Client
+    clock: Clock
+    random: Random
+    models: Models
+    destination: Callable[[str], Destination]
+    action: Callable[[str], tuple[Action, Any, Host]]
+    workflow_rev: Callable[[str], str | None]
+    allow_shell: bool = False

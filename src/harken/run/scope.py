@@ -1,0 +1,121 @@
+"""The names that templates and conditions of a run can use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from harken.errors import Misconfigured
+from harken.event import Recorded
+from harken.language.condition import Condition, Decision, bind
+from harken.language.template import compile_template
+from harken.runs import Claimed, StepRecord
+
+__all__ = ["Resolve", "Scope", "compile_value", "open_scope", "prose"]
+
+Names: TypeAlias = Mapping[str, Any]
+Resolve: TypeAlias = Callable[[Names], Any]
+
+
+class Scope:
+    """What is visible at one place of a run. Steps in `if`, `switch` and `parallel` share the names of their run."""
+
+    __slots__ = ("names", "steps")
+
+    def __init__(self, names: dict[str, Any], steps: dict[str, Any]) -> None:
+        self.names = names
+        self.steps = steps
+
+    def inner(self, **more: Any) -> Scope:
+        """A scope for one round of a loop: it sees everything here, and its steps stay inside."""
+        steps = dict(self.steps)
+        return Scope({**self.names, **more, "steps": steps}, steps)
+
+    def decide(self, condition: Condition) -> Decision:
+        """Decide, or raise Misconfigured when the condition has no answer here: false and failed are not the same."""
+        decision = condition.decide(bind(self.names))
+        if decision.outcome == "error":
+            fix = "Guard fields that may be missing with has(...)"
+            raise Misconfigured(f"the condition {condition.source!r} failed: {decision.reason}", fix=fix)
+        return decision
+
+    def holds(self, condition: Condition) -> bool:
+        return self.decide(condition).outcome == "true"
+
+    def remember(self, step_id: str, record: StepRecord, shaped: bool) -> Any:
+        """Make a finished step visible as `steps.ID`, and return its response."""
+        output = record.output
+        beside: Mapping[str, Any] = {}
+        if shaped and isinstance(output, Mapping):
+            response, beside = output.get("response"), output
+        else:
+            response = output
+        known = {**beside, "response": response, "output": response, "status": record.status}
+        self.steps[step_id] = {**known, "error": record.error} if record.error else known
+        return response
+
+
+def open_scope(claimed: Claimed, inputs: Mapping[str, Any]) -> Scope:
+    """The names at the start of a run; reserved ones win over inputs of the same name."""
+    events = claimed.events
+    trigger = _trigger(claimed.trigger, events)
+    steps: dict[str, Any] = {}
+    names = {
+        **inputs,
+        "event": trigger["event"],
+        "trigger": trigger,
+        "inputs": inputs,
+        "steps": steps,
+        "run": {"id": claimed.id, "attempt": claimed.attempt},
+    }
+    if events:
+        names["meta"] = {name: trigger[name] for name in ("feed", "key", "subject", "type", "state", "occurred_at")}
+    return Scope(names, steps)
+
+
+def _trigger(name: str, events: tuple[Recorded, ...]) -> dict[str, Any]:
+    if not events:
+        return {"name": name, "event": {}, "events": []}
+    first = events[0]
+    return {
+        "name": name,
+        "event": first.data,
+        "events": [event.data for event in events],
+        "feed": first.feed,
+        "key": first.key,
+        "subject": first.subject,
+        "type": first.type,
+        "state": first.state,
+        "occurred_at": first.occurred_at.isoformat() if first.occurred_at else None,
+    }
+
+
+def compile_value(value: Any) -> Resolve:
+    """Compile every template inside a value. Types are kept, and a missing field is an error; raises Misconfigured."""
+    if isinstance(value, str) and "{{" in value:
+        return compile_template(value).value
+    if isinstance(value, Mapping):
+        return _compile_mapping(value)
+    if isinstance(value, list):
+        parts = [compile_value(part) for part in value]
+        return lambda names: [part(names) for part in parts]
+    return lambda names: value
+
+
+def _compile_mapping(value: Mapping[Any, Any]) -> Resolve:
+    parts = {str(name): compile_value(part) for name, part in value.items()}
+    return lambda names: {name: part(names) for name, part in parts.items()}
+
+
+def prose(source: str) -> Callable[[Names, list[str]], str]:
+    """Compile text for people: a missing field shows as `<no value>` and leaves a warning."""
+    if "{{" not in source:
+        return lambda names, warnings: source
+    template = compile_template(source)
+
+    def render(names: Names, warnings: list[str]) -> str:
+        rendered = template.render(names)
+        warnings.extend(rendered.warnings)
+        return rendered.text
+
+    return render

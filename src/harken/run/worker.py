@@ -1,0 +1,305 @@
+"""The worker: claims runs, executes a bounded number at once, keeps their leases alive and settles them in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from random import Random
+from typing import Literal
+
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
+from harken.run.execute import Ended, Execution, execute
+from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Active, Why, heartbeat, landed, until_due
+from harken.run.ledger import Home, Internal, Ledger, Matching, Rest, park
+from harken.run.plan import Plan
+from harken.run.reach import Reach
+from harken.run.retry import patiently
+from harken.run.settler import Closing, Settler
+from harken.run.workflow import Library
+from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
+
+__all__ = ["Observe", "Worker"]
+
+Observe = Callable[[str, Claimed], None]
+"""Hears `started`, `done`, `filtered`, `failed`, `dead`, `cancelled`, `again`, `parked` and `lost`."""
+
+LAST_WRITES = 10.0
+SPARE = 256
+
+_DONE = Finished()
+
+log = structlog.get_logger()
+
+
+class Worker:
+    """Executes claimed runs. `parallel` bounds those that wait for something; the others are executed on the spot.
+
+    `internal` matches events for the internal feed, `learn` is called first when its rules have moved on.
+    Counters are plain attributes that only grow.
+    """
+
+    def __init__(
+        self,
+        store: Home,
+        clock: Clock,
+        random: Random,
+        *,
+        library: Library,
+        reach: Reach,
+        holder: str,
+        internal: Matching,
+        learn: Callable[[], Awaitable[object]] | None = None,
+        parallel: int = 4,
+        lease_seconds: float = 60.0,
+        observe: Observe | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._library = library
+        self._reach = reach
+        self.holder = holder
+        self._internal = Internal(internal, learn, clock)
+        self._parallel = parallel
+        self._lease_seconds = lease_seconds
+        self._observe = observe
+        self._settler = Settler(store, clock, self._internal, self._told)
+        self._active: dict[str, Active] = {}
+        self._queue: deque[Claimed] = deque()
+        self._reserved = 0
+        self._streak = 0
+        self._nudged = asyncio.Event()
+        self._stopping = False
+        self._beating: asyncio.Task[None] | None = None
+        self._claimed_nothing_at: float | None = None
+        self.last_claim: datetime | None = None
+        self.started = self.done = self.filtered = self.failed = self.dead = 0
+        self.cancelled = self.again = self.parked = self.lost = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Runs that are claimed here and not over: at work, or waiting for a slot."""
+        return len(self._active) + len(self._queue)
+
+    def _room(self) -> int:
+        # runs that never wait need no slot; after some of those in a row, more of them are probably coming
+        spare = min(SPARE, 8 * self._streak) if not self._queue else 0
+        return max(0, self._parallel - len(self._active) - len(self._queue) - self._reserved + spare)
+
+    def reserve(self, wanted: int) -> int:
+        """Set places aside for runs that a commit is about to claim; how many. `accept` or `unreserve` each of them."""
+        granted = 0 if self._stopping else min(wanted, self._room())
+        self._reserved += granted
+        return granted
+
+    def unreserve(self, count: int) -> None:
+        self._reserved -= count
+
+    def accept(self, claimed: Sequence[Claimed]) -> None:
+        """Take over runs that a commit has claimed for us; each uses up one reservation."""
+        self._reserved -= len(claimed)
+        self._take(claimed)
+
+    def use(self, reach: Reach) -> None:
+        """Steps that begin from now on touch the world through this one."""
+        self._reach = reach
+
+    def nudge(self) -> None:
+        """Something may be ready: look now instead of at the next timer."""
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Claim and execute until `stop`."""
+        beat = heartbeat(self._store, self._clock, self._lease_seconds, self._claims, self._interrupt)
+        self._beating = asyncio.create_task(beat, name="heartbeat")
+        while not self._stopping:
+            self._nudged.clear()
+            await self._rest(await self._claim())
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Stop claiming, give runs in flight time to end, and hand the others back to go on from their journals."""
+        self._stopping = True
+        self.nudge()
+        while self._queue:
+            self._hand_back(self._queue.popleft(), None)
+        await landed(self._active.values(), grace_seconds)
+        for active in list(self._active.values()):
+            active.end("stopped")
+        await landed(self._active.values(), LAST_WRITES)
+        if not await self._settler.drained(LAST_WRITES):
+            log.warning("stop_incomplete")
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def _claim(self) -> bool:
+        """Claim as much as there is room for; True when there may be more."""
+        room = self._room()
+        if room == 0:
+            return False
+        try:
+            claimed = await self._store.claim(self.holder, room, self._lease_seconds)
+        except (StoreBusy, StoreUnavailable) as error:
+            await self._clock.sleep(max(TROUBLE_PAUSE, error.after or 0.0))
+            return True
+        except Exception:
+            log.exception("claim_failed")
+            await self._clock.sleep(LONGEST_SLEEP)
+            return True
+        self.last_claim = self._clock.now()
+        self._claimed_nothing_at = None if claimed else self._clock.monotonic()
+        self._take(claimed)
+        return len(claimed) == room
+
+    async def _rest(self, more: bool) -> None:
+        """Wait for a nudge or for the next run to become due; capped, so that a jump of the wall clock is noticed."""
+        if more or self._stopping:
+            return
+        seconds = await until_due(self._store, self._clock) if self._room() else LONGEST_SLEEP
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudged.wait()
+        except TimeoutError:
+            return
+        if self._claimed_nothing_at is not None and not self._stopping:
+            # nudges come with every batch that is settled: do not ask an empty store each time
+            pause = self._claimed_nothing_at + EMPTY_PAUSE - self._clock.monotonic()
+            if pause > 0:
+                await self._clock.sleep(pause)
+
+    def _take(self, claimed: Sequence[Claimed]) -> None:
+        for run in claimed:
+            plan = self._library.peek(run.workflow_rev)
+            if self._stopping:
+                self._hand_back(run, None)
+            elif run.cancel_requested:
+                self._settler.add(run, Cancelled(reason="asked to stop before it went on"))
+            elif plan is not None and plan.instant:
+                self._streak += 1
+                self._execute_now(run, plan)
+            elif len(self._active) < self._parallel:
+                self._begin(run)
+            else:
+                self._queue.append(run)
+
+    def _execute_now(self, claimed: Claimed, plan: Plan) -> None:
+        self.started += 1
+        if self._observe is not None:
+            self._observe("started", claimed)
+        if plan.empty:
+            self._settler.add(claimed, _DONE)
+            return
+        ledger = Ledger(claimed, self._store, self._clock, self._internal)
+        walking = execute(self._execution(plan, claimed, ledger))
+        try:
+            walking.send(None)
+        except StopIteration as end:
+            ended: Ended = end.value
+            assert not isinstance(ended.outcome, Park), "a run that never waits does not park"
+            self._settler.add(claimed, ended.outcome, ended.rest)
+        except Exception:
+            self._settler.add(claimed, self._bug(claimed), ledger.rest())
+        else:
+            walking.close()
+            raise AssertionError(f"workflow {plan.name!r} waits although none of its steps may")
+
+    def _begin(self, claimed: Claimed) -> None:
+        before = self._active.get(claimed.id)
+        if before is not None:
+            # our own claim ran out and we got the run again: whatever the old try does is void
+            before.end("lost")
+        active = Active(claimed, Ledger(claimed, self._store, self._clock, self._internal))
+        self._active[claimed.id] = active
+        self.started += 1
+        if self._observe is not None:
+            self._observe("started", claimed)
+        active.task = asyncio.get_running_loop().create_task(self._try(active), name=f"run {claimed.id[:8]}")
+        active.task.add_done_callback(lambda task: self._landed(active, task))
+
+    def _landed(self, active: Active, task: asyncio.Task[None]) -> None:
+        """A callback rather than a finally: a task that is cancelled before its first step never enters its body."""
+        if self._active.get(active.claimed.id) is active:
+            del self._active[active.claimed.id]
+        if task.cancelled():
+            self._stopped(active)
+        elif isinstance(task.exception(), LeaseLost):
+            self._count("lost", active.claimed)
+        while self._queue and len(self._active) < self._parallel and not self._stopping:
+            self._begin(self._queue.popleft())
+        self.nudge()
+
+    async def _try(self, active: Active) -> None:
+        claimed, ledger = active.claimed, active.ledger
+        try:
+            plan = await patiently(lambda: self._library.get(claimed.workflow_rev), self._clock)
+            self._streak = self._streak + 1 if plan.instant else 0
+            ended = await execute(self._execution(plan, claimed, ledger))
+            if isinstance(ended.outcome, Park) and ended.outcome.waiting_for and claimed.answer is not None:
+                # the answer that woke this try must not be taken for one to the next question
+                self._settler.add(claimed, Again(at=self._clock.now(), error="", counts=False), ended.rest)
+            elif isinstance(ended.outcome, Park):
+                await park(self._store, self._clock, claimed, self._internal, ended.outcome, ended.rest)
+                self._count("parked", claimed)
+            else:
+                self._settler.add(claimed, ended.outcome, ended.rest)
+        except LeaseLost:
+            raise
+        except HarkenError as error:
+            self._settler.add(claimed, Dead(error=str(error)), ledger.rest())
+        except Exception:
+            self._settler.add(claimed, self._bug(claimed), ledger.rest())
+
+    def _stopped(self, active: Active) -> None:
+        if active.why == "stopped":
+            self._hand_back(active.claimed, active.ledger.rest())
+        elif active.why == "cancel":
+            self._settler.add(active.claimed, Cancelled(reason="asked to stop"), active.ledger.rest())
+        else:
+            self._count("lost", active.claimed)
+
+    def _hand_back(self, claimed: Claimed, rest: Rest | None) -> None:
+        self._settler.add(claimed, Again(at=self._clock.now(), error="stopped", counts=False), rest)
+
+    def _execution(self, plan: Plan, claimed: Claimed, ledger: Ledger) -> Execution:
+        return Execution(
+            plan, claimed, ledger, store=self._store, reach=self._reach, clock=self._clock, random=self._random
+        )
+
+    def _bug(self, claimed: Claimed) -> RunOutcome:
+        log.exception("run_bug", run=claimed.id)
+        return Dead(error="a bug in Harken ended this run; the log has the traceback")
+
+    def _claims(self) -> dict[str, int]:
+        queued = {run.id: run.token for run in self._queue}
+        working = {run_id: active.claimed.token for run_id, active in self._active.items()}
+        return {**self._settler.claims(), **queued, **working}
+
+    def _interrupt(self, run_id: str, token: int, why: Why) -> None:
+        active = self._active.get(run_id)
+        if active is not None and active.claimed.token == token:
+            active.end(why)
+            return
+        for run in self._queue:
+            if run.id == run_id and run.token == token:
+                self._queue.remove(run)
+                if why == "cancel":
+                    self._settler.add(run, Cancelled(reason="asked to stop before it began"))
+                else:
+                    self._count("lost", run)
+                return
+
+    def _told(self, closing: Closing, result: Literal["settled", "lost"]) -> None:
+        self._count(closing.what if result == "settled" else "lost", closing.claimed)
+        # its end may have made the next run of its slot ready
+        self._nudged.set()
+
+    def _count(self, what: str, claimed: Claimed) -> None:
+        setattr(self, what, getattr(self, what) + 1)
+        if what == "lost":
+            log.warning("run_lost", run=claimed.id)
+        if self._observe is not None:
+            self._observe(what, claimed)

@@ -1,0 +1,112 @@
+"""Workflows as people write them: checked with every problem and its place, compiled once per revision."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from harken.errors import Misconfigured, NotFound
+from harken.run.build import Builder
+from harken.run.inputs import declared_inputs
+from harken.run.plan import Plan, Problem
+from harken.run.steps import KINDS
+from harken.run.suggest import nearest
+from harken.runs import Workflow
+from harken.store import Registry
+
+__all__ = ["DEFINITION_KEYS", "Library", "check_workflow", "compile_workflow"]
+
+DEFINITION_KEYS = ("inputs", "steps", "outputs")
+
+
+def check_workflow(definition: Any, *, actions: Collection[str] | None = None) -> list[Problem]:
+    """Everything that is wrong with a definition; empty when it can run. `actions`: those of the services."""
+    return _build(Workflow(name="", rev="", definition=definition), actions)[1]
+
+
+def compile_workflow(workflow: Workflow) -> Plan:
+    """Return the plan, or raise Misconfigured with the first problem and how many there are."""
+    plan, problems = _build(workflow, None)
+    if problems:
+        first = problems[0]
+        where = ".".join(str(part) for part in first.path)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        fix = first.suggestion or f"harken workflows check {workflow.name}"
+        raise Misconfigured(f"workflow {workflow.name!r}: {where}: {first.message}{more}", fix=fix)
+    return plan
+
+
+def _build(workflow: Workflow, actions: Collection[str] | None) -> tuple[Plan, list[Problem]]:
+    builder = Builder(KINDS, actions)
+    given: Any = workflow.definition
+    if not isinstance(given, Mapping):
+        builder.problem("a workflow must be a mapping with steps")
+        given = {}
+    for key in given:
+        if key not in DEFINITION_KEYS:
+            builder.problem(f"unknown key {key!r}", str(key), suggestion=nearest(str(key), DEFINITION_KEYS))
+    inputs, wrong = declared_inputs(given.get("inputs"))
+    builder.problems.extend(wrong)
+    steps = builder.block(given.get("steps") or [], "steps")
+    outputs = _outputs(builder, given.get("outputs"))
+    plan = Plan(
+        name=workflow.name,
+        rev=workflow.rev,
+        steps=steps,
+        inputs=inputs,
+        outputs=outputs,
+        instant=all(step.instant for step in steps),
+        empty=not (steps or inputs or outputs),
+    )
+    return plan, builder.problems
+
+
+def _outputs(builder: Builder, given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        builder.problem("outputs must be a mapping of names to templates", "outputs")
+        return {}
+    return {str(name): builder.value(value, "outputs", str(name)) for name, value in (given or {}).items()}
+
+
+class Library:
+    """Compiled workflows by revision. A revision never changes, so a plan is compiled once and kept while used."""
+
+    def __init__(
+        self, store: Registry, *, size: int = 1_000, reveal: Callable[[Any], Any] = lambda definition: definition
+    ) -> None:
+        self._store = store
+        self._reveal = reveal
+        self._size = size
+        self._plans: OrderedDict[str, Plan] = OrderedDict()
+
+    def peek(self, rev: str) -> Plan | None:
+        """The plan if it is compiled already."""
+        return self._plans.get(rev)
+
+    def forget(self) -> None:
+        """Compile again when next used: secrets that definitions refer to may have changed."""
+        self._plans.clear()
+
+    def put(self, workflow: Workflow) -> Plan:
+        """Compile and keep; raises Misconfigured."""
+        plan = self._plans[workflow.rev] = compile_workflow(workflow)
+        while len(self._plans) > self._size:
+            self._plans.popitem(last=False)
+        return plan
+
+    async def get(self, rev: str) -> Plan:
+        """The plan of a revision, from the store if need be; raises NotFound or Misconfigured."""
+        plan = self._plans.get(rev)
+        if plan is not None:
+            self._plans.move_to_end(rev)
+            return plan
+        document = await self._store.get("workflow", rev)
+        if document is None:
+            fix = "Its definition was removed from the store; retry the run with the latest revision"
+            raise NotFound(f"workflow revision {rev[:12]} is not in the store", fix=fix)
+        value = document.value
+        value = msgspec.json.decode(value) if isinstance(value, bytes | str) else value
+        return self.put(Workflow(name=value["name"], rev=rev, definition=self._reveal(value["definition"])))

@@ -1,0 +1,207 @@
+"""Any JSON listing over HTTP, read page by page. There is no vendor: what is known of the API stands in the query.
+
+Every read goes through the whole listing (newest_first: as far as `since`), so what slips over a page border while
+others are inserted or deleted is found by the next read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, field_validator, model_validator
+
+from harken.errors import NeedsAttention, RetryLater
+from harken.event import Event, Identity
+from harken.http import Reply, Validators, raise_for
+from harken.services.items import Shape, events_of, items_at
+from harken.services.paging import Paging, Place, address, digest_of, first, following, restarted, slipped, turn
+from harken.source import Batch, Cursor, Host, Plugin
+
+__all__ = ["JsonListing", "Query", "plugin"]
+
+_SECRET_NAME = re.compile(r"auth|cookie|key|passw|secret|signature|token", re.IGNORECASE)
+_SHORTEST_SECRET = 8
+
+
+class Query(BaseModel):
+    """What to ask, where the items are, and what identifies one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    url: str = Field(description="address of the listing (http or https)")
+    method: Literal["GET", "POST"] = Field("GET", description="HTTP method")
+    headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send; never shown again")
+    body: Any = Field(None, description="what to send with POST: text as it is, anything else as JSON")
+    items_path: str = Field("", description="dotted path of the list in the answer; empty: the answer is the list")
+    id_field: str = Field("id", description="dotted path of an item's id; empty: the item itself identifies it")
+    time_field: str = Field("", description="dotted path of when it happened: RFC 3339, or epoch seconds or ms")
+    state_field: str = Field("", description="dotted path of a status; goes with identity: transition")
+    version_field: str = Field("", description="dotted path of a version or update time; goes with identity: change")
+    type: str = Field("json.item", min_length=1, description="type of the events")
+    order: Literal["oldest_first", "newest_first", "unknown"] = Field(
+        "unknown", description="newest_first: sorted by time_field, so a read stops at what earlier ones have covered"
+    )
+    paging: Paging | None = Field(None, description="how the listing continues")
+    max_per_tick: int = Field(20, ge=0, description="runs that become due at once; the rest follow, spaced")
+    allow_private_networks: bool = Field(False, description="allow addresses in private networks")
+
+    @field_validator("url")
+    @classmethod
+    def _web_address(cls, value: str) -> str:
+        HttpUrl(value)
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Query:
+        if self.state_field and self.version_field:
+            raise ValueError("name state_field or version_field, not both")
+        if self.body is not None and self.method != "POST":
+            raise ValueError("a body needs method: POST")
+        if self.order == "newest_first" and not self.time_field:
+            raise ValueError("order: newest_first needs the time_field that the listing is sorted by")
+        return self
+
+    @property
+    def identity(self) -> Identity:
+        """What makes an item new, as far as the query tells."""
+        return "transition" if self.state_field else "change" if self.version_field else "once"
+
+    def fingerprint(self) -> str:
+        """Changes when the listing or its reading does. Headers are no part of it: they hold tokens, which rotate."""
+        asked = self.model_dump(mode="json", exclude={"headers", "max_per_tick", "paging", "allow_private_networks"})
+        paging = self.paging.model_dump(exclude={"max_pages"}) if self.paging else None
+        return digest_of(msgspec.json.encode([asked, paging], order="deterministic"))
+
+
+class JsonListing:
+    """Reads one page a call. Validators are kept only of a read whose single page was the whole listing."""
+
+    def __init__(self, query: Query, host: Host) -> None:
+        self._query = query
+        self._host = host
+        self._of = query.fingerprint()
+        self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
+        self._secrets = _secrets(self._headers)
+        self._whose = str(HttpUrl(query.url).host)
+        self._shape = Shape(
+            whose=self._whose,
+            id_field=query.id_field,
+            type=query.type,
+            time_field=query.time_field,
+            state_field=query.state_field or query.version_field,
+        )
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        place = self._resume(cursor, since)
+        reply = await self._ask(place)
+        if reply.not_modified:
+            return Batch(cursor=cursor, unchanged=True)
+        paging = self._query.paging
+        if reply.status == 404 and place.pages and paging and paging.numbered:
+            return self._last(place, reply, ())  # some servers know of no page after the last
+        raise_for(reply)
+        _blot(self._secrets, reply)
+        if place.digest and place.digest == digest_of(reply.body):
+            return Batch(cursor=cursor, unchanged=True)
+        return self._page(place, reply, reply.json())
+
+    def _resume(self, cursor: Cursor, since: datetime) -> Place:
+        place, paging = _place(cursor), self._query.paging
+        if place.of == self._of and (place.pages or place.restarts):
+            if paging and place.pages >= paging.max_pages:
+                fix = "Narrow the query, or raise paging.max_pages"
+                raise NeedsAttention(f"the listing of {self._whose} goes on after {place.pages} pages", fix=fix)
+            return place
+        # an unfinished read, and the next one after borders were crossed, begin no later than the read before
+        oldest = min(since, place.since or since)
+        if place.of != self._of:
+            place = Place(of=self._of)
+        return msgspec.structs.replace(place, at=first(paging), since=oldest, asked=since)
+
+    async def _ask(self, place: Place) -> Reply:
+        query, body = self._query, self._query.body
+        known = bool(place.etag or place.last_modified)
+        reply = await self._host.http.request(
+            query.method,
+            address(query.paging, query.url, place.at),
+            headers={"Accept": "application/json", **self._headers},
+            json=None if isinstance(body, str) else body,
+            data=body.encode() if isinstance(body, str) else None,
+            conditional=Validators(etag=place.etag, last_modified=place.last_modified) if known else None,
+            allow_private=query.allow_private_networks or self._host.allow_private,
+        )
+        if reply.not_modified and not known:
+            raise RetryLater(f"{self._whose} answered 304 to a request for everything")
+        return reply
+
+    def _page(self, place: Place, reply: Reply, document: Any) -> Batch:
+        paging = self._query.paging
+        events = events_of(items_at(document, self._query.items_path, self._whose), self._shape)
+        ids = [event.subject for event in events]
+        if paging and slipped(place, ids):
+            again = restarted(place, paging)
+            if again:
+                return Batch(events=self._ascending(events, place), cursor=msgspec.to_builtins(again), more=True)
+            place = msgspec.structs.replace(place, partial=True)
+        to = None if self._reached(events, place) else following(paging, reply, document, place, ids)
+        if paging is None or to is None:
+            return self._last(place, reply, events)
+        turned = turn(place, paging, to, ids, self._whose)
+        more = self._ascending(events, place)
+        return Batch(events=more, cursor=msgspec.to_builtins(turned), more=True, complete=not place.partial)
+
+    def _last(self, place: Place, reply: Reply, events: Sequence[Event]) -> Batch:
+        paging, kept = self._query.paging, Place(of=self._of, since=place.asked if place.pages else None)
+        # page one of many proves nothing about the others, nor does a body whose Link header may have changed
+        if not place.pages and not place.restarts and (paging is None or paging.told_in_body):
+            got = reply.validators if self._query.method == "GET" else Validators()
+            kept = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
+        events = self._ascending(events, place)
+        return Batch(events=events, cursor=msgspec.to_builtins(kept), complete=not place.partial)
+
+    def _reached(self, events: Sequence[Event], place: Place) -> bool:
+        oldest = events[-1].occurred_at if events and self._query.order == "newest_first" else None
+        return oldest is not None and place.since is not None and oldest < place.since
+
+    def _ascending(self, events: Sequence[Event], place: Place) -> Sequence[Event]:
+        if self._query.order != "newest_first":
+            return events
+        # older ones come into view when newer ones are deleted: they were read long ago, and may be forgotten
+        since = place.since
+        return [event for event in reversed(events) if not (event.occurred_at and since and event.occurred_at < since)]
+
+
+def _place(cursor: Cursor) -> Place:
+    try:
+        return msgspec.convert(cursor, Place)
+    except msgspec.ValidationError:
+        return Place(of="")
+
+
+def _secrets(headers: Mapping[str, str]) -> list[bytes]:
+    values = [value for name, value in headers.items() if _SECRET_NAME.search(name)]
+    return [part.encode() for value in values for part in value.split() if len(part) >= _SHORTEST_SECRET]
+
+
+def _blot(secrets: Iterable[bytes], reply: Reply) -> None:
+    """Take our own credentials out of the reply, should the server echo what it was sent."""
+    for secret in secrets:
+        if secret in reply.body:
+            reply.body = reply.body.replace(secret, b"***")
+
+
+def _source(query: Query, account: object, host: Host) -> JsonListing:
+    return JsonListing(query, host)
+
+
+plugin = Plugin(
+    kind="json",
+    summary="Any JSON listing over HTTP",
+    docs="reference/services/json.md",
+    query=Query,
+    source=_source,
+    aliases=("webhook_poll",),
+)

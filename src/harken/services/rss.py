@@ -1,0 +1,125 @@
+"""News feeds: RSS, Atom, JSON Feed. The whole feed is read each time; what is new in it, the engine knows.
+
+RSS 2.0: https://www.rssboard.org/rss-specification, Atom: RFC 4287, JSON Feed: https://www.jsonfeed.org/version/1.1/
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator
+
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.event import Event
+from harken.http import Reply, Validators, raise_for
+from harken.services.paging import digest_of
+from harken.services.syndication import Entry, NotAFeed, alternate, entries_of, is_page, oldest_first
+from harken.source import Batch, Cursor, Host, Plugin
+
+__all__ = ["NewsFeed", "Query", "plugin"]
+
+_ACCEPT = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, */*;q=0.5"
+_LARGEST = 32_000_000
+# parsing more than this would make everybody else wait
+_INLINE = 100_000
+
+
+class Query(BaseModel):
+    """Which feed to read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    feed_url: str = Field(description="address of the feed (http or https)")
+    max_per_tick: int = Field(5, ge=0, description="runs that become due at once; the rest follow, spaced")
+    type: Literal["rss.entry"] = Field("rss.entry", description="type of the events")
+    allow_private_networks: bool = Field(False, description="allow addresses in private networks")
+
+    @field_validator("feed_url")
+    @classmethod
+    def _web_address(cls, value: str) -> str:
+        HttpUrl(value)
+        return value
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the last read that was committed looked like; it means nothing for another address (`of`)."""
+
+    of: str
+    etag: str | None = None
+    last_modified: str | None = None
+    digest: str = ""
+
+
+class NewsFeed:
+    def __init__(self, query: Query, host: Host) -> None:
+        self._query = query
+        self._host = host
+        self._of = digest_of(query.feed_url.encode())
+        self._whose = str(HttpUrl(query.feed_url).host)
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        place = self._place(cursor)
+        known = bool(place.etag or place.last_modified)
+        reply = await self._host.http.request(
+            "GET",
+            self._query.feed_url,
+            headers={"Accept": _ACCEPT},
+            conditional=Validators(etag=place.etag, last_modified=place.last_modified) if known else None,
+            max_bytes=_LARGEST,
+            allow_private=self._query.allow_private_networks or self._host.allow_private,
+        )
+        if reply.not_modified and not known:
+            raise RetryLater(f"{self._whose} answered 304 to a request for everything")
+        raise_for(reply)
+        if reply.not_modified or (place.digest and place.digest == digest_of(reply.body)):
+            return Batch(cursor=cursor, unchanged=True)
+        entries = await self._entries(reply, worked=bool(place.digest))
+        got = reply.validators
+        read = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
+        return Batch(events=[self._event(entry) for entry in entries], cursor=msgspec.to_builtins(read))
+
+    def _place(self, cursor: Cursor) -> Place:
+        try:
+            place = msgspec.convert(cursor, Place)
+        except msgspec.ValidationError:
+            return Place(of=self._of)
+        return place if place.of == self._of else Place(of=self._of)
+
+    async def _entries(self, reply: Reply, *, worked: bool) -> list[Entry]:
+        if is_page(reply.body):
+            raise self._wrong("answered with a web page", reply, worked)
+        try:
+            if len(reply.body) <= _INLINE:
+                found = entries_of(reply.body, str(reply.url))
+            else:
+                found = await asyncio.to_thread(entries_of, reply.body, str(reply.url))
+        except NotAFeed:
+            raise self._wrong("answered with something that is not a feed", reply, worked) from None
+        return oldest_first(found)
+
+    def _wrong(self, what: str, reply: Reply, worked: bool) -> HarkenError:
+        if worked:
+            # a captive portal or a maintenance page: it was a feed before, and will be again
+            return RetryLater(f"{self._whose} {what}, where a feed was before")
+        found = alternate(reply.text(), str(reply.url)).partition("?")[0]
+        fix = f"Did you mean {found}?" if found else "Use the address of the feed itself"
+        return NeedsAttention(f"{self._whose} {what}", fix=fix)
+
+    def _event(self, entry: Entry) -> Event:
+        data = msgspec.to_builtins(entry)
+        return Event(subject=entry.id, type=self._query.type, data=data, occurred_at=entry.published)
+
+
+def _source(query: Query, account: object, host: Host) -> NewsFeed:
+    return NewsFeed(query, host)
+
+
+plugin = Plugin(
+    kind="rss",
+    summary="RSS, Atom and JSON feeds",
+    docs="reference/services/rss.md",
+    query=Query,
+    source=_source,
+)

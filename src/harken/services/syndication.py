@@ -1,0 +1,233 @@
+"""RSS, RDF, Atom and JSON Feed as the entries people mean, whichever parser read them.
+
+Sound documents go to fastfeedparser. It drops entries and letters of broken ones, so those go to feedparser, which is
+much slower and forgives nearly everything. Both must give an entry the same id, or a feed that is broken for
+one day would show all of its entries as new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any
+from urllib.parse import urljoin
+
+import msgspec
+
+from harken.services.fields import instant
+
+__all__ = ["Entry", "NotAFeed", "alternate", "entries_of", "is_page", "oldest_first", "text_of_html"]
+
+# beyond this size the slow parser would hold everybody up
+_SLOW_PARSER_CAP = 4_000_000
+_LONGEST_SUMMARY = 10_000
+_INLINE = re.compile(
+    r"</?(?:a|abbr|b|bdi|big|br|cite|code|del|div|em|font|i|img|ins|kbd|mark|p|q|s|small|span|strike|strong|sub|sup|tt|u|wbr)"
+    r"(?:\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
+_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_SPACE = re.compile(r"\s+")
+_PAGE = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+_FEED = re.compile(rb"<(?:\w+:)?(?:rss|feed|rdf)\b", re.IGNORECASE)
+_LINK = re.compile(r"<link\b[^>]*>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([\w-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+# by preference: pubDate is RSS, date is Dublin Core, the others are Atom
+_DATES = ("pubdate", "published", "date", "issued", "updated", "modified")
+_FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml")
+
+
+class NotAFeed(ValueError):
+    """There is nothing in it that any of the parsers takes for a feed."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    title: str = ""
+    link: str = ""
+    summary: str = ""
+    author: str = ""
+    published: datetime | None = None
+
+
+def entries_of(body: bytes, url: str) -> list[Entry]:
+    """Every entry, in the document's order. `url` is what relative links are relative to. Raises NotAFeed."""
+    if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
+        return _json_feed(body, url)
+    tree = _tree(body)
+    if tree is not None:
+        return _quick(body, url, tree)
+    try:
+        rescued = _quick(body, url, _tree(body, recover=True))
+    except NotAFeed:
+        rescued = []
+    forgiven = _forgiven(body, url) if len(body) <= _SLOW_PARSER_CAP or not rescued else []
+    return forgiven if len(forgiven) >= len(rescued) else rescued
+
+
+def is_page(body: bytes) -> bool:
+    """Whether this is a web page rather than a damaged feed."""
+    head = body[:2048]
+    page = _PAGE.search(head)
+    return page is not None and _FEED.search(head[: page.start()]) is None
+
+
+def alternate(page: str, url: str) -> str:
+    """The feed that a web page names as its own, or nothing."""
+    for tag in _LINK.findall(page[:200_000]):
+        given = {name.lower(): html.unescape(a or b or c) for name, a, b, c in _ATTRIBUTE.findall(tag)}
+        kind = given.get("type", "").lower()
+        if "alternate" in given.get("rel", "").lower().split() and kind in _FEED_TYPES and given.get("href"):
+            return urljoin(url, given["href"])
+    return ""
+
+
+def text_of_html(markup: str) -> str:
+    """What a reader would see, on one line."""
+    return _SPACE.sub(" ", html.unescape(_TAG.sub(" ", _UNSEEN.sub(" ", markup)))).strip()
+
+
+def _tree(body: bytes, *, recover: bool = False) -> Any:
+    """The document as a tree; None if it is not well-formed, or declares entities, which we do not resolve."""
+    from lxml import etree  # type: ignore[import-untyped]
+
+    if b"<!ENTITY" in body[:4096] and not recover:
+        return None
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True, recover=recover)
+    try:
+        return etree.fromstring(body, parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
+
+
+def _quick(body: bytes, url: str, tree: Any) -> list[Entry]:
+    import fastfeedparser
+
+    if tree is None:
+        raise NotAFeed
+    try:
+        found = fastfeedparser.parse(body, include_tags=False, include_media=False, include_enclosures=False).entries
+    except ValueError:
+        raise NotAFeed from None
+    elements = [element for element in tree.iter("{*}entry", "{*}item") if _is_entry(element)]
+    if len(elements) != len(found):
+        elements = [None] * len(found)
+    return [_quick_entry(entry, element, url) for entry, element in zip(found, elements, strict=True)]
+
+
+def _quick_entry(found: Mapping[str, Any], element: Any, url: str) -> Entry:
+    """The parser's entry, with what it leaves out (xml:base, the type of a title) or guesses (dates) from the tree."""
+    # an id that is the link may be a missing one, which the parser fills in
+    given = {**found, "id": None} if found.get("id") == found.get("link") else dict(found)
+    if element is None:
+        return _entry({**given, "published": None}, url)
+    written = {_local(child): child.text for child in element}
+    given["published"] = next((written[name] for name in _DATES if written.get(name)), None)
+    title = _atom_title(element) if _local(element) == "entry" else None
+    return _entry(given, urljoin(url, element.base or ""), title=title)
+
+
+def _forgiven(body: bytes, url: str) -> list[Entry]:
+    import feedparser
+
+    # a stream: bytes and text would be tried as the name of a file
+    parsed = feedparser.parse(BytesIO(body), sanitize_html=False, resolve_relative_uris=False)
+    if not parsed.entries and not parsed.get("version"):
+        raise NotAFeed
+    return [_forgiven_entry(entry, url) for entry in parsed.entries]
+
+
+def _forgiven_entry(found: Any, url: str) -> Entry:
+    # the link of an entry without one is its guid, but then it is not among its links
+    link = found.get("link") if found.get("links") else None
+    name = found.get("id") if found.get("id") != link else None
+    date = dict.get(found, "published") or dict.get(found, "updated")
+    base = str((found.get("title_detail") or {}).get("base") or "")
+    named = {"id": name, "link": link, "published": date, "description": found.get("summary")}
+    return _entry({**{key: found.get(key) for key in ("title", "author", "content")}, **named}, urljoin(url, base))
+
+
+def _json_feed(body: bytes, url: str) -> list[Entry]:
+    try:
+        items = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))["items"]
+        return [_json_entry(item, url) for item in items]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
+        raise NotAFeed from None
+
+
+def _json_entry(item: Mapping[str, Any], url: str) -> Entry:
+    text = item.get("summary") or item.get("content_text") or text_of_html(_text(item.get("content_html")))
+    authors = item.get("authors") or [item.get("author") or {}]
+    title = _SPACE.sub(" ", _text(item.get("title"))).strip()
+    date = item.get("date_published") or item.get("date_modified")
+    named = {"id": item.get("id"), "link": item.get("url") or item.get("external_url"), "published": date}
+    return _entry({**named, "title": title, "author": authors[0].get("name")}, url, title=title, summary=_text(text))
+
+
+def _is_entry(element: Any) -> bool:
+    parent = element.getparent()
+    return parent is not None and _local(parent) in ("feed", "channel", "rss", "rdf")
+
+
+def _local(element: Any) -> str:
+    return str(element.tag).rpartition("}")[2].lower()
+
+
+def _atom_title(element: Any) -> str:
+    title = element.find("{*}title")
+    if title is None:
+        return ""
+    text = "".join(title.itertext())
+    return text_of_html(text) if title.get("type") in ("html", "text/html") else _SPACE.sub(" ", text).strip()
+
+
+def _entry(found: Mapping[str, Any], base: str, *, title: str | None = None, summary: str | None = None) -> Entry:
+    link, name, date = _joined(base, _text(found.get("link"))), _text(found.get("title")), _text(found.get("published"))
+    if summary is None:
+        summary = text_of_html(_text(found.get("description")) or _content(found))
+    return Entry(
+        id=_text(found.get("id")) or link or _hashed(name, date),
+        title=_title(name) if title is None else title,
+        link=link,
+        summary=summary[:_LONGEST_SUMMARY],
+        author=text_of_html(_text(found.get("author"))),
+        published=instant(date),
+    )
+
+
+def _title(text: str) -> str:
+    """A title of RSS, where nobody says whether it is markup: known tags go, entities are resolved once."""
+    return _SPACE.sub(" ", html.unescape(_INLINE.sub("", text))).strip()
+
+
+def _content(found: Mapping[str, Any]) -> str:
+    parts = found.get("content") or ()
+    return "".join(_text(part.get("value")) for part in parts[:1])
+
+
+def _joined(base: str, link: str) -> str:
+    try:
+        return urljoin(base, link) if link else ""
+    except ValueError:
+        return link
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else str(value) if isinstance(value, int) else ""
+
+
+def _hashed(*parts: str) -> str:
+    return "sha256:" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def oldest_first(entries: Iterable[Entry]) -> list[Entry]:
+    """Feeds list the newest first; dates decide where every entry has one."""
+    ordered = list(entries)[::-1]
+    if all(entry.published for entry in ordered):
+        ordered.sort(key=lambda entry: entry.published or datetime.min.replace(tzinfo=UTC))
+    return ordered

@@ -1,0 +1,237 @@
+"""Webhooks both ways: whatever can sign a request with a shared secret comes in, and messages go out signed likewise.
+
+Incoming is the hot path: the signature is checked in one C call over the raw bytes, the body is decoded once, and the
+bytes are stored as they came. A missing signature is a wrong one.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Literal
+from urllib.parse import parse_qs
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from harken.errors import Malformed, Unauthorized
+from harken.event import Event
+from harken.http import raise_for
+from harken.language.paths import lookup
+from harken.services.fields import instant, text_of
+from harken.source import Host, Message, Plugin, Request
+
+__all__ = ["Incoming", "IncomingQuery", "Outgoing", "OutgoingQuery", "plugin"]
+
+_HEX, _BASE64 = 64, 44
+_decode = msgspec.json.Decoder().decode
+_Secrets = SecretStr | list[SecretStr]
+
+
+class IncomingQuery(BaseModel):
+    """How a sender proves who it is, and where its events have their id, type, subject and time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    scheme: Literal["hmac", "api_key", "none"] = Field("hmac", description="how requests prove where they come from")
+    secret: _Secrets = Field(default_factory=list, description="shared secret; a list while it is being rotated")
+    allow_unsigned: bool = Field(False, description="needed for scheme: none, since anybody can then send events")
+    header: str = Field("", description="header of the signature (X-Signature-256) or of the key (X-Api-Key)")
+    timestamp_header: str = Field("", description="header with the time that is signed as `<time>.<body>`")
+    tolerance: float = Field(300.0, gt=0, description="seconds that a signed time may be off")
+    id_header: str = Field("X-Event-Id", description="header that names the event; the same id is the same event")
+    id_field: str = Field("", description="dotted path of the id in the body; wins over the header")
+    type: str = Field("webhook.received", min_length=1, description="type of events that do not name one")
+    type_header: str = Field("", description="header that names the type")
+    type_field: str = Field("", description="dotted path of the type in the body")
+    subject_field: str = Field("", description="dotted path of what the event is about; else its id")
+    time_field: str = Field("", description="dotted path of when it happened: RFC 3339, or epoch seconds or ms")
+    max_bytes: int = Field(1_000_000, gt=0, description="largest body that is accepted")
+
+    @model_validator(mode="after")
+    def _provable(self) -> IncomingQuery:
+        if self.scheme == "none":
+            if not self.allow_unsigned:
+                raise ValueError("scheme: none lets anybody send events; set allow_unsigned: true if that is meant")
+        elif not (_keys(self.secret) and all(key.strip() for key in _keys(self.secret))):
+            raise ValueError(f"scheme: {self.scheme} needs a secret that is not empty")
+        if self.timestamp_header and self.scheme != "hmac":
+            raise ValueError("timestamp_header works only with scheme: hmac, which signs it")
+        return self
+
+
+class Incoming:
+    """Checks and translates one request. Unauthorized means 401, Malformed 400."""
+
+    def __init__(self, query: IncomingQuery) -> None:
+        self._query = query
+        self._keys = _keys(query.secret)
+        self._header = (query.header or ("X-Api-Key" if query.scheme == "api_key" else "X-Signature-256")).lower()
+        self._timestamp_header = query.timestamp_header.lower()
+        self._id_header, self._type_header = query.id_header.lower(), query.type_header.lower()
+        checks = {"hmac": self._check_hmac, "api_key": self._check_key, "none": _check_nothing}
+        self._check: Callable[[Request], None] = checks[query.scheme]
+        self._max_bytes = query.max_bytes
+        self._plain = not (query.subject_field or query.time_field or query.type_header or query.type_field)
+        self._type = query.type
+
+    async def receive(self, request: Request) -> list[Event]:
+        body = request.body
+        if len(body) > self._max_bytes:
+            raise Malformed(f"the body is larger than {self._max_bytes:,} bytes")
+        self._check(request)
+        try:
+            data = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            data, body = _form(request), b""
+        if type(data) is not dict:
+            data, body = {"value": data}, b""
+        key = self._id(request, data)
+        if self._plain:
+            return [Event(subject=key, type=self._type, data=data, key=key, raw=body)]
+        return [self._event(key, request, data, body)]
+
+    def _event(self, key: str, request: Request, data: Mapping[str, Any], raw: bytes) -> Event:
+        query = self._query
+        kind = request.headers.get(self._type_header) if self._type_header else None
+        about = text_of(data, query.subject_field) if query.subject_field else None
+        return Event(
+            subject=about or key,
+            # many events are about one subject: the id tells them apart
+            state=key if about else None,
+            type=kind or (text_of(data, query.type_field) if query.type_field else None) or query.type,
+            data=data,
+            key=key,
+            occurred_at=instant(lookup(data, query.time_field)) if query.time_field else None,
+            raw=raw,
+        )
+
+    def _id(self, request: Request, data: Mapping[str, Any]) -> str:
+        if self._query.id_field:
+            found = text_of(data, self._query.id_field)
+            if found is None:
+                raise Malformed(f"the body has no id at {self._query.id_field!r}")
+            return found
+        # a sender that retries sends the same bytes, so their hash is an id where it gives none
+        return request.headers.get(self._id_header) or blake2b(request.body, digest_size=16).hexdigest()
+
+    def _check_hmac(self, request: Request) -> None:
+        given = _signature(request.headers.get(self._header, ""))
+        signed = request.body
+        if self._timestamp_header:
+            stamp = request.headers.get(self._timestamp_header, "")
+            self._check_age(stamp, request.received_at)
+            signed = stamp.encode() + b"." + signed
+        for key in self._keys:
+            if hmac.compare_digest(hmac.digest(key, signed, "sha256"), given):
+                return
+        raise Unauthorized(f"the signature in {self._header} is {'wrong' if given else 'missing or not one'}")
+
+    def _check_age(self, stamp: str, now: datetime) -> None:
+        at = instant(stamp)
+        if at is None or abs(now.timestamp() - at.timestamp()) > self._query.tolerance:
+            raise Unauthorized(f"the time in {self._timestamp_header} is missing or too far from now")
+
+    def _check_key(self, request: Request) -> None:
+        given = request.headers.get(self._header, "").removeprefix("Bearer ").encode()
+        if not any([hmac.compare_digest(key, given) for key in self._keys]):
+            raise Unauthorized(f"the key in {self._header} is {'wrong' if given else 'missing'}")
+
+
+class OutgoingQuery(BaseModel):
+    """How messages are signed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    secret: _Secrets = Field(default_factory=list, description="signs messages; a list signs with each, for rotation")
+    headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send along")
+    allow_private_networks: bool = Field(False, description="allow addresses in private networks")
+
+    @model_validator(mode="after")
+    def _signs_or_not(self) -> OutgoingQuery:
+        if not all(key.strip() for key in _keys(self.secret)):
+            raise ValueError("the secret is empty; leave it out to send messages unsigned")
+        return self
+
+
+class Outgoing:
+    """Posts messages as JSON. A message that is sent twice carries the same Idempotency-Key."""
+
+    def __init__(self, query: OutgoingQuery, host: Host) -> None:
+        self._query = query
+        self._host = host
+        self._keys = _keys(query.secret)
+        self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
+
+    async def deliver(self, message: Message) -> Mapping[str, Any]:
+        body = msgspec.json.encode({"text": message.text, "title": message.title, "data": message.data})
+        headers = {"Content-Type": "application/json", **self._headers}
+        if message.idempotency_key:
+            headers["Idempotency-Key"] = message.idempotency_key
+        if self._keys:
+            headers["X-Harken-Signature"] = signature(self._keys, int(self._host.clock.time()), body)
+        allowed = self._query.allow_private_networks or self._host.allow_private
+        reply = await self._host.http.request("POST", message.to, headers=headers, data=body, allow_private=allowed)
+        # the path of such an address is often a secret in itself
+        raise_for(reply, what="a message")
+        return {"status": reply.status}
+
+
+def signature(keys: list[bytes], at: int, body: bytes) -> str:
+    """What X-Harken-Signature says: the time, and a signature of `<time>.<body>` for each key."""
+    signed = b"%d." % at + body
+    return ",".join([f"t={at}", *(f"v1={hmac.digest(key, signed, 'sha256').hex()}" for key in keys)])
+
+
+def _check_nothing(request: Request) -> None:
+    return None
+
+
+def _keys(secret: _Secrets) -> list[bytes]:
+    given = secret if isinstance(secret, list) else [secret]
+    # a secret that was read from a file often brings the end of its line along
+    return [one.get_secret_value().rstrip("\r\n").encode() for one in given]
+
+
+def _signature(text: str) -> bytes:
+    """The bytes of `sha256=<hex>`, plain hex or base64; empty when it is none of them."""
+    text = text.removeprefix("sha256=")
+    try:
+        if len(text) == _HEX:
+            return bytes.fromhex(text)
+        return b64decode(text, validate=True) if len(text) == _BASE64 else b""
+    except (ValueError, binascii.Error):
+        return b""
+
+
+def _form(request: Request) -> Any:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise Malformed("the body is neither JSON nor a form")
+    try:
+        fields = parse_qs(request.body.decode(), keep_blank_values=True, strict_parsing=True, errors="strict")
+    except ValueError:
+        raise Malformed("the body is not a valid form") from None
+    return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+
+
+def _webhook(query: IncomingQuery, account: object, host: Host) -> Incoming:
+    return Incoming(query)
+
+
+def _destination(query: object, account: OutgoingQuery | None, host: Host) -> Outgoing:
+    return Outgoing(account or OutgoingQuery(), host)
+
+
+plugin = Plugin(
+    kind="webhook",
+    summary="Signed webhooks, incoming and outgoing",
+    docs="reference/services/webhook.md",
+    account=OutgoingQuery,
+    webhook_query=IncomingQuery,
+    webhook=_webhook,
+    destination=_destination,
+    identity="change",
+    first="deliver",
+)

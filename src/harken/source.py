@@ -1,0 +1,157 @@
+"""What the author of a service writes, and what the engine gives in return."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from harken.clock import Clock
+from harken.event import Event, Identity, Span
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from harken.http import Client, Metered
+
+__all__ = [
+    "Action",
+    "Batch",
+    "Call",
+    "Cursor",
+    "Destination",
+    "Host",
+    "Message",
+    "Plugin",
+    "PollSource",
+    "PushSource",
+    "Request",
+    "Source",
+    "StreamSource",
+]
+
+Cursor: TypeAlias = Any
+"""Where the next read starts: opaque JSON owned by the source. None means that nothing was read yet."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of what a source shows. The cursor is where the next page starts, and is stored with the events.
+
+    `more`: call again at once. `complete`: nothing between the cursors was left out.
+    `unchanged`: the source said that nothing changed (a 304), so its silence about an item proves nothing.
+    """
+
+    events: Sequence[Event] = ()
+    cursor: Cursor = None
+    more: bool = False
+    complete: bool = True
+    unchanged: bool = False
+    covered: Span | None = None
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A received webhook. Header names are lower case; `body` is what was signed."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    path: str = ""
+    query: bytes = b""
+    received_at: datetime
+
+
+@runtime_checkable
+class PollSource(Protocol):
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        """Return what is there after the cursor, oldest first. Repeats are fine, gaps are not."""
+        ...
+
+
+@runtime_checkable
+class PushSource(Protocol):
+    async def receive(self, request: Request) -> list[Event]:
+        """Verify over the raw bytes, then translate. Raise Refused when the signature is missing or wrong."""
+        ...
+
+
+@runtime_checkable
+class StreamSource(Protocol):
+    shared: bool
+
+    def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
+        """Yield batches. Asking for the next one means that the last is committed: acknowledge it then."""
+        ...
+
+
+Source: TypeAlias = PollSource | PushSource | StreamSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What the engine lends to a service: the guarded HTTP client, the clock and the dice."""
+
+    http: Client | Metered
+    clock: Clock
+    random: Random
+    allow_private: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One use of an action by a step. Use `idempotency_key` where the other side takes one."""
+
+    params: Mapping[str, Any]
+    account: Any
+    host: Host
+    idempotency_key: str
+
+
+Action: TypeAlias = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Something to deliver to `to`. Sending it twice with one key should show it once where the service allows."""
+
+    to: str
+    text: str
+    title: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    idempotency_key: str = ""
+
+
+class Destination(Protocol):
+    async def deliver(self, message: Message) -> Mapping[str, Any]:
+        """Deliver or raise RetryLater / NeedsAttention. Return what the other side said about it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """One outside system. Everything but `kind` is optional.
+
+    `query` is what a feed of this kind may ask, `account` what an integration of this kind is configured with.
+    `source(query, account, host)` and `webhook(query, account, host)` return values with one method.
+    """
+
+    kind: str
+    summary: str = ""
+    docs: str = ""
+    account: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    source: Callable[[Any, Any, Host], PollSource | StreamSource] | None = None
+    webhook_query: type[BaseModel] | None = None
+    webhook: Callable[[Any, Any, Host], PushSource] | None = None
+    actions: Mapping[str, Action] = field(default_factory=dict)
+    destination_query: type[BaseModel] | None = None
+    destination: Callable[[Any, Any, Host], Destination] | None = None
+    whoami: Callable[[Any, Host], Awaitable[Mapping[str, Any]]] | None = None
+    identity: Identity = "once"
+    first: Literal["baseline", "deliver"] = "baseline"
+    floor_seconds: float = 10.0
+    lookback_seconds: float = 120.0
+    aliases: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)

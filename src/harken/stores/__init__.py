@@ -1,0 +1,1 @@
+"""The homes of the store. Only app.py names one."""

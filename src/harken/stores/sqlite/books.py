@@ -1,0 +1,211 @@
+"""The open database: connection, seal, clock, and the few rows that every commit needs, kept in memory.
+
+One process writes (a lock on the file sees to that), so what is remembered here is true until a write fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import apsw
+import msgspec
+
+from harken.clock import Clock
+from harken.errors import LeaseLost, NotFound
+from harken.event import Identity, Span
+from harken.feed import Feed
+from harken.stores.seal import Seal
+
+__all__ = ["Books", "FeedRow", "TriggerRow", "micros", "moment", "moment_or_none"]
+
+
+def micros(instant: datetime) -> int:
+    return round(instant.timestamp() * 1_000_000)
+
+
+def micros_or_none(instant: datetime | None) -> int | None:
+    return None if instant is None else micros(instant)
+
+
+def moment(us: int) -> datetime:
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def moment_or_none(us: int | None) -> datetime | None:
+    return None if us is None else moment(us)
+
+
+class FeedRow:
+    """What a commit needs to know of its feed."""
+
+    __slots__ = ("id", "identity", "name", "revision", "touched")
+
+    def __init__(self, id: int, name: str, revision: int, identity: Identity) -> None:
+        self.id = id
+        self.name = name
+        self.revision = revision
+        self.identity = identity
+        self.touched = False
+
+
+class TriggerRow:
+    __slots__ = ("feed", "fired", "id", "name", "uid")
+
+    def __init__(self, id: int, uid: str, name: str, feed: str) -> None:
+        self.id = id
+        self.uid = uid
+        self.name = name
+        self.feed = feed
+        self.fired = 0
+
+
+class Books:
+    def __init__(self, connection: apsw.Connection, seal: Seal, clock: Clock, *, for_reading: bool = False) -> None:
+        self.connection = connection
+        self.execute: Callable[..., Any] = connection.execute
+        self.seal = seal
+        self.clock = clock
+        self._feeds: dict[str, FeedRow] = {}
+        self._triggers: dict[str, TriggerRow] = {}
+        self._names: dict[int, str] = {}
+        self._leases: dict[int, tuple[int, int]] = {}
+        self._touched: list[FeedRow] = []
+        self._fired: list[TriggerRow] = []
+        self.priorities: set[int] = set()
+        self.next_event = 1
+        self.next_run = 1
+        if not for_reading:
+            self.load()
+
+    def load(self) -> None:
+        """Read what is kept in memory from the file."""
+        counted = self.json(self.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+        self.next_event = max(counted[0], 1 + (self.value("SELECT max(id) FROM events") or 0))
+        self.next_run = max(counted[1], 1 + (self.value("SELECT max(seq) FROM runs") or 0))
+        self.priorities = {row[0] for row in self.execute("SELECT DISTINCT priority FROM runs WHERE state < 6")} | {0}
+
+    def keep_counting(self) -> None:
+        """Before rows are deleted: ids only ever rise, also when the newest are gone."""
+        self.execute(
+            "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES ('counter','ids',?,1,?)",
+            (self.shut_json([self.next_event, self.next_run]), self.now()),
+        )
+
+    def distrust(self) -> None:
+        """After a failed write nothing remembered is certain: read it again when it is needed."""
+        self._feeds.clear()
+        self._triggers.clear()
+        self._names.clear()
+        self._leases.clear()
+
+    def abandon(self) -> None:
+        """The whole group was rolled back, and its counters with it."""
+        self.distrust()
+        self._touched.clear()
+        self._fired.clear()
+
+    def flush(self) -> None:
+        """Write the counters that verbs of this group have raised, one row each however often."""
+        if not self._touched and not self._fired:
+            return
+        now = self.now()
+        for feed in self._touched:
+            feed.touched = False
+            self.execute("UPDATE feeds SET last_success=?, last_tick=? WHERE id=?", (now, now, feed.id))
+        for trigger in self._fired:
+            fired, trigger.fired = trigger.fired, 0
+            self.execute("UPDATE triggers SET fired=fired+?, last_fired_at=? WHERE id=?", (fired, now, trigger.id))
+        self._touched.clear()
+        self._fired.clear()
+
+    def now(self) -> int:
+        return int(self.clock.time() * 1_000_000)
+
+    def value(self, sql: str, bindings: Sequence[Any] = ()) -> Any:
+        row = self.execute(sql, bindings).fetchone()
+        return None if row is None else row[0]
+
+    def row(self, sql: str, bindings: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        found: tuple[Any, ...] | None = self.execute(sql, bindings).fetchone()
+        return found
+
+    def feed(self, name: str) -> FeedRow:
+        feed = self._feeds.get(name)
+        if feed is None:
+            row = self.row("SELECT id, revision, definition FROM feeds WHERE name=?", (name,))
+            if row is None:
+                raise NotFound(f"there is no feed {name!r}")
+            definition = msgspec.json.decode(self.seal.open(row[2]), type=Feed)
+            feed = self._feeds[name] = FeedRow(row[0], name, row[1], definition.identity)
+        return feed
+
+    def trigger(self, uid: str) -> TriggerRow:
+        trigger = self._triggers.get(uid)
+        if trigger is None:
+            row = self.row("SELECT id, uid, name, feed FROM triggers WHERE uid=?", (uid,))
+            if row is None:
+                raise NotFound(f"there is no trigger with uid {uid!r}")
+            trigger = self._triggers[uid] = TriggerRow(*row)
+        return trigger
+
+    def trigger_named(self, name: str) -> TriggerRow:
+        uid = self.value("SELECT uid FROM triggers WHERE name=? AND removed_at IS NULL", (name,))
+        if uid is None:
+            raise NotFound(f"there is no trigger {name!r}")
+        return self.trigger(uid)
+
+    def trigger_name(self, id: int) -> str:
+        name = self._names.get(id)
+        if name is None:
+            name = self._names[id] = self.value("SELECT name FROM triggers WHERE id=?", (id,)) or ""
+        return name
+
+    def touch(self, feed: FeedRow) -> None:
+        if not feed.touched:
+            feed.touched = True
+            self._touched.append(feed)
+
+    def count_fired(self, trigger: TriggerRow) -> None:
+        if not trigger.fired:
+            self._fired.append(trigger)
+        trigger.fired += 1
+
+    def check_lease(self, token: int, shard: int = 0) -> None:
+        """Raise LeaseLost unless this token is the shard's current one and has not run out."""
+        lease = self._leases.get(shard)
+        if lease is None:
+            row = self.row("SELECT token, until FROM leases WHERE shard=?", (shard,))
+            lease = self._leases[shard] = (row[0], row[1]) if row else (0, 0)
+        if lease[0] != token or lease[1] < self.now():
+            raise LeaseLost("another process reads these feeds now")
+
+    def lease_changed(self) -> None:
+        self._leases.clear()
+
+    def feed_changed(self, name: str) -> None:
+        self._feeds.pop(name, None)
+
+    def text(self, sealed: bytes | None) -> str:
+        return "" if sealed is None else self.seal.open(sealed).decode("utf-8", "surrogatepass")
+
+    def shut(self, text: str) -> bytes:
+        return self.seal.shut(text.encode("utf-8", "surrogatepass"))
+
+    def shut_json(self, value: Any) -> bytes:
+        return self.seal.shut(msgspec.json.encode(value))
+
+    def json(self, sealed: bytes | None) -> Any:
+        return None if sealed is None else msgspec.json.decode(self.seal.open(sealed))
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same coverage in as few spans as possible, oldest first."""
+    result: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if result and span.start <= result[-1].end:
+            result[-1] = Span(result[-1].start, max(result[-1].end, span.end))
+        else:
+            result.append(span)
+    return result

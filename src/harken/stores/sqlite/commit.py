@@ -1,0 +1,251 @@
+"""The commit: events, verdicts, runs, memory and cursor together, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from harken.event import Event, Recorded, Span, Verdict
+from harken.runs import Claimed
+from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
+from harken.stores.sqlite import queue
+from harken.stores.sqlite.books import Books, FeedRow, merged, micros, micros_or_none, moment
+
+__all__ = ["close_span", "commit", "extend_coverage", "write_tick"]
+
+CLAIM_SECONDS = 60
+
+_encode_verdicts = msgspec.json.Encoder().encode
+
+INSERT_MEMORY = """INSERT OR IGNORE INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
+VALUES (?,?,?,?,?,?,?)"""
+INSERT_EVENT = """INSERT INTO events
+(id, feed, kid, key, subject, state, type, occurred_at, recorded_at, verdicts, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)"""
+
+
+class _MemoryMoved(Exception):
+    """Someone else committed this subject meanwhile with another state."""
+
+
+def commit(books: Books, wanted: Commit) -> Committed | Stale:
+    feed = books.feed(wanted.feed)
+    if wanted.token is not None:
+        books.check_lease(wanted.token)
+    if feed.revision != wanted.revision:
+        return Stale(feed.revision)
+    now = books.now()
+    event_ids: list[int] = []
+    verdicts: list[tuple[Verdict, ...]] = []
+    claimed: list[Claimed] = []
+    # a single entry looks at memory before it writes anything, so it needs no way back
+    several = len(wanted.entries) > 1
+    if several:
+        books.execute("SAVEPOINT page")
+    try:
+        for entry in wanted.entries:
+            room = wanted.claim - len(claimed)
+            event_id, decided = _record(books, feed, entry, now, claimed, room, wanted.holder)
+            event_ids.append(event_id)
+            verdicts.append(decided)
+    except _MemoryMoved:
+        if several:
+            books.execute("ROLLBACK TO page")
+            books.execute("RELEASE page")
+        return Stale(feed.revision)
+    if several:
+        books.execute("RELEASE page")
+    if wanted.token is None and wanted.tick is None:
+        books.touch(feed)
+    else:
+        _advance(books, feed, wanted, now)
+    for uid, limit in wanted.release.items():
+        queue.release_flood(books, books.trigger(uid), limit, now)
+    return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
+
+
+def _record(
+    books: Books, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
+) -> tuple[int, tuple[Verdict, ...]]:
+    event = entry.event
+    event_id = books.next_event
+    if entry.memory_id:
+        first = _remember(books, feed, entry, event_id, now)
+        if first is not None:
+            return _repeat(books, entry, first, now)
+    books.next_event = event_id + 1
+    decided: list[Verdict] = []
+    handed: list[tuple[int, bytes, Intent]] = []
+    for decision in entry.decisions:
+        if isinstance(decision, Verdict):
+            decided.append(decision)
+        else:
+            hands = handed if len(handed) < room else None
+            decided.append(queue.resolve(books, decision, event_id, now, hands, holder))
+    verdicts = tuple(decided)
+    seal = books.seal
+    key = event.key.encode("utf-8", "surrogatepass")
+    subject = event.subject.encode("utf-8", "surrogatepass")
+    books.execute(
+        INSERT_EVENT,
+        (
+            event_id,
+            feed.id,
+            seal.name(event.key),
+            seal.shut(key),
+            seal.shut(subject),
+            None if event.state is None else books.shut(event.state),
+            event.type,
+            micros_or_none(event.occurred_at),
+            now,
+            seal.shut(_encode_verdicts(verdicts)),
+            seal.shut(event.payload()),
+        ),
+    )
+    if handed:
+        recorded = _recorded(feed, event, event_id, now, verdicts)
+        claimed.extend(_claimed(books, run, recorded, now) for run in handed)
+    return event_id, verdicts
+
+
+def _remember(books: Books, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
+    """Note the subject's new state. The id of the first event when it is known already."""
+    mid = books.seal.name(entry.memory_id)
+    event = entry.event
+    state = None if event.state is None else books.shut(event.state)
+    if entry.expect == 0:
+        row = (feed.id, mid, state, entry.seq, event_id, now, now)
+        books.execute(INSERT_MEMORY, row)
+        if books.connection.changes():
+            return None
+        known = books.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
+        assert known is not None
+        same = feed.identity != "transition" or _text(books, known[0]) == event.state
+    else:
+        books.execute(
+            "UPDATE memory SET state=?, absent=0, seq=?, event=?, last_seen=? WHERE feed=? AND mid=? AND seq=?",
+            (state, entry.seq, event_id, now, feed.id, mid, entry.expect),
+        )
+        if books.connection.changes():
+            return None
+        known = books.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
+        same = known is not None and _text(books, known[0]) == event.state
+    if not same:
+        raise _MemoryMoved
+    assert known is not None
+    return int(known[1])
+
+
+def _text(books: Books, sealed: bytes | None) -> str | None:
+    return None if sealed is None else books.text(sealed)
+
+
+def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
+    books.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
+    row = books.row("SELECT verdicts FROM events WHERE id=?", (first,))
+    earlier = msgspec.json.decode(books.seal.open(row[0]), type=tuple[Verdict, ...]) if row else ()
+    run_ids = {verdict.trigger: verdict.run_id for verdict in earlier}
+    duplicates: list[Verdict] = []
+    for decision in entry.decisions:
+        trigger = decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
+        reason = f"the same occurrence as event {first}"
+        duplicates.append(Verdict(trigger=trigger, outcome="duplicate", reason=reason, run_id=run_ids.get(trigger, "")))
+    return first, tuple(duplicates)
+
+
+def _recorded(feed: FeedRow, event: Event, event_id: int, now: int, verdicts: tuple[Verdict, ...]) -> Recorded:
+    return Recorded(
+        id=event_id,
+        feed=feed.name,
+        key=event.key,
+        subject=event.subject,
+        state=event.state,
+        type=event.type,
+        occurred_at=event.occurred_at,
+        recorded_at=moment(now),
+        data=event.data,
+        verdicts=verdicts,
+    )
+
+
+def _claimed(books: Books, run: tuple[int, bytes, Intent], recorded: Recorded, now: int) -> Claimed:
+    _, run_id, intent = run
+    return Claimed(
+        id=run_id.hex(),
+        token=1,
+        trigger=books.trigger(intent.trigger).name,
+        workflow_rev=intent.workflow_rev,
+        attempt=1,
+        max_attempts=intent.max_attempts,
+        events=(recorded,),
+        input=msgspec.json.decode(intent.input) if intent.input else None,
+        created_at=moment(now),
+    )
+
+
+def _advance(books: Books, feed: FeedRow, wanted: Commit, now: int) -> None:
+    sets: list[str] = ["last_success=?", "last_tick=?"]
+    values: list[Any] = [now, now]
+    if wanted.cursor is not msgspec.UNSET:
+        sets.append("cursor=?")
+        values.append(books.shut_json(wanted.cursor))
+    if wanted.watermark is not None:
+        sets.append("watermark=?")
+        values.append(micros(wanted.watermark))
+    if wanted.next_due is not None:
+        sets.append("next_due=?")
+        values.append(micros(wanted.next_due))
+    if wanted.health is not None:
+        sets.append("health=?")
+        values.append(books.shut_json(wanted.health))
+    if wanted.done:
+        sets.append("reads=reads+1, baselined=1")
+    values.append(feed.id)
+    books.execute(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
+    if wanted.tick is not None:
+        write_tick(books, feed, wanted.tick, now)
+
+
+def write_tick(books: Books, feed: FeedRow, tick: Tick, now: int) -> None:
+    """Close the current span and write a row for this read."""
+    close_span(books, feed)
+    books.execute(
+        "INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds) VALUES (?,?,?,1,?,?,?,?)",
+        (feed.id, micros(tick.started_at), now, tick.result, tick.seen, tick.new, tick.seconds),
+    )
+    if tick.covered is not None:
+        extend_coverage(books, feed, tick.covered)
+
+
+def close_span(books: Books, feed: FeedRow) -> None:
+    books.execute(
+        """INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
+        SELECT id, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM feeds
+        WHERE id=? AND span_result IS NOT NULL""",
+        (feed.id,),
+    )
+    if books.connection.changes():
+        books.execute("UPDATE feeds SET span_result=NULL WHERE id=?", (feed.id,))
+
+
+def extend_coverage(books: Books, feed: FeedRow, covered: Span) -> None:
+    """Add a proven span; adjoining ones grow together."""
+    start, end = micros(covered.start), micros(covered.end)
+    books.execute(
+        "UPDATE feeds SET cover_end=max(cover_end, ?) WHERE id=? AND cover_start<=? AND cover_end>=?",
+        (end, feed.id, start, start),
+    )
+    if books.connection.changes():
+        return
+    row = books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=?", (feed.id,))
+    assert row is not None
+    spans = [Span(covered.start, covered.end)]
+    if row[0] is not None:
+        spans.append(Span(moment(row[0]), moment(row[1])))
+    if row[2] is not None:
+        spans.extend(msgspec.json.decode(books.seal.open(row[2]), type=list[Span]))
+    *older, newest = merged(spans)
+    books.execute(
+        "UPDATE feeds SET cover_start=?, cover_end=?, coverage=? WHERE id=?",
+        (micros(newest.start), micros(newest.end), books.shut_json(older[-200:]) if older else None, feed.id),
+    )

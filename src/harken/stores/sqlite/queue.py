@@ -1,0 +1,242 @@
+"""Runs on their way: inserted by a commit, gathered, held, blocked behind a slot, promoted.
+
+Who may run for a concurrency key is decided here, when a run is inserted and when one ends; claiming never looks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harken.event import Verdict
+from harken.store import GatherInto, Intent
+from harken.stores.sqlite.books import Books, TriggerRow, micros
+
+__all__ = [
+    "BLOCKED",
+    "CANCELLED",
+    "DEAD",
+    "DONE",
+    "FAILED",
+    "GATHERING",
+    "HELD",
+    "READY",
+    "RUNNING",
+    "STATES",
+    "WAITING",
+    "admit",
+    "close_gathering",
+    "free_slot",
+    "let_go",
+    "release_flood",
+    "resolve",
+    "run_id_of",
+]
+
+GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED = range(10)
+STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
+
+CLAIM_US = 60_000_000
+
+INSERT_RUN = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts,
+token, lease_until, holder, event, input, slot, overlap, gather, gathered, hold, created_at, started_at)
+VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
+
+
+def run_id_of(books: Books, uid: str, epoch: int, run_key: str, replay: str = "") -> bytes:
+    return books.seal.name(f"run\0{uid}\0{epoch}\0{run_key}\0{replay}")
+
+
+def resolve(
+    books: Books, intent: Intent, event_id: int, now: int, handed: list[tuple[int, bytes, Intent]] | None, holder: str
+) -> Verdict:
+    """Turn an intent into a verdict: insert its run, join a gathering one, or say why not."""
+    trigger = books.trigger(intent.trigger)
+    if intent.gather is not None:
+        return _gather(books, trigger, intent, intent.gather, event_id, now)
+    run_id = run_id_of(books, intent.trigger, intent.epoch, intent.run_key)
+    state = HELD if intent.hold else READY
+    seq = books.next_run
+    slot: bytes | None = None
+    if intent.slot and intent.overlap != "allow":
+        slot = books.seal.name(intent.slot)
+        if not intent.hold:
+            if books.value("SELECT 1 FROM runs WHERE id=?", (run_id,)):
+                return _duplicate(trigger, run_id)
+            taken = take_slot(books, slot, intent.overlap, seq, now)
+            if taken is None:
+                return Verdict(trigger=trigger.name, outcome="skipped", reason="an earlier run of this key is not over")
+            state = READY if taken else BLOCKED
+    due = micros(intent.due_at)
+    claim = handed is not None and state == READY and due <= now
+    # fmt: off
+    row = (
+        seq, run_id, trigger.id, intent.workflow_rev, RUNNING if claim else state, intent.priority, due,
+        intent.max_attempts, 1 if claim else 0, now + CLAIM_US if claim else None, holder if claim else None, event_id,
+        books.seal.shut(intent.input) if intent.input else None, slot, intent.overlap if slot else None, None, 1,
+        intent.hold or None, now, now if claim else None,
+    )
+    # fmt: on
+    books.execute(INSERT_RUN, row)
+    if not books.connection.changes():
+        return _duplicate(trigger, run_id)
+    books.next_run = seq + 1
+    books.priorities.add(intent.priority)
+    books.count_fired(trigger)
+    if claim:
+        assert handed is not None
+        handed.append((seq, run_id, intent))
+    if intent.hold:
+        return Verdict(trigger=trigger.name, outcome="held", reason=HOLD_REASONS[intent.hold], run_id=run_id.hex())
+    return Verdict(trigger=trigger.name, outcome="fired", run_id=run_id.hex())
+
+
+HOLD_REASONS = {
+    "flood": "the flood guard holds the runs of a first read",
+    "paused": "the trigger is paused",
+    "budget": "the trigger's budget is spent",
+}
+
+
+def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
+    reason = "this occurrence has its run already"
+    return Verdict(trigger=trigger.name, outcome="duplicate", reason=reason, run_id=run_id.hex())
+
+
+def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
+    key = books.seal.name(f"gather\0{into.key}")
+    row = books.row(
+        "SELECT seq, id, gathered, due_at FROM runs WHERE trigger=? AND gather=? AND state=?",
+        (trigger.id, key, GATHERING),
+    )
+    if row is not None and row[3] <= now:
+        # its window is over although nobody has claimed it yet
+        close_gathering(books, row[0], now)
+        row = None
+    if row is None:
+        seq, gathered = books.next_run, 1
+        run_id = run_id_of(books, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
+        slot = books.seal.name(intent.slot) if intent.slot and intent.overlap != "allow" else None
+        # fmt: off
+        fresh = (
+            seq, run_id, trigger.id, intent.workflow_rev, GATHERING, intent.priority, micros(into.due_at),
+            intent.max_attempts, 0, None, None, None, None, slot, intent.overlap if slot else None, key, 1,
+            intent.hold or None, now, None,
+        )
+        # fmt: on
+        books.execute(INSERT_RUN, fresh)
+        if not books.connection.changes():
+            return _duplicate(trigger, run_id)
+        books.next_run = seq + 1
+        books.priorities.add(intent.priority)
+        books.count_fired(trigger)
+    else:
+        seq, run_id, gathered = row[0], row[1], row[2] + 1
+        books.execute("UPDATE runs SET gathered=? WHERE seq=?", (gathered, seq))
+    books.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
+    if into.max and gathered >= into.max:
+        close_gathering(books, seq, now)
+    reason = f"event {gathered} of the run that is gathering"
+    return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
+
+
+def close_gathering(books: Books, seq: int, now: int) -> None:
+    """The window is over or full: the run is due, unless it is held."""
+    hold = books.value("SELECT hold FROM runs WHERE seq=?", (seq,))
+    if hold:
+        books.execute("UPDATE runs SET state=?, due_at=? WHERE seq=?", (HELD, now, seq))
+    else:
+        admit(books, seq, now)
+
+
+def admit(books: Books, seq: int, now: int, due: int | None = None) -> None:
+    """Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled."""
+    row = books.row("SELECT slot, overlap, due_at FROM runs WHERE seq=?", (seq,))
+    assert row is not None
+    slot, overlap, due_at = row
+    state: int = READY
+    if slot is not None:
+        taken = take_slot(books, slot, overlap, seq, now)
+        if taken is None:
+            reason = books.shut("an earlier run of this key is not over")
+            books.execute(
+                "UPDATE runs SET state=?, finished_at=?, error=?, hold=NULL WHERE seq=?", (CANCELLED, now, reason, seq)
+            )
+            return
+        state = READY if taken else BLOCKED
+    when = due if due is not None else min(due_at, now)
+    books.execute("UPDATE runs SET state=?, due_at=?, hold=NULL WHERE seq=?", (state, when, seq))
+
+
+def take_slot(books: Books, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
+    """True: the slot is ours. False: wait behind it. None: give way."""
+    current = books.value("SELECT run FROM slots WHERE key=?", (slot,))
+    if current is None or current == seq:
+        books.execute("INSERT OR IGNORE INTO slots (key, run) VALUES (?,?)", (slot, seq))
+        return True
+    if overlap == "skip":
+        return None
+    if overlap == "cancel_previous":
+        return _push_out(books, slot, current, seq, now)
+    return False
+
+
+def _push_out(books: Books, slot: bytes, current: int, seq: int, now: int) -> bool:
+    reason = books.shut("a newer run of this key took its place")
+    books.execute(
+        "UPDATE runs SET state=?, finished_at=?, error=? WHERE state=? AND slot=?",
+        (CANCELLED, now, reason, BLOCKED, slot),
+    )
+    books.execute(
+        "UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=? AND state IN (?,?)",
+        (CANCELLED, now, reason, current, READY, WAITING),
+    )
+    if books.connection.changes():
+        books.execute("UPDATE slots SET run=? WHERE key=?", (seq, slot))
+        return True
+    books.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (current,))
+    return False
+
+
+def free_slot(books: Books, slot: bytes, seq: int) -> None:
+    """The holder is over: the next blocked run of the slot becomes ready."""
+    if books.value("SELECT run FROM slots WHERE key=?", (slot,)) != seq:
+        return
+    following = books.value(
+        "SELECT seq FROM runs WHERE state=? AND slot=? ORDER BY priority DESC, due_at, seq LIMIT 1", (BLOCKED, slot)
+    )
+    if following is None:
+        books.execute("DELETE FROM slots WHERE key=?", (slot,))
+        return
+    books.execute("UPDATE slots SET run=? WHERE key=?", (following, slot))
+    books.execute("UPDATE runs SET state=? WHERE seq=?", (READY, following))
+
+
+def release_flood(books: Books, trigger: TriggerRow, limit: int, now: int) -> None:
+    """The first read is complete: few enough held runs go, too many wait for a person."""
+    held = books.value("SELECT count(*) FROM runs WHERE trigger=? AND state=? AND hold='flood'", (trigger.id, HELD))
+    if 0 < held <= limit:
+        let_go(books, trigger, "flood", now)
+
+
+def let_go(books: Books, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
+    """Release (or cancel) the trigger's held runs, oldest first; how many."""
+    which, bindings = ("AND hold=?", [hold]) if hold else ("", [])
+    held: list[Any] = [
+        row[0]
+        for row in books.execute(
+            f"SELECT seq FROM runs WHERE trigger=? AND state=? {which} ORDER BY due_at, seq",
+            [trigger.id, HELD, *bindings],
+        )
+    ]
+    if not drop:
+        books.execute(
+            f"UPDATE runs SET hold=NULL WHERE trigger=? AND state=? {which}", [trigger.id, GATHERING, *bindings]
+        )
+    for seq in held:
+        if drop:
+            reason = books.shut("dropped by hand while it was held")
+            books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, now, reason, seq))
+        else:
+            due = books.value("SELECT due_at FROM runs WHERE seq=?", (seq,))
+            admit(books, seq, now, due=due)
+    return len(held)

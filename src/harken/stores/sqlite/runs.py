@@ -1,0 +1,367 @@
+"""Runs in the hands of a worker: claimed, journaled, parked, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from harken.errors import LeaseLost, NotFound
+from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
+from harken.store import Commit, NewRun, Settlement, Stale
+from harken.stores.sqlite.books import Books, micros, moment, moment_or_none
+from harken.stores.sqlite.commit import commit
+from harken.stores.sqlite.queue import (
+    BLOCKED,
+    CANCELLED,
+    DEAD,
+    DONE,
+    FAILED,
+    GATHERING,
+    HELD,
+    READY,
+    RUNNING,
+    STATES,
+    WAITING,
+    admit,
+    close_gathering,
+    free_slot,
+    let_go,
+    run_id_of,
+)
+from harken.stores.sqlite.records import events_of, journal_of
+
+__all__ = [
+    "answer",
+    "cancel",
+    "claim",
+    "drop_dead",
+    "extend",
+    "journal",
+    "next_due",
+    "park",
+    "release",
+    "retry",
+    "settle",
+    "start",
+]
+
+NEVER = 2**62
+"""The due time of a run that only an answer can wake."""
+
+
+def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
+    now = books.now()
+    _close_due(books, now)
+    until = now + round(seconds * 1_000_000)
+    claimed: list[Claimed] = []
+    for priority in sorted(list(books.priorities), reverse=True):
+        rows = books.execute(
+            "SELECT seq FROM runs WHERE state=? AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?",
+            (READY, priority, now, limit - len(claimed)),
+        ).fetchall()
+        claimed.extend(_claim_one(books, row[0], holder, until, now) for row in rows)
+        if len(claimed) >= limit:
+            break
+    return claimed
+
+
+def _close_due(books: Books, now: int) -> None:
+    for state in (GATHERING, WAITING):
+        for priority in list(books.priorities):
+            due = books.execute(
+                "SELECT seq FROM runs WHERE state=? AND priority=? AND due_at<=?", (state, priority, now)
+            ).fetchall()
+            for (seq,) in due:
+                if state == GATHERING:
+                    close_gathering(books, seq, now)
+                else:
+                    books.execute("UPDATE runs SET state=? WHERE seq=?", (READY, seq))
+
+
+def _claim_one(books: Books, seq: int, holder: str, until: int, now: int) -> Claimed:
+    books.execute(
+        """UPDATE runs SET state=?, token=token+1, holder=?, lease_until=?, started_at=coalesce(started_at, ?)
+        WHERE seq=?""",
+        (RUNNING, holder, until, now, seq),
+    )
+    row = books.row(
+        """SELECT id, token, trigger, workflow_rev, attempt, max_attempts, event, input, answer, parent, created_at,
+        cancel_requested FROM runs WHERE seq=?""",
+        (seq,),
+    )
+    assert row is not None
+    return Claimed(
+        id=row[0].hex(),
+        token=row[1],
+        trigger=books.trigger_name(row[2]),
+        workflow_rev=row[3],
+        attempt=row[4],
+        max_attempts=row[5],
+        events=tuple(events_of(books, seq, row[6])),
+        input=books.json(row[7]),
+        journal=journal_of(books, seq),
+        answer=books.json(row[8]),
+        parent=row[9].hex() if row[9] else "",
+        created_at=moment(row[10]),
+        cancel_requested=bool(row[11]),
+    )
+
+
+def next_due(books: Books) -> datetime | None:
+    found = [
+        books.value("SELECT min(due_at) FROM runs WHERE state=? AND priority=?", (state, priority))
+        for state in (READY, GATHERING, WAITING)
+        for priority in list(books.priorities)
+    ]
+    due = min((due for due in found if due is not None and due < NEVER), default=None)
+    return moment_or_none(due)
+
+
+def journal(
+    books: Books,
+    run_id: str,
+    token: int,
+    records: Sequence[StepRecord],
+    caused: Sequence[Commit],
+    start_runs: Sequence[NewRun],
+) -> Stale | None:
+    seq = _ours(books, run_id, token)
+    for wanted in caused:
+        if books.feed(wanted.feed).revision != wanted.revision:
+            return Stale(books.feed(wanted.feed).revision)
+    for wanted in caused:
+        answer = commit(books, wanted)
+        assert not isinstance(answer, Stale), "nobody else writes between the check and the commit"
+    for new in start_runs:
+        start(books, new)
+    for record in records:
+        _append(books, seq, record)
+    return None
+
+
+def _append(books: Books, seq: int, record: StepRecord) -> None:
+    books.execute(
+        "INSERT INTO journal (run, n, record) VALUES (?, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=?), ?)",
+        (seq, seq, books.shut_json(record)),
+    )
+
+
+def _ours(books: Books, run_id: str, token: int) -> int:
+    row = books.row("SELECT seq, token, state FROM runs WHERE id=?", (_id(run_id),))
+    if row is None or row[1] != token or row[2] != RUNNING:
+        raise LeaseLost(f"run {run_id[:8]} is no longer ours")
+    return int(row[0])
+
+
+def extend(books: Books, claims: Mapping[str, int], seconds: float) -> dict[str, Literal["kept", "lost", "cancel"]]:
+    until = books.now() + round(seconds * 1_000_000)
+    answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
+    for run_id, token in claims.items():
+        row = books.row("SELECT seq, token, state, cancel_requested FROM runs WHERE id=?", (_id(run_id),))
+        if row is None or row[1] != token or row[2] != RUNNING:
+            answers[run_id] = "lost"
+            continue
+        books.execute("UPDATE runs SET lease_until=? WHERE seq=?", (until, row[0]))
+        answers[run_id] = "cancel" if row[3] else "kept"
+    return answers
+
+
+def park(books: Books, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    seq = _ours(books, run_id, token)
+    due = NEVER if parked.until is None else micros(parked.until)
+    if record is not None:
+        _append(books, seq, record)
+    books.execute(
+        "UPDATE runs SET state=?, due_at=?, waiting_for=?, answer=NULL, lease_until=NULL, holder=NULL WHERE seq=?",
+        (WAITING, due, parked.waiting_for, seq),
+    )
+    if parked.waiting_for.startswith("run:"):
+        child = books.row("SELECT state, output, error FROM runs WHERE id=?", (_id(parked.waiting_for[4:]),))
+        if child is not None and child[0] >= DONE:
+            # the sub-run was over before its parent lay down
+            _tell_parent(
+                books, _id(run_id), parked.waiting_for[4:], child[0], books.json(child[1]), books.text(child[2])
+            )
+
+
+def answer(books: Books, run_id: str, value: Any) -> bool:
+    row = books.row("SELECT seq, state, waiting_for FROM runs WHERE id=?", (_id(run_id),))
+    if row is None or row[1] != WAITING or not row[2]:
+        return False
+    books.execute(
+        "UPDATE runs SET answer=?, state=?, due_at=? WHERE seq=?", (books.shut_json(value), READY, books.now(), row[0])
+    )
+    return True
+
+
+def _tell_parent(books: Books, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
+    """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
+    waits = books.value("SELECT waiting_for FROM runs WHERE id=? AND state=?", (parent, WAITING))
+    if waits == f"run:{child}":
+        answer(books, parent.hex(), {"run": child, "status": STATES[state], "output": output, "error": error})
+
+
+FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_until=NULL, answer=NULL
+WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
+
+
+def settle(books: Books, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+    now = books.now()
+    return [_settle(books, one, now) for one in settlements]
+
+
+def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost"] | Stale:
+    outcome = one.outcome
+    if type(outcome) is Finished and one.record is None and not one.caused:
+        output = None if outcome.output is None else books.shut_json(outcome.output)
+        books.execute(FINISH, (DONE, now, output, _id(one.id), one.token))
+        if books.connection.changes():
+            return "settled"
+    row = books.row(
+        "SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", (_id(one.id), one.token, RUNNING)
+    )
+    if row is None:
+        return "lost"
+    seq, slot, parent = row
+    for wanted in one.caused:
+        revision = books.feed(wanted.feed).revision
+        if revision != wanted.revision:
+            return Stale(revision)
+    for wanted in one.caused:
+        commit(books, wanted)
+    if one.record is not None:
+        _append(books, seq, one.record)
+    _write_outcome(books, seq, outcome, now)
+    if isinstance(outcome, Again):
+        return "settled"
+    if slot is not None:
+        free_slot(books, slot, seq)
+    if parent is not None:
+        error, output = _last_words(outcome)
+        _tell_parent(books, parent, one.id, _FINAL[type(outcome)], output, error)
+    return "settled"
+
+
+def _write_outcome(books: Books, seq: int, outcome: RunOutcome, now: int) -> None:
+    if isinstance(outcome, Again):
+        books.execute(
+            """UPDATE runs SET state=?, due_at=?, attempt=attempt+?, error=?, lease_until=NULL, holder=NULL, answer=NULL
+            WHERE seq=?""",
+            (READY, micros(outcome.at), 1 if outcome.counts else 0, books.shut(outcome.error), seq),
+        )
+        return
+    error, output = _last_words(outcome)
+    books.execute(
+        """UPDATE runs SET state=?, finished_at=?, error=?, output=?, lease_until=NULL, holder=NULL, answer=NULL
+        WHERE seq=?""",
+        (
+            _FINAL[type(outcome)],
+            now,
+            books.shut(error) if error else None,
+            None if output is None else books.shut_json(output),
+            seq,
+        ),
+    )
+
+
+_FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
+
+
+def _last_words(outcome: RunOutcome) -> tuple[str, Any]:
+    if isinstance(outcome, Finished):
+        return "", outcome.output
+    if isinstance(outcome, Cancelled):
+        return outcome.reason, None
+    return outcome.error, None
+
+
+def start(books: Books, new: NewRun) -> str:
+    trigger = books.trigger_named(new.trigger) if new.trigger else None
+    uid = trigger.uid if trigger else new.workflow
+    run_id = run_id_of(books, uid, 0, new.id_key, "by hand")
+    now = books.now()
+    seq = books.next_run
+    due = micros(new.due_at) if new.due_at else now
+    first = new.event_ids[0] if len(new.event_ids) == 1 else None
+    books.execute(
+        """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, due_at, max_attempts, event, input,
+        parent, replay_of, gathered, created_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)""",
+        (
+            seq,
+            run_id,
+            trigger.id if trigger else 0,
+            new.workflow_rev,
+            READY,
+            due,
+            new.max_attempts,
+            first,
+            books.seal.shut(new.input) if new.input else None,
+            _id(new.parent) if new.parent else None,
+            _id(new.replay_of) if new.replay_of else None,
+            max(1, len(new.event_ids)),
+            now,
+        ),
+    )
+    if books.connection.changes():
+        books.next_run = seq + 1
+        if first is None:
+            for event_id in new.event_ids:
+                books.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
+    return run_id.hex()
+
+
+def cancel(books: Books, run_id: str) -> bool:
+    row = books.row("SELECT seq, state, slot, parent FROM runs WHERE id=?", (_id(run_id),))
+    if row is None:
+        raise NotFound(f"there is no run {run_id!r}")
+    seq, state, slot, parent = row
+    if state == RUNNING:
+        books.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (seq,))
+        return True
+    if state not in (GATHERING, HELD, READY, BLOCKED, WAITING):
+        return False
+    reason = books.shut("cancelled by hand")
+    books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, books.now(), reason, seq))
+    if slot is not None:
+        free_slot(books, slot, seq)
+    if parent is not None:
+        _tell_parent(books, parent, run_id, CANCELLED, None, "cancelled by hand")
+    return True
+
+
+def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
+    row = books.row("SELECT seq, state FROM runs WHERE id=?", (_id(run_id),))
+    if row is None:
+        raise NotFound(f"there is no run {run_id!r}")
+    seq, state = row
+    if state not in (FAILED, DEAD, CANCELLED):
+        return False
+    if workflow_rev:
+        books.execute("DELETE FROM journal WHERE run=?", (seq,))
+        books.execute("UPDATE runs SET workflow_rev=? WHERE seq=?", (workflow_rev, seq))
+    books.execute(
+        "UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=0, due_at=? WHERE seq=?",
+        (books.now(), seq),
+    )
+    admit(books, seq, books.now())
+    return True
+
+
+def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
+    return let_go(books, books.trigger_named(trigger), hold, books.now(), drop=drop)
+
+
+def drop_dead(books: Books, run_id: str) -> bool:
+    if run_id.startswith("event-"):
+        books.execute("DELETE FROM buried WHERE id=?", (int(run_id[6:]),))
+    else:
+        books.execute("UPDATE runs SET state=? WHERE id=? AND state=?", (CANCELLED, _id(run_id), DEAD))
+    return bool(books.connection.changes())
+
+
+def _id(run_id: str) -> bytes:
+    try:
+        return bytes.fromhex(run_id)
+    except ValueError:
+        return b""

@@ -1,0 +1,22 @@
+"""The contract that every store passes: one suite for each protocol of harken.store.
+
+A store's test module gives two fixtures and subclasses the suites; see docs/reference/testing.md.
+"""
+
+from harken.testing.store.feeds import FeedsContract
+from harken.testing.store.given import Given, Reopen, StoreWorld
+from harken.testing.store.records import RecordsContract
+from harken.testing.store.registry import RegistryContract
+from harken.testing.store.runs import RunsContract
+from harken.testing.store.upkeep import UpkeepContract
+
+__all__ = [
+    "FeedsContract",
+    "Given",
+    "RecordsContract",
+    "RegistryContract",
+    "Reopen",
+    "RunsContract",
+    "StoreWorld",
+    "UpkeepContract",
+]

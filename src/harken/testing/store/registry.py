@@ -1,0 +1,75 @@
+"""The contract of `Registry`: named documents that two writers cannot overwrite unseen."""
+
+from __future__ import annotations
+
+from harken.store import Store
+from harken.testing.clock import HandClock
+from harken.testing.store.given import Reopen, StoreWorld
+
+__all__ = ["RegistryContract"]
+
+
+class RegistryContract(StoreWorld):
+    async def test_what_was_never_put_is_none(self, store: Store) -> None:
+        assert await store.get("token", "t") is None
+
+    async def test_what_was_put_is_there_with_revision_and_time(self, store: Store, clock: HandClock) -> None:
+        put = await store.put("token", "t", {"role": "admin", "n": [1, None, 2.5]})
+        assert put == await store.get("token", "t")
+        assert put is not None
+        assert (put.value, put.revision, put.updated_at) == ({"role": "admin", "n": [1, None, 2.5]}, 1, clock.now())
+
+    async def test_revisions_rise(self, store: Store) -> None:
+        revisions = [put.revision for put in [await store.put("token", "t", n) for n in range(3)] if put]
+        assert revisions == [1, 2, 3]
+
+    async def test_expecting_the_current_revision_writes(self, store: Store) -> None:
+        await store.put("token", "t", 1)
+        put = await store.put("token", "t", 2, expect=1)
+        assert put is not None
+        assert (put.value, put.revision) == (2, 2)
+
+    async def test_expecting_another_revision_writes_nothing(self, store: Store) -> None:
+        await store.put("token", "t", 1)
+        await store.put("token", "t", 2)
+        assert await store.put("token", "t", 3, expect=1) is None
+        found = await store.get("token", "t")
+        assert found is not None
+        assert found.value == 2
+
+    async def test_expecting_absence_writes_only_the_first_time(self, store: Store) -> None:
+        assert await store.put("token", "t", 1, expect=0) is not None
+        assert await store.put("token", "t", 2, expect=0) is None
+
+    async def test_expecting_a_revision_of_what_is_absent_writes_nothing(self, store: Store) -> None:
+        assert await store.put("token", "t", 1, expect=4) is None
+        assert await store.get("token", "t") is None
+
+    async def test_kinds_are_apart(self, store: Store) -> None:
+        await store.put("token", "t", 1)
+        await store.put("budget", "t", 2)
+        assert [document.value for document in await store.documents("budget")] == [2]
+
+    async def test_documents_come_by_name(self, store: Store) -> None:
+        for name in ("b", "c", "a"):
+            await store.put("token", name, name)
+        assert [document.name for document in await store.documents("token")] == ["a", "b", "c"]
+
+    async def test_what_was_deleted_is_gone(self, store: Store) -> None:
+        await store.put("token", "t", 1)
+        assert [await store.delete("token", "t"), await store.delete("token", "t")] == [True, False]
+        assert await store.get("token", "t") is None
+
+    async def test_documents_survive_a_crash(self, store: Store, reopen: Reopen) -> None:
+        put = await store.put("token", "t", {"x": 1})
+        assert await (await reopen(store)).get("token", "t") == put
+
+    async def test_audits_are_kept_newest_first(self, store: Store) -> None:
+        await store.audit("ana", "pause", "trigger mail", {"reason": "holiday"})
+        await store.audit("bob", "resume", "trigger mail", {})
+        page = await store.audits()
+        assert [(item["who"], item["did"], item["what"]) for item in page.items] == [
+            ("bob", "resume", "trigger mail"),
+            ("ana", "pause", "trigger mail"),
+        ]
+        assert page.items[1]["detail"] == {"reason": "holiday"}

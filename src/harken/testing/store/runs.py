@@ -1,0 +1,228 @@
+"""The contract of `Runs`: who runs what, once, and what people may do about it."""
+
+from __future__ import annotations
+
+from harken.runs import Again, Dead, Failed, Finished, Park
+from harken.store import GatherInto, NewRun
+from harken.testing.store.given import Given, Reopen, StoreWorld
+from harken.testing.store.running import RunningContract, step
+
+__all__ = ["RunsContract"]
+
+
+def by_hand(key: str = "k", **changes: object) -> NewRun:
+    return NewRun(trigger="mail", workflow="triage", workflow_rev="r1", id_key=key, **changes)  # type: ignore[arg-type]
+
+
+class WaitingContract(StoreWorld):
+    async def test_a_parked_run_is_claimed_when_its_wait_is_over(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(until=given.now(300)), step())
+        assert await given.status(claim.id) == "waiting"
+        assert await given.claims() == []
+        given.clock.advance(300)
+        again = await given.claims_one()
+        assert (again.id, again.attempt, again.journal) == (claim.id, 1, (step(),))
+        assert again.token > claim.token
+
+    async def test_a_parked_run_is_no_longer_its_workers(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        assert await given.settle(claim) == "lost"
+
+    async def test_a_parked_run_is_not_reaped(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        given.clock.advance(3600)
+        assert await given.store.reap() == 0
+        assert await given.status(claim.id) == "waiting"
+
+    async def test_an_answer_wakes_the_run_that_waits_for_it(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval", prompt="Really?"))
+        assert (await given.run(claim.id)).waiting_for == "approval"
+        assert await given.store.answer(claim.id, {"approved": True})
+        assert (await given.claims_one()).answer == {"approved": True}
+
+    async def test_an_answer_counts_once(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        assert [await given.store.answer(claim.id, 1), await given.store.answer(claim.id, 2)] == [True, False]
+        assert (await given.claims_one()).answer == 1
+
+    async def test_what_does_not_wait_takes_no_answer(self, given: Given) -> None:
+        claim = await given.running()
+        assert not await given.store.answer(claim.id, "yes")
+
+    async def test_a_second_approval_needs_a_second_answer(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="first"))
+        await given.store.answer(claim.id, "yes")
+        again = await given.claims_one()
+        await given.store.park(again.id, again.token, Park(waiting_for="second"))
+        assert await given.claims() == []
+        assert await given.status(claim.id) == "waiting"
+
+    async def test_an_answer_is_there_again_when_its_worker_died(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        await given.store.answer(claim.id, "yes")
+        await given.claims_one()
+        given.clock.advance(61)
+        await given.store.reap()
+        assert (await given.claims_one()).answer == "yes"
+
+    async def test_a_run_that_waits_for_a_sub_run_wakes_when_it_ends(self, given: Given) -> None:
+        parent = await given.running()
+        child = NewRun(trigger="", workflow="triage", workflow_rev="r1", id_key="sub", parent=parent.id)
+        await given.store.journal(parent.id, parent.token, [], start=[child])
+        started = await given.claims_one()
+        await given.store.park(parent.id, parent.token, Park(waiting_for=f"run:{started.id}"))
+        await given.settle(started, Finished(output=7))
+        woken = await given.claims_one()
+        assert woken.id == parent.id
+        assert (woken.answer["run"], woken.answer["status"], woken.answer["output"]) == (started.id, "done", 7)
+
+    async def test_a_sub_run_may_end_before_its_parent_waits(self, given: Given) -> None:
+        parent = await given.running()
+        child = NewRun(trigger="", workflow="triage", workflow_rev="r1", id_key="sub", parent=parent.id)
+        await given.store.journal(parent.id, parent.token, [], start=[child])
+        started = await given.claims_one()
+        await given.settle(started, Failed(error="no"))
+        await given.store.park(parent.id, parent.token, Park(waiting_for=f"run:{started.id}"))
+        assert (await given.claims_one()).answer["status"] == "failed"
+
+    async def test_an_approval_with_a_deadline_wakes_by_itself(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(until=given.now(60), waiting_for="approval"))
+        given.clock.advance(60)
+        assert (await given.claims_one()).answer is None
+
+    async def test_a_waiting_run_survives_a_crash(self, given: Given, reopen: Reopen) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        given.store = await reopen(given.store)
+        assert await given.store.answer(claim.id, "yes")
+
+
+class PeopleContract(StoreWorld):
+    async def test_a_run_started_by_hand_is_claimed(self, given: Given) -> None:
+        run_id = await given.store.start(by_hand(input=b'{"x":1}', max_attempts=1))
+        claim = await given.claims_one()
+        assert (claim.id, claim.trigger, claim.input, claim.max_attempts) == (run_id, "mail", {"x": 1}, 1)
+
+    async def test_starting_the_same_again_is_the_same_run(self, given: Given) -> None:
+        assert await given.store.start(by_hand()) == await given.store.start(by_hand())
+        assert len(await given.claims()) == 1
+
+    async def test_a_replay_is_a_run_of_its_own(self, given: Given) -> None:
+        committed = await given.commit(given.entry("s", given.intent("s")))
+        first = committed.verdicts[0][0].run_id
+        replay = by_hand("replay-1", event_ids=tuple(committed.event_ids), replay_of=first)
+        run_id = await given.store.start(replay)
+        run = await given.run(run_id)
+        assert run_id != first
+        assert (run.replay_of, run.event_ids) == (first, tuple(committed.event_ids))
+        assert [claim.events[0].subject for claim in await given.claims()] == ["s", "s"]
+
+    async def test_a_run_may_be_started_for_later(self, given: Given) -> None:
+        await given.store.start(by_hand(due_at=given.now(60)))
+        assert await given.claims() == []
+        assert await given.store.next_due() == given.now(60)
+
+    async def test_what_has_not_begun_is_cancelled_at_once(self, given: Given) -> None:
+        into = GatherInto("k", given.now(60))
+        run_ids = [
+            *await given.fires("ready"),
+            *await given.fires("held", hold="flood"),
+            *await given.fires("gathering", gather=into, due_at=into.due_at),
+        ]
+        assert [await given.store.cancel(run_id) for run_id in run_ids] == [True, True, True]
+        assert await given.statuses(run_ids) == ["cancelled", "cancelled", "cancelled"]
+        given.clock.advance(61)
+        assert await given.claims() == []
+
+    async def test_a_waiting_run_is_cancelled_at_once(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
+        assert await given.store.cancel(claim.id)
+        assert await given.status(claim.id) == "cancelled"
+
+    async def test_what_runs_is_asked_to_stop(self, given: Given) -> None:
+        claim = await given.running()
+        assert await given.store.cancel(claim.id)
+        run = await given.run(claim.id)
+        assert (run.status, run.cancel_requested) == ("running", True)
+        assert await given.store.extend({claim.id: claim.token}, 60) == {claim.id: "cancel"}
+
+    async def test_who_claims_a_run_that_was_asked_to_stop_is_told(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.cancel(claim.id)
+        given.clock.advance(61)
+        await given.store.reap()
+        assert [again.cancel_requested for again in await given.claims()] in ([], [True])
+
+    async def test_what_is_over_cannot_be_cancelled(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim)
+        assert not await given.store.cancel(claim.id)
+        assert await given.status(claim.id) == "done"
+
+    async def test_a_dead_run_is_ready_again_with_its_journal(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Dead(error="x"), record=step())
+        assert await given.store.retry(claim.id)
+        again = await given.claims_one()
+        assert (again.id, again.journal, again.workflow_rev) == (claim.id, (step(),), "r1")
+        assert (await given.store.dead()).items == []
+
+    async def test_failed_and_cancelled_runs_can_be_retried_too(self, given: Given) -> None:
+        failed = await given.running("a")
+        await given.settle(failed, Failed(error="x"))
+        [cancelled] = await given.fires("b")
+        await given.store.cancel(cancelled)
+        assert [await given.store.retry(failed.id), await given.store.retry(cancelled)] == [True, True]
+        assert {claim.id for claim in await given.claims()} == {failed.id, cancelled}
+
+    async def test_retrying_on_another_revision_starts_the_steps_over(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Dead(error="x"), record=step())
+        assert await given.store.retry(claim.id, workflow_rev="r2")
+        again = await given.claims_one()
+        assert (again.journal, again.workflow_rev) == ((), "r2")
+
+    async def test_what_is_done_or_open_is_not_retried(self, given: Given) -> None:
+        claim = await given.running()
+        assert not await given.store.retry(claim.id)
+        await given.settle(claim)
+        assert not await given.store.retry(claim.id)
+
+    async def test_a_retried_run_is_not_asked_to_stop_any_more(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.cancel(claim.id)
+        await given.settle(claim, Dead(error="x"))
+        await given.store.retry(claim.id)
+        assert not (await given.claims_one()).cancel_requested
+
+    async def test_a_retried_run_gets_its_tries_back(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Again(at=given.now(), error="x"))
+        await given.settle(await given.claims_one(), Dead(error="x"))
+        await given.store.retry(claim.id)
+        assert (await given.claims_one()).attempt == 1
+
+    async def test_a_dropped_dead_letter_is_cancelled(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Dead(error="x"))
+        assert await given.store.drop_dead(claim.id)
+        assert await given.status(claim.id) == "cancelled"
+        assert (await given.store.dead()).items == []
+
+    async def test_only_a_dead_letter_can_be_dropped(self, given: Given) -> None:
+        [run_id] = await given.fires("s")
+        assert not await given.store.drop_dead(run_id)
+        assert await given.status(run_id) == "ready"
+
+
+class RunsContract(RunningContract, WaitingContract, PeopleContract):
+    """Subclass it beside a `store` and a `reopen` fixture."""

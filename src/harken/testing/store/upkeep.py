@@ -1,0 +1,143 @@
+"""The contract of `Upkeep`: what dies with its worker comes back, and what goes was allowed to go."""
+
+from __future__ import annotations
+
+from harken.feed import Feed
+from harken.runs import Finished, Park
+from harken.store import Store
+from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions
+from harken.testing.store.leasing import rest
+from harken.testing.store.running import step
+
+__all__ = ["UpkeepContract"]
+
+DAY = 86_400.0
+HOOK = Feed(name="hook", kind="webhook", integration="", way="push", identity="once")
+
+
+async def retain_all(store: Store, **seconds: float) -> int:
+    """Slice after slice, until nothing more goes; how many rows went."""
+    limits = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY} | seconds
+    total = 0
+    while gone := await store.retain(**limits):
+        total += gone
+    return total
+
+
+class UpkeepContract(StoreWorld):
+    async def test_a_run_whose_claim_ran_out_is_ready_again(self, given: Given) -> None:
+        claim = await given.running()
+        given.clock.advance(61)
+        assert await given.store.reap() == 1
+        assert (await given.claims_one("w2")).id == claim.id
+
+    async def test_a_run_whose_claim_lives_is_left_alone(self, given: Given) -> None:
+        claim = await given.running()
+        given.clock.advance(59)
+        assert await given.store.reap() == 0
+        assert await given.status(claim.id) == "running"
+
+    async def test_reaping_twice_finds_nothing_more(self, given: Given) -> None:
+        await given.running()
+        given.clock.advance(61)
+        assert [await given.store.reap(), await given.store.reap()] == [1, 0]
+
+    async def test_a_run_handed_back_by_a_commit_is_reaped_too(self, given: Given) -> None:
+        await given.commit(given.entry("s", given.intent("s")), claim=1, holder="w")
+        given.clock.advance(3600)
+        assert await given.store.reap() == 1
+
+    async def test_old_events_and_runs_that_are_over_go(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, Finished(), record=step())
+        given.clock.advance(2 * DAY)
+        assert await retain_all(given.store) > 0
+        assert await given.events() == []
+        assert await given.store.run(claim.id) is None
+        assert await given.store.check() == []
+
+    async def test_young_events_and_runs_stay(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim)
+        given.clock.advance(DAY / 2)
+        assert await retain_all(given.store) == 0
+        assert await given.status(claim.id) == "done"
+        assert await given.subjects() == ["s"]
+
+    async def test_open_runs_never_go_nor_do_their_events(self, given: Given) -> None:
+        waiting = await given.running("waiting")
+        await given.store.park(waiting.id, waiting.token, Park(waiting_for="approval"))
+        await given.fires("ready")
+        await given.fires("held", hold="flood")
+        given.clock.advance(400 * DAY)
+        await retain_all(given.store)
+        assert sorted(run.status for run in (await given.store.runs()).items) == ["held", "ready", "waiting"]
+        assert await given.subjects() == ["waiting", "ready", "held"]
+
+    async def test_the_memory_of_a_poll_never_goes_by_time(self, given: Given) -> None:
+        await given.commit(given.entry("s", given.intent("s")))
+        await given.settle(await given.claims_one())
+        given.clock.advance(400 * DAY)
+        await retain_all(given.store)
+        assert "s" in await given.store.recall("inbox", ["s"])
+
+    async def test_a_repeat_is_a_duplicate_even_when_the_first_event_is_gone(self, given: Given) -> None:
+        await given.settle(await given.running("s"))
+        given.clock.advance(400 * DAY)
+        await retain_all(given.store)
+        await given.renew()
+        assert (await given.decides("s")).outcome == "duplicate"
+        assert await given.claims() == []
+
+    async def test_the_memory_of_a_push_goes_after_its_time(self, given: Given) -> None:
+        opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, HOOK)))
+        await given.commit(given.entry("s"), feed="hook", revision=opened.feeds["hook"].revision, token=None)
+        given.clock.advance(2 * DAY)
+        await retain_all(given.store, pushed=3 * DAY)
+        assert "s" in await given.store.recall("hook", ["s"])
+        given.clock.advance(2 * DAY)
+        await retain_all(given.store, pushed=3 * DAY)
+        assert await given.store.recall("hook", ["s"]) == {}
+
+    async def test_old_ticks_go_and_the_current_span_stays(self, given: Given) -> None:
+        await given.store.rest([rest(given)])
+        await given.store.rest([rest(given, "unchanged")])
+        given.clock.advance(2 * DAY)
+        await retain_all(given.store)
+        assert [span.result for span in await given.store.ticks("inbox")] == ["unchanged"]
+
+    async def test_a_slice_is_small_and_the_next_goes_on(self, given: Given) -> None:
+        names = [f"s{n}" for n in range(3000)]
+        await given.commit(*(given.entry(name) for name in names))
+        given.clock.advance(2 * DAY)
+        first = await given.store.retain(events=DAY, ticks=DAY, runs=DAY, pushed=DAY)
+        assert 0 < first < len(names)
+        await retain_all(given.store)
+        assert await given.events() == []
+
+    async def test_ids_do_not_come_back_after_everything_went(self, given: Given) -> None:
+        before = await given.commit(given.entry("a"))
+        given.clock.advance(2 * DAY)
+        await retain_all(given.store)
+        await given.renew()
+        after = await given.commit(given.entry("b"))
+        assert after.event_ids[0] > before.event_ids[0]
+
+    async def test_ids_do_not_come_back_after_a_crash_either(self, given: Given, reopen: Reopen) -> None:
+        before = await given.commit(given.entry("a"))
+        given.clock.advance(2 * DAY)
+        await retain_all(given.store)
+        given.store = await reopen(given.store)
+        await given.renew()
+        after = await given.commit(given.entry("b"))
+        assert after.event_ids[0] > before.event_ids[0]
+
+    async def test_a_sound_store_has_nothing_to_say(self, given: Given) -> None:
+        await given.fires("a", "b", overlap="queue", slot="k")
+        await given.running("c")
+        assert await given.store.check() == []
+        assert given.store.trouble == ""
+
+    async def test_closing_twice_is_fine(self, store: Store) -> None:
+        await store.close()
+        await store.close()

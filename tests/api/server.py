@@ -1,0 +1,77 @@
+"""The API on a real socket, in front of a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+
+import uvicorn
+
+from harken.api.app import build
+from harken.api.guard import hosts_of
+from harken.cli.remote import Controller
+from tests.operate.office import Office
+
+UP = {"status": "up", "subsystems": [{"name": "store", "state": "up", "reason": "", "since": None}]}
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Served:
+    """`health` may be changed while it runs."""
+
+    def __init__(self, office: Office, port: int) -> None:
+        self.office = office
+        self.port = port
+        self.health: dict[str, Any] = UP
+        self.controller = Controller(pid=os.getpid(), url=f"http://127.0.0.1:{port}")
+
+    async def call(self, operation: str, **params: Any) -> Any:
+        return await asyncio.to_thread(self.controller.call, operation, params)
+
+    async def send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        return await asyncio.to_thread(self._send, method, path, body, dict(headers or {}))
+
+    def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        reply = Reply(status=response.status, headers=found, body=response.read())
+        connection.close()
+        return reply
+
+
+@asynccontextmanager
+async def serving(office: Office) -> AsyncIterator[Served]:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    served = Served(office, listener.getsockname()[1])
+    hosts = hosts_of("127.0.0.1", served.port, ["harken.internal"])
+    app = build(office.operator, hosts=hosts, metrics=lambda: b"harken_up 1\n", health=lambda: served.health)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event to wait for
+        await asyncio.sleep(0.001)
+    yield served
+    server.should_exit = True
+    await task
+    listener.close()

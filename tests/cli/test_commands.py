@@ -1,0 +1,143 @@
+"""Commands against a running controller."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harken.cli.show import plain_table
+from harken.event import Event
+from harken.runs import Dead
+from harken.store import Settlement
+from tests.cli.conftest import Desk
+from tests.operate.office import POLLED
+
+
+async def test_triggers_are_a_plain_table_when_nobody_watches(desk: Desk) -> None:
+    code, out, _ = await desk.types("triggers", "list")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split()[:3] == ["name", "type", "status"]
+    assert [line.split()[0] for line in lines[1:]] == ["deploys", "digest", "oncall"]
+
+
+async def test_lists_are_arrays_of_flat_objects_with_json(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    for command in ("triggers", "feeds", "events", "runs", "dead", "workflows", "models"):
+        assert isinstance(await desk.json(command, "list"), list)
+    assert [row["name"] for row in await desk.json("triggers", "list", "--type", "poll")] == ["digest", "oncall"]
+
+
+async def test_a_test_prints_what_would_fire_and_why_the_rest_would_not(desk: Desk) -> None:
+    code, out, _ = await desk.types("triggers", "test", "oncall")
+    assert code == 0
+    assert "INC-2" in out
+    assert "urgency is low" in out
+    assert out.endswith("1 of 2 items would start a run. Nothing was changed.\n")
+
+
+async def test_explain_works_at_the_top_and_under_triggers(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-2", urgency="low"))
+    top = await desk.types("explain", "oncall", "INC-2")
+    under = await desk.types("triggers", "explain", "oncall", "INC-2")
+    assert top == under
+    assert "the condition was not met" in top[1]
+
+
+async def test_a_trigger_is_paused_and_resumed(desk: Desk) -> None:
+    _, out, _ = await desk.types("triggers", "pause", "oncall", "--reason", "holiday")
+    assert out.startswith("oncall is paused: paused by a person: holiday")
+    assert (await desk.json("triggers", "resume", "oncall"))["paused"] == ""
+
+
+async def test_reset_of_a_cursor_without_a_terminal_needs_yes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = await desk.types("triggers", "reset", "oncall", "--cursor")
+    assert code == 1
+    assert "--cursor --yes" in err
+    assert (await desk.types("triggers", "reset", "oncall", "--cursor", "--yes"))[0] == 0
+
+
+async def test_a_trigger_is_run_now(desk: Desk) -> None:
+    assert (await desk.json("triggers", "run", "oncall"))["new"] == 1
+    assert desk.engine.ticked == [POLLED.name]
+
+
+async def test_events_are_shown_with_verdicts_and_replayed(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    _, shown, _ = await desk.types("events", "show", "1")
+    assert "oncall" in shown
+    assert "fired" in shown
+    assert len(await desk.json("events", "replay", "1", "--trigger", "oncall")) == 1
+
+
+async def test_text_of_strangers_cannot_move_the_cursor(desk: Desk) -> None:
+    wild = Event(subject="\x1b[2Jboo", type="json.item", data={"urgency": "low"}, occurred_at=desk.office.clock.now())
+    await desk.office.shows(wild)
+    _, out, _ = await desk.types("events", "list")
+    assert "\x1b" not in out
+    assert "boo" in out
+
+
+async def test_a_dead_run_is_listed_shown_and_retried_by_the_beginning_of_its_id(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    claimed = (await desk.office.store.claim("w", 1, 60))[0]
+    await desk.office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error="no"))])
+    assert [row["id"] for row in await desk.json("dead", "list")] == [claimed.id]
+    assert (await desk.json("runs", "show", claimed.id[:10]))["status"] == "dead"
+    _, out, _ = await desk.types("runs", "retry", claimed.id[:10])
+    assert out == f"run {claimed.id} is ready\n"
+
+
+async def test_a_workflow_is_run_with_input_from_a_file(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"who": "Ada"}')
+    started = await desk.json("workflows", "run", "oncall", "--input", f"@{tmp_path / 'in.json'}")
+    assert (await desk.json("runs", "show", started["id"]))["input"] == {"who": "Ada"}
+
+
+async def test_an_input_that_is_not_json_is_one_line_with_the_fix(desk: Desk) -> None:
+    code, _, err = await desk.types("workflows", "run", "oncall", "--input", "nope")
+    assert code == 1
+    assert err.startswith("harken: the input cannot be read")
+
+
+async def test_status_doctor_and_diff_are_told(desk: Desk) -> None:
+    assert (await desk.json("status"))["running"]
+    assert "The controller runs: pid 1" in (await desk.types("status"))[1]
+    assert (await desk.types("doctor"))[0] == 0
+    assert "workflow:new" in (await desk.types("diff"))[1]
+    assert (await desk.types("reload"))[0] == 0
+
+
+async def test_the_store_is_checked_and_backed_up(desk: Desk, tmp_path: Path) -> None:
+    assert (await desk.types("store", "check"))[1] == "The store is sound.\n"
+    assert (await desk.types("store", "backup", str(tmp_path / "copy.db")))[0] == 0
+    assert (tmp_path / "copy.db").exists()
+
+
+async def test_restore_is_refused_while_a_controller_runs(desk: Desk, tmp_path: Path) -> None:
+    code, _, err = await desk.types("store", "restore", str(tmp_path / "copy.db"))
+    assert code == 1
+    assert "a controller is running" in err
+    assert "harken controller stop" in err
+
+
+async def test_the_controller_is_found(desk: Desk) -> None:
+    assert (await desk.json("controller", "status"))["url"] == desk.served.controller.url
+
+
+async def test_errors_are_a_line_and_its_fix_on_standard_error(desk: Desk) -> None:
+    code, out, err = await desk.types("triggers", "show", "oncal")
+    assert (code, out) == (1, "")
+    assert err == "harken: there is no trigger oncal\n  Did you mean oncall?\n"
+
+
+async def test_the_directory_may_be_named_after_the_command_too(desk: Desk, tmp_path: Path) -> None:
+    code, out, _ = await desk.types("triggers", "list", "--config", str(tmp_path), "--json")
+    assert code == 0
+    assert len(json.loads(out)) == 3
+
+
+def test_plain_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert plain_table(["a", "b"], [["long", "x"], ["s", "y"]]) == "a     b\nlong  x\ns     y"

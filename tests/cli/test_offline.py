@@ -1,0 +1,121 @@
+"""Commands without a controller: they open the store themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.app import App
+from harken.cli.root import run
+from tests.operate.office import opened
+
+HELLO = """\
+name: hello
+trigger:
+  schedule: {every: 10s}
+steps:
+  - {id: note, action: transform, set: {text: hello}}
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "hello.yaml").write_text(HELLO)
+    return tmp_path
+
+
+class Terminal:
+    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.directory = directory
+        self._capsys = capsys
+
+    def types(self, *args: str) -> tuple[int, str, str]:
+        code = run(["--config", str(self.directory), *args])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+    def json(self, *args: str) -> Any:
+        code, out, err = self.types(*args, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def terminal(directory: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(directory, capsys)
+
+
+def test_reads_work_before_the_first_start(terminal: Terminal) -> None:
+    assert [(row["name"], row["status"]) for row in terminal.json("triggers", "list")] == [("hello", "new")]
+    assert terminal.json("status")["running"] is False
+    assert terminal.json("runs", "list") == []
+    assert [row["name"] for row in terminal.json("workflows", "list")] == ["hello"]
+
+
+def test_reads_do_not_make_a_store(terminal: Terminal) -> None:
+    terminal.json("triggers", "list")
+    assert not (terminal.directory / "harken.db").exists()
+
+
+@pytest.mark.usefixtures("started")
+def test_a_dry_run_changes_no_byte_of_the_store(terminal: Terminal) -> None:
+    before = digest(terminal.directory)
+    assert terminal.types("triggers", "test", "hello")[0] == 0
+    assert digest(terminal.directory) == before
+
+
+def digest(directory: Path) -> str:
+    return hashlib.sha256((directory / "harken.db").read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def started(directory: Path) -> None:
+    """A controller has run here once."""
+
+    async def once() -> None:
+        async with App.start(directory, port=0):
+            pass
+
+    asyncio.run(once())
+
+
+@pytest.mark.usefixtures("started")
+def test_a_trigger_is_paused_and_resumed_without_a_controller(terminal: Terminal) -> None:
+    assert terminal.json("triggers", "pause", "hello", "--reason", "holiday")["status"] == "paused"
+    assert terminal.json("triggers", "show", "hello")["paused"] == "holiday"
+    assert terminal.json("triggers", "resume", "hello")["paused"] == ""
+
+
+def test_a_trigger_that_was_never_opened_says_to_start(terminal: Terminal) -> None:
+    code, _, err = terminal.types("triggers", "pause", "hello")
+    assert code == 1
+    assert err.endswith("no controller has opened it yet\n  Run: harken start\n")
+
+
+def test_a_run_started_by_hand_waits_for_the_next_controller(terminal: Terminal) -> None:
+    code, out, _ = terminal.types("workflows", "run", "hello")
+    assert code == 0
+    assert "begins with the next `harken start`" in out
+    assert [run["status"] for run in terminal.json("runs", "list")] == ["ready"]
+
+
+@pytest.mark.usefixtures("started")
+def test_explain_and_doctor_answer(terminal: Terminal) -> None:
+    assert terminal.json("explain", "hello", "nothing")["outcome"] == "never_seen"
+    assert {row["name"] for row in terminal.json("doctor")} >= {"config", "store", "clock"}
+
+
+async def test_a_store_that_another_process_writes_is_still_read(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with opened(directory) as office:
+        await office.shows(office.incident("INC-1"))
+        code = await asyncio.to_thread(run, ["--config", str(directory), "events", "list", "--json"])
+    assert code == 0
+    assert [event["key"] for event in json.loads(capsys.readouterr().out)] == ["INC-1"]

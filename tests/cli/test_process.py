@@ -1,0 +1,70 @@
+"""A real controller in its own process, found, asked and stopped by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("cli-process")]
+
+HELLO = """\
+name: hello
+trigger:
+  schedule: {every: 1s}
+steps:
+  - {id: note, action: transform, set: {text: hello}}
+"""
+
+
+class Started:
+    def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
+        self.directory = directory
+        self.process = process
+
+    def types(self, *args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "harken.cli", *args, "--config", str(self.directory)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    def json(self, *args: str) -> Any:
+        done = self.types(*args, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "hello.yaml").write_text(HELLO)
+    command = [sys.executable, "-m", "harken.cli", "--config", str(tmp_path), "start", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    ready = next((line for line in process.stdout if "ready at" in line), "")
+    assert ready
+    yield Started(tmp_path, process)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_controller_is_started_watched_asked_and_stopped(started: Started) -> None:
+    tail = [sys.executable, "-m", "harken.cli", "--config", str(started.directory), "events", "tail", "--json"]
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        event = json.loads(watching.stdout.readline())
+        watching.terminate()
+    assert event["verdicts"][0]["outcome"] == "fired"
+    assert started.json("explain", "hello", event["key"])["outcome"] == "fired"
+    assert started.json("status")["controller"]["pid"] == started.process.pid
+    assert started.json("triggers", "pause", "hello")["status"] == "paused"
+    assert os.stat(started.directory / "harken.db.run.json").st_mode & 0o077 == 0
+    assert started.json("controller", "stop")["stopped"]
+    assert started.process.wait(10) == 0
+    assert started.types("controller", "status").returncode == 1
+    assert started.json("triggers", "show", "hello")["status"] == "paused"

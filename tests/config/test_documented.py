@@ -1,0 +1,93 @@
+"""Every setting and every code of a finding is in the reference, with its default."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from harken.config import CODES, Settings, accounts, blocks, format_duration, readings, schedules, settings, workflows
+from harken.config.findings import Code
+from harken.config.validate import Strict
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/configuration.md").read_text()
+SECTIONS: dict[str, type[BaseModel]] = {
+    "server": settings.Server,
+    "metrics": settings.Metrics,
+    "log": settings.Log,
+    "retention": settings.Retention,
+    "http": settings.Http,
+    "models": settings.Models,
+    "models.providers.NAME": settings.Provider,
+    "steps": settings.Steps,
+    "agent": settings.Agent,
+    "agent.queue": settings.Queue,
+    "integrations": accounts.Integration,
+    "integrations.NAME.backoff": accounts.Backoff,
+    "feeds": readings.NamedFeed,
+    "Workflow files": workflows.WorkflowFile,
+    "trigger": blocks.TriggerBlock,
+    "trigger.poll": blocks.PollBlock,
+    "trigger.webhook": blocks.WebhookBlock,
+    "trigger.schedule": schedules.ScheduleBlock,
+    "trigger.event": blocks.EventBlock,
+    "trigger.gather": blocks.GatherBlock,
+    "trigger.gather.digest": blocks.DigestBlock,
+    "trigger.quiet_hours": blocks.QuietHours,
+    "trigger.budget": blocks.Budget,
+}
+IN_PARTS = {Settings, readings.Reading, blocks.Mapped, blocks.Common, blocks.Listening}
+
+
+def rows(section: str) -> dict[str, str]:
+    text = re.split(r"^##+ ", PAGE, flags=re.MULTILINE)
+    found = next(part for part in text if part.partition("\n")[0] == section)
+    return dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", found, flags=re.MULTILINE))
+
+
+def written(field: FieldInfo) -> set[str]:
+    """The ways in which a default may be put down."""
+    value: Any = field.default
+    if isinstance(value, bool):
+        return {f"`{str(value).lower()}`"}
+    if isinstance(value, float):
+        return {f"`{format_duration(value)}`", f"`{value:g}`"}
+    return {f"`{value}`"}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_in_the_reference(section: str) -> None:
+    assert set(rows(section)) == set(SECTIONS[section].model_fields)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_default_is_in_the_reference(section: str) -> None:
+    shown = rows(section)
+    fields = SECTIONS[section].model_fields.items()
+    plain = {
+        name: field
+        for name, field in fields
+        if isinstance(field.default, (bool, int, float, str)) and field.default != ""
+    }
+    assert [name for name, field in plain.items() if shown[name] not in written(field)] == []
+
+
+def test_every_model_that_people_write_has_its_section() -> None:
+    def below(model: type[BaseModel]) -> set[type[BaseModel]]:
+        return {model}.union(*(below(sub) for sub in model.__subclasses__()))
+
+    ours = {model for model in below(Strict) if model.__module__.startswith("harken.config")} - {Strict}
+    assert ours - IN_PARTS == set(SECTIONS.values())
+
+
+def test_every_section_is_in_the_reference() -> None:
+    assert all(re.search(rf"^## {name}$", PAGE, flags=re.MULTILINE) for name in Settings.model_fields)
+
+
+def test_every_code_is_in_the_reference() -> None:
+    assert set(CODES) == set(get_args(Code))
+    assert all(f"| `{code}` | {meaning} |" in PAGE for code, meaning in CODES.items())

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("demo")]
+
+
+def demo(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harken.cli", "demo", "--port", "0", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture(scope="module")
+def finished() -> subprocess.CompletedProcess[str]:
+    return demo("--seconds", "14", "--json")
+
+
+@pytest.fixture(scope="module")
+def summary(finished: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(finished.stdout)
+    return found
+
+
+def test_nothing_is_lost_doubled_or_made_up(finished, summary):
+    assert (summary["lost"], summary["duplicate"], summary["unexpected"]) == (0, 0, 0), finished.stdout
+    assert finished.returncode == 0
+
+
+def test_every_event_of_the_company_is_recorded_and_run(summary):
+    assert summary["events_at_source"] >= 10
+    assert summary["recorded"] == summary["events_at_source"]
+    assert summary["runs"] > 0
+    assert summary["deliveries"] > 0
+
+
+def test_it_was_not_made_easy(summary):
+    assert summary["rate_limited"] > 0
+    assert summary["late"] > 0
+
+
+def test_json_is_all_that_is_printed(finished):
+    assert finished.stderr == ""
+
+
+def test_without_a_terminal_each_event_is_a_line():
+    lines = demo("--seconds", "4").stdout.splitlines()
+
+    assert lines[0].startswith("harken demo · API http://127.0.0.1:")
+    assert any("triage fired" in line for line in lines)
+    assert "demo summary" in lines

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harken.config.load import load
+from harken.config.loaded import Loaded
+from harken.run.workflow import check_workflow
+from harken.services import registry
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
+ENVIRON = {
+    "DEMO_URL": "http://127.0.0.1:1",
+    "DEMO_SECRET": "not a secret",
+    "DEPLOY_SECRET": "not a secret",
+    "SHOP_TOKEN": "not a token",
+}
+ELSEWHERE = {"welcome"}  # its service is installed by its reader
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "tutorial").glob("*.md")]
+
+
+def workflows() -> dict[str, str]:
+    """The whole workflows that the documentation shows, by name."""
+    blocks = [block for page in pages() for block in BLOCK.findall(page.read_text("utf-8"))]
+    found = {match[1]: block for block in blocks if (match := re.match(r"name: (\S+)\n", block)) and "steps:" in block}
+    return {name: block for name, block in found.items() if name not in ELSEWHERE}
+
+
+def loaded(directory: Path) -> Loaded:
+    return load(directory, plugins=registry(), check_workflow=check_workflow, environ=ENVIRON)
+
+
+def complaints(configuration: Loaded) -> list[str]:
+    return [str(finding) for finding in configuration.findings]
+
+
+@pytest.mark.parametrize("name", ["demo", "laptop"])
+def test_every_example_loads_without_a_complaint(name: str):
+    configuration = loaded(ROOT / "examples" / name)
+
+    assert complaints(configuration) == []
+    assert configuration.triggers
+
+
+@pytest.mark.parametrize("name", sorted(workflows()))
+def test_every_workflow_in_the_documentation_loads_without_a_complaint(name: str, tmp_path: Path):
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "shown.yaml").write_text(workflows()[name], "utf-8")
+
+    configuration = loaded(tmp_path)
+
+    assert complaints(configuration) == []
+    assert set(configuration.workflows) == {name}
+
+
+def test_the_readme_shows_a_workflow_of_at_most_ten_lines():
+    assert len(workflows()["hello"].splitlines()) <= 10
+
+
+def test_the_demo_is_an_ordinary_directory(tmp_path: Path):
+    shutil.copytree(ROOT / "examples" / "demo", tmp_path / "demo")
+
+    assert (tmp_path / "demo" / "harken.yaml").is_file()

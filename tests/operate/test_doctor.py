@@ -1,0 +1,81 @@
+"""Each check says ok, warn or fail, with the fix."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from harken.feed import FeedState
+from harken.operate.doctor import (
+    check_clock,
+    check_config,
+    check_feeds,
+    check_file_system,
+    check_permissions,
+    check_port,
+    check_store,
+)
+from harken.operate.site import Site
+from harken.pace import Health
+from harken.testing import START
+from tests.operate.office import Office
+
+
+def place(tmp_path: Path, port: int = 0) -> Site:
+    return Site(directory=tmp_path, store_path=tmp_path / "harken.db", port=port)
+
+
+async def test_a_healthy_office_has_only_the_models_to_warn_about(office: Office) -> None:
+    answer = await office.ask("doctor")
+    states = {check["name"]: check["state"] for check in answer["items"]}
+    assert answer["ok"]
+    assert states["models"] == "warn"
+    assert {"config", "store", "file system", "clock", "port", "permissions", "feeds"} <= set(states)
+
+
+def test_errors_in_the_configuration_fail_with_the_first_of_them() -> None:
+    check = check_config([{"severity": "error", "text": "harken.yaml:1:1: no"}])
+    assert (check.state, check.message) == ("fail", "1 error; the first: harken.yaml:1:1: no")
+
+
+def test_a_store_in_trouble_fails(tmp_path: Path) -> None:
+    assert check_store("the disk is full", place(tmp_path)).state == "fail"
+
+
+@pytest.mark.parametrize(("kind", "state"), [("ext4", "ok"), ("nfs4", "fail"), ("fuse.sshfs", "fail")])
+def test_a_store_on_a_network_file_system_fails(tmp_path: Path, kind: str, state: str) -> None:
+    mounts = [("/", "overlay"), (str(tmp_path.resolve()), kind)]
+    assert check_file_system(place(tmp_path), mounts).state == state
+
+
+def test_a_store_that_others_may_read_is_a_warning_with_the_command_that_mends_it(tmp_path: Path) -> None:
+    path = tmp_path / "harken.db"
+    path.touch(mode=0o644)
+    path.chmod(0o644)
+    check = check_permissions(place(tmp_path))
+    assert (check.state, check.fix) == ("warn", f"chmod 600 {path}")
+
+
+def test_a_clock_before_this_program_fails_and_one_behind_the_store_warns() -> None:
+    assert check_clock(START.replace(year=1970), None).state == "fail"
+    assert check_clock(START, START + timedelta(hours=1)).state == "warn"
+    assert check_clock(START, START).state == "ok"
+
+
+def test_a_port_that_somebody_else_has_is_a_warning(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert check_port(place(tmp_path, port), ours="").state == "warn"
+        assert check_port(place(tmp_path, port), ours="http://127.0.0.1:1").state == "ok"
+
+
+def test_a_paused_feed_fails_and_a_failing_one_warns() -> None:
+    failing = FeedState(name="a", revision=1, created_at=START, health=Health(failures=1, message="503"))
+    paused = FeedState(name="b", revision=1, created_at=START, health=Health(failures=1, state="paused", message="401"))
+    assert check_feeds([failing]).state == "warn"
+    assert check_feeds([failing, paused]).state == "fail"

@@ -1,0 +1,248 @@
+"""What can happen: a small configuration, and a script of everything that goes on around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+STATES = ("open", "acked", "closed")
+CONDITIONS = ("", 'event.state == "open"', 'event.state != "closed"')
+FLOWS = ("quick", "quick", "slow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedPlan:
+    """One polled feed and the API behind it."""
+
+    view: str
+    identity: str
+    interval: float = 60.0
+    page_size: int = 100
+    cap: int = 0
+    conditional: bool = False
+    named: bool = False
+    latency: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerPlan:
+    """A trigger, and whether it is there from the start."""
+
+    feed: int
+    condition: int = 0
+    gather: tuple[float, int] | None = None
+    overlap: str = "allow"
+    flow: str = "quick"
+    early: bool = True
+
+
+@dataclass(frozen=True)
+class Put:
+    """Create or change an item; `late` says how long ago it claims to have happened (None: undated)."""
+
+    feed: int
+    item: int
+    state: int
+    late: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class Burst:
+    feed: int
+    first: int
+    count: int
+    tied: bool
+
+
+@dataclass(frozen=True)
+class Remove:
+    feed: int
+    item: int
+
+
+@dataclass(frozen=True)
+class Flap:
+    """A → B → A, with so many seconds between."""
+
+    feed: int
+    item: int
+    gap: float
+
+
+@dataclass(frozen=True)
+class Trouble:
+    feed: int
+    kind: str
+    seconds: float
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Crashing:
+    """Die at a store verb to come, and be away for so long."""
+
+    verbs: int
+    after: bool
+    down: float
+
+
+@dataclass(frozen=True)
+class Restart:
+    down: float
+
+
+@dataclass(frozen=True)
+class Jump:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Lid:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Wait:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A person does something about a trigger: add, drop, edit, pause, resume, reset or reset_cursor."""
+
+    trigger: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """It happens while the next page is between its source and its commit."""
+
+    what: Any
+
+
+@dataclass(frozen=True)
+class Push:
+    """Webhooks, some of them delivered before."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tidy:
+    """Retention and reaping, as the application does them now and then."""
+
+
+Happening: TypeAlias = (
+    Put | Burst | Remove | Flap | Trouble | Crashing | Restart | Jump | Lid | Wait | Turn | Meanwhile | Push | Tidy
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    feeds: tuple[FeedPlan, ...]
+    triggers: tuple[TriggerPlan, ...]
+    script: tuple[Happening, ...]
+    cron: str = ""
+    push: bool = False
+    announced: bool = False
+    seed: int = 0
+
+
+def _secs(*choices: float) -> st.SearchStrategy[float]:
+    return st.sampled_from(choices)
+
+
+def feed_plans(view: str) -> st.SearchStrategy[FeedPlan]:
+    plans = st.builds(
+        FeedPlan,
+        view=st.just(view),
+        identity=st.sampled_from(("once", "change", "transition")),
+        interval=_secs(60.0, 300.0),
+        page_size=st.sampled_from((100, 2, 1, 3)),
+        cap=st.sampled_from((0, 0, 3)),
+        conditional=st.booleans(),
+        named=st.booleans(),
+        latency=_secs(0.0, 0.0, 3.0),
+    )
+    return plans.map(_possible)
+
+
+def _possible(plan: FeedPlan) -> FeedPlan:
+    # a cap hides items for good, and only a listing shows states that change back between two reads
+    return plan if plan.view == "listing" else replace(plan, cap=0, conditional=False)
+
+
+def trigger_plans(feeds: int) -> st.SearchStrategy[TriggerPlan]:
+    return st.builds(
+        TriggerPlan,
+        feed=st.integers(0, feeds - 1),
+        condition=st.integers(0, len(CONDITIONS) - 1),
+        gather=st.sampled_from((None, None, None, (120.0, 0), (600.0, 2))),
+        overlap=st.sampled_from(("allow", "allow", "queue", "cancel_previous")),
+        flow=st.sampled_from(FLOWS),
+        early=st.booleans(),
+    )
+
+
+def world_ops(feeds: int) -> st.SearchStrategy[Happening]:
+    feed, item = st.integers(0, feeds - 1), st.integers(0, 5)
+    # in time, late within the lookback, far too late, in the future, undated
+    late = st.sampled_from((0.0, 0.0, 0.0, 45.0, 110.0, 4000.0, -14_400.0, None))
+    put = st.builds(Put, feed, item, st.integers(0, 2), late)
+    return st.one_of(
+        put,
+        put,
+        st.builds(Burst, feed, st.integers(6, 12), st.integers(2, 7), st.booleans()),
+        st.builds(Remove, feed, item),
+        st.builds(Flap, feed, item, _secs(5.0, 90.0, 400.0)),
+    )
+
+
+def turns(triggers: int) -> st.SearchStrategy[Turn]:
+    what = ("add", "drop", "edit", "pause", "resume", "reset", "reset_cursor")
+    return st.builds(Turn, st.integers(0, triggers - 1), st.sampled_from(what))
+
+
+def mishaps(feeds: int) -> st.SearchStrategy[Happening]:
+    kinds = ("timeout", "rate_limited", "unavailable", "garbage", "forbidden")
+    return st.one_of(
+        st.builds(
+            Trouble,
+            st.integers(0, feeds - 1),
+            st.sampled_from(kinds),
+            _secs(5.0, 70.0, 700.0),
+            st.sampled_from((None, 45.0, 400.0)),
+        ),
+        st.builds(Crashing, st.integers(0, 12), st.booleans(), _secs(0.0, 40.0, 5_000.0)),
+        st.builds(Crashing, st.integers(0, 4), st.booleans(), _secs(0.0, 40.0)),
+        st.builds(Restart, _secs(0.0, 300.0, 90_000.0)),
+        st.builds(Jump, _secs(-2_000.0, -30.0, 30.0, 2_000.0)),
+        st.builds(Lid, _secs(600.0, 30_000.0, 220_000.0)),
+        st.just(Tidy()),
+    )
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, view: str, *, more: bool = False) -> Scenario:
+    """A configuration with a script; `more` adds a schedule, webhooks and a listener to what runs do."""
+    feeds = draw(st.lists(feed_plans(view), min_size=1, max_size=2 if more else 1))
+    extra = draw(st.lists(trigger_plans(len(feeds)), max_size=2))
+    triggers = [TriggerPlan(feed=number, flow=draw(st.sampled_from(FLOWS))) for number in range(len(feeds))] + extra
+    wait = st.builds(Wait, _secs(1.0, 65.0, 65.0, 400.0, 900.0))
+    world, turn = world_ops(len(feeds)), turns(len(triggers))
+    ops = [world, world, wait, wait, turn, mishaps(len(feeds)), st.builds(Meanwhile, st.one_of(turn, turn, world))]
+    if more:
+        ops.append(st.builds(Push, st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple)))
+    script = draw(st.lists(st.one_of(ops), min_size=3, max_size=22))
+    return Scenario(
+        feeds=tuple(feeds),
+        triggers=tuple(triggers),
+        script=tuple(script),
+        cron=draw(st.sampled_from(("", "all", "coalesce", "skip"))) if more else "",
+        push=more,
+        announced=draw(st.booleans()) if more else False,
+        seed=draw(st.integers(0, 3)),
+    )

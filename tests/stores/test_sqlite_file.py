@@ -1,0 +1,293 @@
+"""What only SQLite does: one private file, one writer, one fsync for many verbs, and a disk that may fill up."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+import pytest
+
+from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
+from harken.store import Committed, Lease
+from harken.stores.sqlite import SqliteStore
+from harken.stores.sqlite.opening import refuse_network
+from harken.testing import HandClock
+from harken.testing.store import Given
+from harken.testing.store.given import definitions
+
+KEY = "a long key of the operator"
+
+
+async def given_at(path: Path, clock: HandClock, *, limit: int = 10_000, key: str = "") -> tuple[SqliteStore, Given]:
+    store = SqliteStore.at(path, clock, limit=limit, key=key)
+    opened = await store.open(definitions())
+    lease = await store.lease(0, "a", 30)
+    assert isinstance(lease, Lease)
+    return store, Given(store, clock, opened, lease)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "harken.db"
+
+
+@pytest.fixture
+async def given(path: Path, clock: HandClock) -> AsyncIterator[Given]:
+    store, given = await given_at(path, clock)
+    yield given
+    store.abandon()
+
+
+def sqlite(given: Given) -> SqliteStore:
+    assert isinstance(given.store, SqliteStore)
+    return given.store
+
+
+def pragma(given: Given, name: str, *value: int) -> int | str:
+    found: int | str = sqlite(given)._books.connection.pragma(name, *value)
+    return found
+
+
+def recorded(path: Path) -> set[str]:
+    """Which events are in the file, read without our code."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    return {bytes(row[0]).decode() for row in connection.execute("SELECT subject FROM events")}
+
+
+def in_another_process(code: str, *args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+async def test_files_are_private(given: Given, path: Path) -> None:
+    await given.commit(given.entry("s"))
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in [path.parent, *path.parent.iterdir()]}
+    assert modes.pop("state") == "0o700"
+    assert set(modes.values()) == {"0o600"}
+    assert "harken.db-wal" in modes
+
+
+async def test_every_commit_is_synced_to_a_write_ahead_log(given: Given) -> None:
+    assert (pragma(given, "journal_mode"), pragma(given, "synchronous")) == ("wal", 2)
+
+
+async def test_a_second_writer_is_refused_and_told_what_to_do(given: Given, path: Path) -> None:
+    with pytest.raises(Refused, match=r"another Harken process writes .*harken\.db.*Stop it first"):
+        SqliteStore.at(path, given.clock)
+
+
+@pytest.mark.process
+async def test_a_second_process_is_refused_too(given: Given, path: Path) -> None:
+    code = """
+import sys
+from harken.clock import SystemClock
+from harken.errors import Refused
+from harken.stores.sqlite import SqliteStore
+try:
+    SqliteStore.at(sys.argv[1], SystemClock())
+except Refused as refused:
+    print(refused)
+"""
+    assert "another Harken process writes" in in_another_process(code, path).stdout
+
+
+async def test_a_reader_sees_what_is_committed_and_writes_nothing(given: Given, path: Path) -> None:
+    await given.commit(given.entry("s"))
+    reader = SqliteStore.at(path, given.clock, readonly=True)
+    assert [event.subject for event in (await reader.events()).items] == ["s"]
+    with pytest.raises(Misconfigured):
+        await reader.put("token", "t", 1)
+    reader.abandon()
+
+
+async def test_a_reader_of_nothing_is_told_to_start_first(path: Path, clock: HandClock) -> None:
+    with pytest.raises(Misconfigured, match="harken start"):
+        SqliteStore.at(path, clock, readonly=True)
+
+
+async def test_verbs_that_wait_together_share_a_transaction(given: Given) -> None:
+    writer = sqlite(given)._writer
+    assert writer is not None
+    groups, verbs = writer.groups, writer.verbs
+    await asyncio.gather(*(given.commit(given.entry(f"s{n}")) for n in range(200)))
+    assert writer.verbs - verbs == 200
+    assert writer.groups - groups < 50
+
+
+async def test_an_error_in_one_verb_leaves_the_others_of_its_group_whole(given: Given) -> None:
+    pages = [given.page(given.entry(f"s{n}"), token=given.lease.token + n % 2) for n in range(40)]
+    answers = await asyncio.gather(*(given.store.commit(page) for page in pages), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [Committed, LeaseLost] * 20
+    assert set(await given.subjects(limit=100)) == {f"s{n}" for n in range(0, 40, 2)}
+
+
+async def test_a_full_queue_is_said_to_be_busy_and_writes_nothing_of_that(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock, limit=5)
+    pages = [given.page(given.entry(f"s{n}")) for n in range(50)]
+    answers = await asyncio.gather(*(store.commit(page) for page in pages), return_exceptions=True)
+    kept = {f"s{n}" for n, answer in enumerate(answers) if isinstance(answer, Committed)}
+    assert {type(answer) for answer in answers} == {Committed, StoreBusy}
+    assert set(await given.subjects(limit=100)) == kept
+    assert isinstance(await store.commit(given.page(given.entry("later"))), Committed)
+    store.abandon()
+
+
+async def test_a_full_disk_acknowledges_nothing_says_so_and_recovers(given: Given, path: Path) -> None:
+    await given.commit(given.entry("before"))
+    pragma(given, "max_page_count", int(pragma(given, "page_count")))
+    full = given.page(*(given.entry(f"s{n}") for n in range(2000)), cursor=[1])
+    with pytest.raises(StoreUnavailable, match="full"):
+        await given.store.commit(full)
+    assert "full" in given.store.trouble
+    assert (await given.feed()).cursor is None
+    pragma(given, "max_page_count", 2**30)
+    assert isinstance(await given.store.commit(full), Committed)
+    assert given.store.trouble == ""
+    assert recorded(path) == {"before", *(f"s{n}" for n in range(2000))}
+
+
+FILL = """
+import asyncio, resource, signal, sys
+from harken.errors import StoreUnavailable
+from harken.store import Committed
+from harken.stores.sqlite import SqliteStore
+from harken.testing import HandClock
+from harken.testing.store import Given
+from harken.testing.store.given import definitions
+
+async def main():
+    clock = HandClock()
+    store = SqliteStore.at(sys.argv[1], clock)
+    given = Given(store, clock, await store.open(definitions()), await store.lease(0, "a", 30))
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+    kept, refused = [], 0
+    for n in range(400):
+        try:
+            await given.commit(given.entry(f"s{n}" + "x" * 3000))
+            kept.append(n)
+        except StoreUnavailable:
+            refused += 1
+    trouble = store.trouble
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    await given.commit(given.entry("after"))
+    subjects = await given.subjects(limit=1000)
+    sound = [f"s{n}" + "x" * 3000 for n in kept] + ["after"] == subjects and not await store.check()
+    print(bool(kept), refused > 0, bool(trouble), store.trouble == "", sound)
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+def test_a_file_that_cannot_grow_loses_nothing_that_was_acknowledged(path: Path) -> None:
+    done = in_another_process(FILL, path)
+    assert done.stdout.split() == ["True"] * 5, done.stderr
+
+
+async def test_closing_writes_what_is_queued(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock)
+    waiting = [asyncio.ensure_future(store.commit(given.page(given.entry(f"s{n}")))) for n in range(100)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert {type(answer) for answer in await asyncio.gather(*waiting)} == {Committed}
+    assert recorded(path) == {f"s{n}" for n in range(100)}
+
+
+async def test_a_backup_of_a_running_store_is_whole(given: Given, tmp_path: Path) -> None:
+    await given.fires("a", "b")
+    target = tmp_path / "copy.db"
+    await given.store.backup(str(target))
+    assert oct(target.stat().st_mode & 0o777) == "0o600"
+    copy = SqliteStore.at(target, given.clock)
+    assert [event.subject for event in (await copy.events()).items] == ["b", "a"]
+    assert await copy.check() == []
+    copy.abandon()
+
+
+def migrations() -> list[str]:
+    folder = files("harken.stores.sqlite").joinpath("migrations")
+    return sorted(step.name for step in folder.iterdir() if step.name.endswith(".sql"))
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date(path: Path, clock: HandClock) -> None:
+    path.parent.mkdir()
+    first = files("harken.stores.sqlite").joinpath("migrations", "0001_start.sql").read_text()
+    connection = apsw.Connection(str(path))
+    connection.execute(f"{first}; PRAGMA user_version=1")
+    connection.close()
+    store, given = await given_at(path, clock)
+    await given.fires("s")
+    assert pragma(given, "user_version") == len(migrations())
+    assert await store.check() == []
+    store.abandon()
+
+
+async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is(given: Given, path: Path) -> None:
+    sqlite(given).abandon()
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version=4711")
+    connection.close()
+    with pytest.raises(Misconfigured, match="newer Harken"):
+        SqliteStore.at(path, given.clock)
+    assert apsw.Connection(str(path)).pragma("user_version") == 4711
+
+
+async def test_a_refused_file_can_be_opened_once_it_is_right(given: Given, path: Path) -> None:
+    version = pragma(given, "user_version")
+    sqlite(given).abandon()
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version=4711")
+    with pytest.raises(Misconfigured):
+        SqliteStore.at(path, given.clock)
+    connection.execute(f"PRAGMA user_version={version}")
+    connection.close()
+    SqliteStore.at(path, given.clock).abandon()
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
+def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/home /home/ana {kind} rw 0 0\n")
+    with pytest.raises(Misconfigured, match="network file system"):
+        refuse_network(Path("/home/ana/harken.db"), str(mounts))
+    refuse_network(Path("/home/anabel/harken.db"), str(mounts))
+
+
+def test_a_local_disk_below_a_network_mount_is_fine(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("server:/home /home nfs4 rw 0 0\n/dev/sdb /home/ana ext4 rw 0 0\n")
+    refuse_network(Path("/home/ana/harken.db"), str(mounts))
+
+
+async def test_with_a_key_the_file_tells_nothing(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock, key=KEY)
+    await given.fires("confidential-subject", input=b'{"text":"confidential-text"}')
+    await store.close()
+    text = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert b"confidential" not in text
+    assert KEY.encode() not in text
+
+
+async def test_a_sealed_file_opens_with_its_key_only(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock, key=KEY)
+    await given.commit(given.entry("s"))
+    await store.close()
+    with pytest.raises(Misconfigured, match="another key"):
+        SqliteStore.at(path, clock, key="wrong")
+    with pytest.raises(Misconfigured, match="encrypted"):
+        SqliteStore.at(path, clock)
+    again = SqliteStore.at(path, clock, key=KEY)
+    assert [event.subject for event in (await again.events()).items] == ["s"]
+    again.abandon()

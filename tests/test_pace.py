@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harken.errors import (
+    CursorExpired,
+    HarkenError,
+    LeaseLost,
+    Misconfigured,
+    NeedsAttention,
+    NotFound,
+    Refused,
+    RetryLater,
+    StoreBusy,
+    StoreUnavailable,
+)
+from harken.pace import (
+    Health,
+    Policy,
+    Step,
+    added_jitter,
+    after_failure,
+    after_success,
+    before_try,
+    error_code,
+    jittered,
+)
+
+NOW = 1_800_000_000.0
+WORKFLOW, POLLER = Policy.workflow(), Policy.poller()
+DOWN = RetryLater("api.example answered 503 to GET /x")
+LATE = RetryLater("api.example did not answer", reason="timeout")
+
+
+def limited(after: float | None = None) -> RetryLater:
+    return RetryLater("api.example answered 429 to GET /x", after=after, reason="rate_limited")
+
+
+def down(after: float) -> RetryLater:
+    return RetryLater("api.example answered 503 to GET /x", after=after)
+
+
+def fail(
+    error: BaseException, health: Health | None = None, policy: Policy = WORKFLOW, interval: float = 60, roll: float = 0
+) -> Step:
+    return after_failure(error, health or Health(), policy, interval=interval, now=NOW, roll=roll)
+
+
+def fail_often(error: BaseException, times: int, policy: Policy = WORKFLOW, interval: float = 60) -> list[Step]:
+    steps: list[Step] = []
+    health = Health()
+    for _ in range(times):
+        steps.append(fail(error, health, policy, interval))
+        health = steps[-1].health
+    return steps
+
+
+def test_429_waits_30_60_120_up_to_600_seconds() -> None:
+    waits = [step.wait_seconds for step in fail_often(limited(), 8)]
+    assert waits == [30, 60, 120, 240, 480, 600, 600, 600]
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(None, 30), (0, 30), (5, 30), (31, 31), (700, 700), (86_400, 86_400)])
+def test_429_waits_at_least_what_the_server_asked(asked: float | None, waits: float) -> None:
+    step = fail(limited(asked))
+    assert (step.wait_seconds, step.health.blocked_until) == (waits, NOW + waits)
+
+
+def test_429_is_neither_failure_nor_success() -> None:
+    troubled = Health(failures=4, code="retry")
+    steps = fail_often(limited(), 50)
+    assert steps[-1].health.failures == 0
+    assert steps[-1].health.state == "closed"
+    assert fail(limited(), troubled).health.failures == 4
+    assert fail(limited(), troubled, POLLER).health.state == "closed"
+
+
+def test_429_is_told_once() -> None:
+    assert [step.say for step in fail_often(limited(), 3)] == ["rate_limited", "", ""]
+
+
+def test_a_failure_between_starts_the_count_of_429_anew() -> None:
+    thrice = fail_often(limited(), 3)[-1].health
+    assert fail(limited(), fail(DOWN, thrice).health).wait_seconds == 30
+
+
+def test_a_probe_that_meets_429_leaves_the_breaker_open() -> None:
+    probing = Health(failures=5, state="half_open")
+    step = fail(limited(), probing, POLLER)
+    assert (step.health.state, step.health.failures, step.say) == ("open", 5, "rate_limited")
+
+
+@pytest.mark.parametrize(
+    ("interval", "waits"),
+    [
+        (10, [20, 40, 80, 160, 320, 600, 600]),
+        (60, [120, 240, 480, 600, 600, 600, 600]),
+        (3600, [600] * 7),
+    ],
+)
+def test_failures_back_off_on_the_interval_up_to_ten_minutes(interval: float, waits: list[float]) -> None:
+    assert [step.wait_seconds for step in fail_often(DOWN, 7, interval=interval)] == waits
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(0, 120), (60, 120), (700, 700), (7200, 7200)])
+@pytest.mark.parametrize("policy", [WORKFLOW, Policy.poller(9)])
+def test_a_failure_waits_at_least_what_the_server_asked(policy: Policy, asked: float, waits: float) -> None:
+    assert fail(down(asked), policy=policy).wait_seconds == waits
+
+
+def test_an_open_breaker_waits_at_least_what_the_server_asked() -> None:
+    assert fail(down(700), Health(failures=4), POLLER).wait_seconds == 700
+
+
+def test_a_workflow_says_failing_at_1_error_at_5_and_pauses_at_10() -> None:
+    steps = fail_often(DOWN, 10)
+    assert [step.say for step in steps] == ["failing", "", "", "", "error", "", "", "", "", "paused"]
+    assert [step.health.state for step in steps] == ["closed"] * 9 + ["paused"]
+    assert steps[-1].health.failures == 10
+
+
+@pytest.mark.parametrize("error", [LATE, TimeoutError(), ValueError("bug"), DOWN])
+def test_timeouts_and_surprises_count_as_failures(error: BaseException) -> None:
+    assert fail_often(error, 10)[-1].health.state == "paused"
+    assert fail_often(error, 5, POLLER)[-1].health.state == "open"
+
+
+def test_a_poller_opens_at_its_threshold_and_probes_at_30_doubling_to_300_seconds() -> None:
+    steps = fail_often(DOWN, 8, Policy.poller(3), interval=10)
+    assert [step.wait_seconds for step in steps] == [20, 40, 30, 60, 120, 240, 300, 300]
+    assert [step.say for step in steps] == ["failing", "", "opened", "", "", "", "", ""]
+    assert [step.health.state for step in steps] == ["closed"] * 2 + ["open"] * 6
+
+
+def test_a_poller_never_pauses_for_failures_alone() -> None:
+    assert fail_often(DOWN, 500, POLLER)[-1].health.state == "open"
+
+
+def test_an_open_breaker_lets_a_probe_through_when_its_wait_is_over() -> None:
+    opened = fail(DOWN, Health(failures=4), POLLER).health
+    assert not opened.may_try(NOW + 29)
+    assert before_try(opened, NOW + 29) is opened
+    assert before_try(opened, NOW + 30).state == "half_open"
+
+
+def test_a_failed_probe_opens_again_without_another_word() -> None:
+    step = fail(DOWN, Health(failures=5, state="half_open"), POLLER)
+    assert (step.health.state, step.wait_seconds, step.say) == ("open", 60, "")
+
+
+def test_before_try_leaves_every_other_state_alone() -> None:
+    for state in ("closed", "half_open", "paused"):
+        health = Health(state=state)
+        assert before_try(health, NOW) is health
+
+
+@pytest.mark.parametrize("policy", [WORKFLOW, POLLER])
+@pytest.mark.parametrize("kind", [NeedsAttention, CursorExpired, Refused, Misconfigured, NotFound])
+def test_what_a_person_must_mend_pauses_and_is_told_at_the_first_time(kind: type[HarkenError], policy: Policy) -> None:
+    step = fail(kind("no", fix="do this"), policy=policy)
+    assert (step.health.state, step.health.failures, step.say) == ("paused", 1, "paused")
+    assert (step.health.code, step.health.message) == (kind.code, "no. do this")
+    assert not step.health.may_try(NOW + 1e9)
+
+
+def test_a_lost_lease_changes_nothing() -> None:
+    health = Health(failures=3)
+    step = fail(LeaseLost("feed oncall is held by another"), health)
+    assert step == Step(health=health, wait_seconds=60)
+
+
+@pytest.mark.parametrize("kind", [StoreBusy, StoreUnavailable])
+def test_a_store_that_cannot_write_is_not_the_fault_of_the_feed(kind: type[RetryLater]) -> None:
+    step = fail(kind("the disk is full"), Health(failures=9), interval=3600)
+    assert (step.health, step.wait_seconds, step.say) == (Health(failures=9), 30, "")
+
+
+def test_success_forgets_failures_and_says_so_once() -> None:
+    recovered = after_success(fail_often(DOWN, 7)[-1].health, NOW + 5)
+    assert recovered == Step(health=Health(since=NOW + 5), say="recovered")
+    assert after_success(recovered.health, NOW + 9).say == ""
+
+
+def test_success_closes_the_breaker() -> None:
+    step = after_success(Health(failures=9, state="half_open", blocked_until=NOW), NOW)
+    assert (step.health.state, step.health.blocked_until, step.say) == ("closed", None, "recovered")
+
+
+def test_success_after_429_starts_the_count_anew_without_a_word() -> None:
+    step = after_success(fail_often(limited(), 3)[-1].health, NOW)
+    assert (step.health.rate_limited, step.health.blocked_until, step.say) == (0, None, "")
+
+
+def test_success_on_a_clean_health_gives_the_same_object_back() -> None:
+    health = Health(since=NOW - 100)
+    assert after_success(health, NOW).health is health
+
+
+def test_a_pause_outlives_a_manual_run() -> None:
+    paused = fail(NeedsAttention("no")).health
+    assert after_success(paused, NOW).health is paused
+    again = fail(DOWN, paused)
+    assert (again.health.state, again.say) == ("paused", "")
+    assert fail(limited(), paused).health.state == "paused"
+
+
+def test_the_trouble_dates_from_its_beginning() -> None:
+    first = after_failure(DOWN, Health(since=NOW - 100), WORKFLOW, interval=60, now=NOW)
+    second = after_failure(DOWN, first.health, WORKFLOW, interval=60, now=NOW + 60)
+    assert (first.health.since, second.health.since) == (NOW, NOW)
+
+
+def test_the_wait_holds_after_a_restart() -> None:
+    stored = msgspec.json.encode(fail(limited(700)).health)
+    woken = msgspec.json.decode(stored, type=Health)
+    assert not woken.may_try(NOW + 699)
+    assert woken.may_try(NOW + 700)
+    assert fail(limited(), woken).wait_seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DOWN, "retry"),
+        (LATE, "timeout"),
+        (TimeoutError(), "timeout"),
+        (limited(), "rate_limited"),
+        (NeedsAttention("no"), "attention"),
+        (CursorExpired("gone"), "cursor_expired"),
+        (RetryLater("answered 500 to GET /401/429"), "retry"),
+        (ValueError("401 timeout"), "retry"),
+    ],
+)
+def test_errors_are_named_by_their_kind_and_never_by_their_text(error: BaseException, code: str) -> None:
+    assert error_code(error) == code
+
+
+def test_the_text_of_an_unexpected_error_is_not_kept() -> None:
+    assert fail(ValueError("https://x/?token=s3cret")).health.message == "unexpected ValueError"
+
+
+@pytest.mark.parametrize("error", [limited(), limited(700), DOWN, down(700)])
+@pytest.mark.parametrize("policy", [WORKFLOW, Policy.poller(1)])
+def test_jitter_only_ever_lengthens_a_backoff(error: RetryLater, policy: Policy) -> None:
+    plain = fail(error, policy=policy).wait_seconds
+    assert plain < fail(error, policy=policy, roll=0.999).wait_seconds < plain * 1.1
+
+
+@pytest.mark.parametrize(
+    ("interval", "roll", "expected"),
+    [(100, 0.0, 90), (100, 0.5, 100), (100, 1.0, 110), (10, 0.0, 10), (10.5, 0.0, 10), (11, 0.0, 10)],
+)
+def test_jitter_is_ten_percent_both_ways_above_the_floor(interval: float, roll: float, expected: float) -> None:
+    assert jittered(interval, 0.1, 10, roll) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("ms", "roll", "expected"), [(5000, 0, 0), (5000, 0.5, 2.5), (0, 0.9, 0)])
+def test_added_jitter_lies_between_nothing_and_all(ms: float, roll: float, expected: float) -> None:
+    assert added_jitter(ms, roll) == expected
