@@ -13,9 +13,7 @@ __all__ = ["Event", "Identity", "Known", "Outcome", "Recorded", "Span", "Verdict
 Identity = Literal["once", "change", "transition"]
 """What makes an occurrence new: its subject, its subject and version, or each change of its state."""
 
-Outcome = Literal[
-    "fired", "filtered", "duplicate", "before_start", "gathered", "held", "skipped", "error", "unmatched"
-]
+Outcome = Literal["fired", "filtered", "duplicate", "before_start", "gathered", "held", "skipped", "error", "unmatched"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -27,9 +27,7 @@ __all__ = [
     "Workflow",
 ]
 
-RunState = Literal[
-    "gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled"
-]
+RunState = Literal["gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled"]
 OPEN = frozenset({"gathering", "held", "ready", "blocked", "running", "waiting"})
 FINAL = frozenset({"done", "failed", "dead", "cancelled"})
 

@@ -248,7 +248,7 @@ class Feeds(Protocol):
         ...
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
-        """Clear errors and pause. With `cursor`: raise the epoch, start at now, and wipe the feed's cursor and memory."""
+        """Clear errors and pause. With `cursor`: raise the epoch, start at now, wipe the feed's cursor and memory."""
         ...
 
     async def wake(self, feed: str) -> FeedState:
@@ -298,7 +298,7 @@ class Runs(Protocol):
         caused: Sequence[Commit] = (),
         start: Sequence[NewRun] = (),
     ) -> Stale | None:
-        """Append steps, with the events they cause and the sub-runs they start. LeaseLost when the token is not current."""
+        """Append steps, with the events they cause and the sub-runs they start. LeaseLost when the token is old."""
         ...
 
     async def extend(

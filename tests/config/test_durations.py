@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.config.durations import format_duration, parse_duration
+from harken.durations import format_duration, parse_duration
 from harken.errors import Misconfigured
 
 

@@ -42,13 +42,19 @@ async def test_connections_are_reused_and_cookies_are_not_kept(client: Client, s
     assert "cookie" not in server.asked[1].headers
 
 
+async def test_a_last_modified_of_this_second_proves_nothing(client: Client, server: Loopback) -> None:
+    stamp = "Wed, 01 Jan 2020 00:00:00 GMT"
+    server.answer = lambda _: reply(200, b"{}", Last_Modified=stamp, Date=stamp)
+    assert (await get(client, server.url())).validators.last_modified is None
+
+
 async def test_validators_make_the_next_request_conditional(client: Client, server: Server) -> None:
-    server.answer = lambda _: reply(200, b"{}", ETag='"v1"', Last_Modified="Sat, 01 Jan 2028 00:00:00 GMT")
+    server.answer = lambda _: reply(200, b"{}", ETag='"v1"', Last_Modified="Wed, 01 Jan 2020 00:00:00 GMT")
     first = await get(client, server.url())
     server.answer = lambda _: reply(304, length=False)
     second = await get(client, server.url(), conditional=first.validators)
     sent = server.asked[1].headers
-    assert (sent["if-none-match"], sent["if-modified-since"]) == ('"v1"', "Sat, 01 Jan 2028 00:00:00 GMT")
+    assert (sent["if-none-match"], sent["if-modified-since"]) == ('"v1"', "Wed, 01 Jan 2020 00:00:00 GMT")
     assert second.not_modified
     assert second.validators == first.validators
 

@@ -81,11 +81,12 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Crashing:
-    """Die at a store verb to come, and be away for so long."""
+    """Die at a store verb to come, and be away for so long; `again`: and once more while starting."""
 
     verbs: int
     after: bool
     down: float
+    again: int | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def mishaps(feeds: int) -> st.SearchStrategy[Happening]:
             st.sampled_from((None, 45.0, 400.0)),
         ),
         st.builds(Crashing, st.integers(0, 12), st.booleans(), _secs(0.0, 40.0, 5_000.0)),
-        st.builds(Crashing, st.integers(0, 4), st.booleans(), _secs(0.0, 40.0)),
+        st.builds(Crashing, st.integers(0, 4), st.booleans(), _secs(0.0, 40.0), st.none() | st.integers(0, 8)),
         st.builds(Restart, _secs(0.0, 300.0, 90_000.0)),
         st.builds(Jump, _secs(-2_000.0, -30.0, 30.0, 2_000.0)),
         st.builds(Lid, _secs(600.0, 30_000.0, 220_000.0)),

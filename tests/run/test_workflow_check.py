@@ -152,7 +152,12 @@ class Shelf:
 async def test_stored_references_become_secrets_when_compiled_and_again_after_forget() -> None:
     seen: list[Any] = []
     shelf: Any = Shelf()
-    library = Library(shelf, reveal=lambda definition: seen.append(definition) or definition)
+
+    def reveal(definition: Any) -> Any:
+        seen.append(definition)
+        return definition
+
+    library = Library(shelf, reveal=reveal)
     assert await library.get("r") is await library.get("r")
     library.forget()
     assert library.peek("r") is None

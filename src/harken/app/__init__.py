@@ -17,12 +17,13 @@ import click
 import msgspec
 import structlog
 
-from harken.app.controller import Controller, Offline, load_directory
+from harken.app.controller import Controller, Offline
 from harken.app.parts import Parts
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.errors import HarkenError, Misconfigured
 from harken.operate import Operator
+from harken.operate.check import load_directory
 from harken.operate.site import run_file
 from harken.services import registry
 from harken.stores.sqlite import SqliteStore
@@ -67,8 +68,7 @@ class App:
         """Start everything; stop it in order at the end. Raise Misconfigured when it cannot start."""
         clock = clock or SystemClock()
         loaded = load_directory(directory)
-        if loaded.blocking:
-            raise Misconfigured("\n".join(str(finding) for finding in loaded.blocking))
+        _refuse_blocking(loaded)
         store = SqliteStore.at(loaded.store, clock, key=os.environ.get(KEY, ""))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(store.close)
@@ -193,6 +193,12 @@ class App:
         await self.parts.http.close()
 
 
+def _refuse_blocking(loaded: Loaded) -> None:
+    """Defaults in place of settings that are wrong would not be what was meant."""
+    if loaded.blocking:
+        raise Misconfigured("\n".join(str(finding) for finding in loaded.blocking))
+
+
 async def _nothing(scope: Any, receive: Any, send: Any) -> None:
     """The webhook listener serves nothing else."""
     await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
@@ -204,6 +210,8 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
     """An operator on the store without a running controller; one that is not there yet is made up for the moment."""
     clock = SystemClock()
     loaded = load_directory(directory)
+    if write:
+        _refuse_blocking(loaded)
     key = os.environ.get(KEY, "")
     async with AsyncExitStack() as stack:
         if write or Path(loaded.store).exists():

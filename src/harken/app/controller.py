@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,23 +14,18 @@ from harken import __version__
 from harken.app.parts import Parts
 from harken.app.preview import preview
 from harken.clock import Clock
-from harken.config import Loaded, carry_over, inherit, load, plan
+from harken.config import Loaded, carry_over, inherit, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
+from harken.operate.check import load_directory
 from harken.operate.engine import Preview
 from harken.run.worker import Worker
-from harken.run.workflow import check_workflow
-from harken.services import registry
 from harken.store import Definitions, Store
 
-__all__ = ["Controller", "Offline", "load_directory"]
+__all__ = ["Controller", "Offline"]
 
 log = structlog.get_logger("harken.app")
-
-
-def load_directory(directory: Path) -> Loaded:
-    return load(directory, plugins=registry(), check_workflow=check_workflow, environ=os.environ)
 
 
 class Offline:
@@ -55,9 +49,6 @@ class Offline:
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
-
-    async def ask(self, model: str, prompt: str) -> Mapping[str, Any]:
-        return await _ask(self._parts, model, prompt)
 
     def status(self) -> Mapping[str, Any]:
         return {}
@@ -84,6 +75,7 @@ class Controller:
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_again = False
         self._reloading = asyncio.Lock()
+        self._stopping = False
         self.url = ""
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
 
@@ -122,9 +114,6 @@ class Controller:
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
-
-    async def ask(self, model: str, prompt: str) -> Mapping[str, Any]:
-        return await _ask(self._parts, model, prompt)
 
     def status(self) -> Mapping[str, Any]:
         worker, intake = self._worker, self._intake
@@ -173,6 +162,8 @@ class Controller:
                     future.set_result(True)
 
     async def changed(self, seconds: float) -> bool:
+        if self._stopping:
+            return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -183,6 +174,7 @@ class Controller:
 
     def stop(self) -> None:
         """End whoever watches."""
+        self._stopping = True
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -222,8 +214,3 @@ async def _preview(store: Store, parts: Parts, clock: Clock, trigger: str, lookb
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
     feed = next(found for found in loaded.feeds if found.name == wanted.feed)
     return await preview(store, feed, wanted, parts.source(feed), clock, lookback)
-
-
-async def _ask(parts: Parts, model: str, prompt: str) -> Mapping[str, Any]:
-    answer = await parts.reach().models.ask(model, prompt)
-    return {"model": answer.model, "answer": answer.text, "usage": dict(answer.usage)}

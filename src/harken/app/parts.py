@@ -14,13 +14,12 @@ from harken.config import Loaded, credential_of, source_for
 from harken.errors import NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
-from harken.run.models import Account as ModelAccount
-from harken.run.models import Models, ModelSettings
+from harken.operate.models import models_of
 from harken.run.reach import Reach
 from harken.source import Action, Destination, Host, Plugin, Source
 from harken.store import Registry
 
-__all__ = ["Parts", "models_of"]
+__all__ = ["Parts"]
 
 log = structlog.get_logger("harken.app")
 
@@ -112,15 +111,3 @@ class Parts:
     def _workflow_rev(self, name: str) -> str | None:
         workflow = self.loaded.workflows.get(name)
         return workflow.rev if workflow else None
-
-
-def models_of(loaded: Loaded) -> Models:
-    settings = loaded.settings.models
-    tiers = {tier: getattr(settings, tier) for tier in ("default", "fast", "balanced", "strategic")}
-    providers = {
-        name: ModelAccount(
-            api_key=provider.api_key.get_secret_value() if provider.api_key else "", base_url=provider.base_url or ""
-        )
-        for name, provider in settings.providers.items()
-    }
-    return Models(ModelSettings(names={tier: model for tier, model in tiers.items() if model}, providers=providers))

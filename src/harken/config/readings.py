@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 from pydantic import Field
 
-from harken.config.durations import format_duration
 from harken.config.findings import Path, Report
 from harken.config.loaded import Account, digest
 from harken.config.queries import dump, host_of, is_loopback, keepable, read_query, written_secrets
@@ -16,6 +15,7 @@ from harken.config.settings import Duration
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Node, Table, locate
 from harken.config.validate import Strict, as_table, check
+from harken.durations import format_duration
 from harken.event import Identity
 from harken.feed import INTERNAL, Feed
 from harken.schedule import Every, Schedule
@@ -148,4 +148,6 @@ def share(known: Made | None, made: Made) -> Made:
 
 def internal_feed(name: str = INTERNAL) -> Feed:
     """A feed that nothing is read for: what Harken does itself, or what is sent to a trigger's API."""
-    return Feed(name=name, kind=INTERNAL, integration=INTERNAL, way="internal", lookback=0.0, first="deliver")
+    return Feed(
+        name=name, kind=INTERNAL, integration=INTERNAL, way="internal", identity="change", lookback=0.0, first="deliver"
+    )

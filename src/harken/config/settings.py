@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
-from harken.config.durations import parse_duration
 from harken.config.validate import Invalid, Strict
+from harken.durations import parse_duration
 from harken.errors import Misconfigured
 
 __all__ = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -66,10 +67,18 @@ class Reply:
     @property
     def validators(self) -> Validators:
         """What to send next time; a 304 that repeats nothing leaves the ones that were sent."""
-        etag, modified = self.headers.get("ETag"), self.headers.get("Last-Modified")
+        etag, modified = self.headers.get("ETag"), self._settled_date()
         if self.status == 304 and self.sent is not None:
             return Validators(etag=etag or self.sent.etag, last_modified=modified or self.sent.last_modified)
         return Validators(etag=etag, last_modified=modified)
+
+    def _settled_date(self) -> str | None:
+        """Last-Modified, unless it is so fresh that another change in the same second would look the same."""
+        modified = self.headers.get("Last-Modified")
+        if modified is None:
+            return None
+        changed, answered = _http_date(modified), _http_date(self.headers.get("Date", "")) or self.at
+        return modified if changed is None or answered - changed >= SETTLED_SECONDS else None
 
     def json(self) -> Any:
         """Decode the body, or raise RetryLater: a gateway's error page passes."""
@@ -109,6 +118,16 @@ class Reply:
         if not same:
             raise Refused(f"{place(self.url)} continues its list on another origin, {url.scheme}://{place(url)}")
         return str(url)
+
+
+SETTLED_SECONDS = 2.0
+
+
+def _http_date(text: str) -> float | None:
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None
 
 
 def shown_path(url: URL) -> str:

@@ -8,10 +8,18 @@ from harken.clock import Clock
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.rulebook import Rulebook
-from harken.match import Read, match, recognise
+from harken.match import Read, Rules, match, recognise
 from harken.store import Commit
 
 __all__ = ["internal_matching"]
+
+
+OUTCOMES = "run."
+"""How runs end stands in the runs already: it becomes an event only where somebody listens."""
+
+
+def _listened_to(event: Event, rules: Rules) -> bool:
+    return any(not rule.trigger.types or event.type in rule.trigger.types for rule in rules.rules)
 
 
 def internal_matching(rulebook: Rulebook, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
@@ -19,9 +27,12 @@ def internal_matching(rulebook: Rulebook, clock: Clock) -> Callable[[Sequence[Ev
 
     def matched(events: Sequence[Event]) -> Commit | None:
         rules = rulebook.get(INTERNAL)
-        if rules is None or not events:
+        if rules is None:
             return None
-        entries = match(recognise(events, {}, "once"), rules, Read(now=clock.now()))
+        wanted = [event for event in events if not event.type.startswith(OUTCOMES) or _listened_to(event, rules)]
+        if not wanted:
+            return None
+        entries = match(recognise(wanted, {}, rules.feed.identity), rules, Read(now=clock.now()))
         return Commit(feed=INTERNAL, revision=rules.revision, entries=entries)
 
     return matched

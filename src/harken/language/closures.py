@@ -1,7 +1,7 @@
 """Turn the tree of a template into closures that count their work.
 
 An interpreter instead of a second template engine: types, paths of missing fields, the scope of the dot and limits of
-size all need to be seen from inside (docs/decisions/template-engine.md has the measurement).
+size all need to be seen from inside (docs/decisions/0004-template-engine.md has the measurement).
 """
 
 from __future__ import annotations

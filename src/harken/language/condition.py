@@ -24,7 +24,8 @@ from harken.language.values import clean, is_plain, kind_of
 __all__ = ["Bound", "Clause", "Condition", "Decision", "Needs", "Outcome", "bind", "compile_condition", "needs_of"]
 
 LONGEST = 4096
-VARIABLES = ("event", "meta", "trigger", "inputs", "steps", "run")
+COMMON = ("event", "meta", "trigger", "inputs", "steps", "run")
+VARIABLES = (*COMMON, "item", "index")
 OCCURRED_AT = "meta.occurred_at"
 
 Outcome = Literal["true", "false", "error"]
@@ -193,7 +194,7 @@ def compile_condition(source: str) -> Condition:
     try:
         expression = _environment.compile(source)
     except (RuntimeError, ValueError) as error:
-        raise Misconfigured(reasons.misconfigured(source, str(error), VARIABLES)) from error
+        raise Misconfigured(reasons.misconfigured(source, str(error), COMMON)) from error
     _check_type(expression.return_type())
     tree = parse(source)
     effort = Effort(tree)

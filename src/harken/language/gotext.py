@@ -164,6 +164,8 @@ def _type(value: Any) -> str:
 def _any(spec: _Spec, value: Any) -> str | None:
     if isinstance(value, str) and "#" in spec.flags:
         return spec.padded(_quoted(value))
+    # with %v a plus asks for field names, not for a sign
+    spec = msgspec.structs.replace(spec, flags=spec.flags.replace("+", ""))
     if isinstance(value, int) and not isinstance(value, bool):
         return spec.number("d", value)
     if isinstance(value, float):

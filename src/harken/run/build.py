@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from harken.errors import HarkenError
+from harken.durations import parse_duration
+from harken.errors import HarkenError, Misconfigured
 from harken.language.condition import Condition, compile_condition
-from harken.run.durations import Duration
 from harken.run.plan import Block, Kind, OnError, Problem, Step
 from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_value, prose
@@ -21,6 +21,18 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 _INNER_TAGS = ("list[", "dict[", "str", "int", "float", "bool", "function-", "constrained-", "json-or", "Mapping[")
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, float):
+        return value
+    try:
+        return parse_duration(value)
+    except Misconfigured as error:
+        raise ValueError(str(error)) from None
+
+
+Duration = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Strict(BaseModel):

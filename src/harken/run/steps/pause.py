@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from harken.durations import parse_duration
 from harken.errors import Misconfigured
 from harken.run.build import Builder, Strict
-from harken.run.durations import seconds_of
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made
 from harken.run.scope import Resolve
@@ -65,16 +65,13 @@ def _wait(params: WaitWords, builder: Builder) -> Made:
 
 def _checked(builder: Builder, text: str) -> None:
     try:
-        seconds_of(text)
-    except ValueError as error:
+        parse_duration(text)
+    except Misconfigured as error:
         builder.problem(str(error), "for")
 
 
 def _span(duration: Resolve, frame: Frame) -> timedelta:
-    try:
-        return timedelta(seconds=seconds_of(duration(frame.names)))
-    except (ValueError, OverflowError) as error:
-        raise Misconfigured(str(error)) from error
+    return timedelta(seconds=parse_duration(duration(frame.names)))
 
 
 def _moment(value: Any) -> datetime:

@@ -51,6 +51,7 @@ def _emit(params: EmitWords, builder: Builder) -> Made:
             type=str(kind(names)),
             data=given,
             key=named,
+            state=named,
             occurred_at=frame.execution.clock.now(),
         )
         frame.caused.append(event)

@@ -85,7 +85,7 @@ class SqliteStore:
             os.close(lock)
             raise
         store = cls(path, books, Writer(books, inline=inline, limit=limit), clock, lock)
-        upkeep.reap(books, all_claims=True)
+        upkeep.bury_the_dead(books)
         return store
 
     @property

@@ -5,19 +5,26 @@ from __future__ import annotations
 from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.queue import READY, RUNNING
 
-__all__ = ["check", "reap", "retain"]
+__all__ = ["bury_the_dead", "check", "reap", "retain"]
 
 SLICE = 100
 """Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
 
 
-def reap(books: Books, *, all_claims: bool = False) -> int:
-    """Make runs ready whose claim ran out; at the start of a process every claim is a dead process's."""
+def reap(books: Books) -> int:
+    """Make runs ready whose claim ran out."""
     books.execute(
-        "UPDATE runs SET state=?, lease_until=NULL, holder=NULL WHERE state=? AND (? OR lease_until<?)",
-        (READY, RUNNING, all_claims, books.now()),
+        "UPDATE runs SET state=?, lease_until=NULL, holder=NULL WHERE state=? AND lease_until<?",
+        (READY, RUNNING, books.now()),
     )
     return books.connection.changes()
+
+
+def bury_the_dead(books: Books) -> None:
+    """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
+    books.execute("UPDATE runs SET state=?, lease_until=NULL, holder=NULL WHERE state=?", (READY, RUNNING))
+    books.execute("UPDATE leases SET until=0")
+    books.lease_changed()
 
 
 def retain(books: Books, events: float, ticks: float, runs: float, pushed: float) -> int:

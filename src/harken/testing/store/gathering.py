@@ -108,6 +108,7 @@ class GatheringContract(StoreWorld):
     async def test_a_window_stays_open_across_a_crash(self, given: Given, reopen: Reopen) -> None:
         first = await gathers(given, "a")
         given.store = await reopen(given.store)
+        await given.renew()
         assert (await gathers(given, "b")).run_id == first.run_id
 
     async def test_a_held_run_is_not_claimed(self, given: Given) -> None:

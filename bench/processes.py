@@ -1,0 +1,106 @@
+"""Child processes that are measured from outside, and the files of /proc that say what they used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.request import urlopen
+
+import msgspec
+
+__all__ = ["ROOT", "Child", "child", "cpu_seconds", "harken", "report", "rss_megabytes"]
+
+ROOT = Path(__file__).parent.parent
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+READY = b"harken is ready at "
+
+
+class Child:
+    """A process that talks in lines of JSON on its standard streams."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def hear(self) -> Any:
+        """The next line that the child says. Raise when it ended instead."""
+        line = self.line()
+        return msgspec.json.decode(line)
+
+    def line(self) -> bytes:
+        line = cast(BinaryIO, self._process.stdout).readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args!r} ended with code {self._process.wait()}")
+        return line
+
+    def tell(self, value: Any) -> None:
+        stream = cast(BinaryIO, self._process.stdin)
+        stream.write(msgspec.json.encode(value) + b"\n")
+        stream.flush()
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+
+
+@contextmanager
+def child(*args: str) -> Iterator[Child]:
+    """Run `python -m args…` until the block is left."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=dict(os.environ)
+    )
+    started = Child(process)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def report(module: str, question: Any) -> Any:
+    """What a child that answers one question says."""
+    with child(module) as asked:
+        asked.tell(question)
+        return asked.hear()
+
+
+@contextmanager
+def harken(directory: Path) -> Iterator[tuple[Child, str]]:
+    """`harken start` on any free port; the process, and the address it is ready at."""
+    with child("harken.cli", "--config", str(directory), "start", "--port", "0") as started:
+        line = started.line()
+        while not line.startswith(READY):
+            line = started.line()
+        url = line.removeprefix(READY).split()[0].decode()
+        yield started, url
+
+
+def counts(url: str) -> dict[str, int]:
+    """How much of everything the controller's store holds."""
+    with urlopen(f"{url}/api/status", timeout=30) as answer:
+        return cast("dict[str, int]", msgspec.json.decode(answer.read())["counts"])
+
+
+def until(holds: Any, seconds: float, what: str) -> None:
+    """Wait until it holds. Raise when that takes longer."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited {seconds:.0f} s in vain for {what}")
+        time.sleep(0.1)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all threads of the process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def rss_megabytes(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / 1_000_000

@@ -1,0 +1,69 @@
+"""How much is measured: the whole, a quick look, or so little that only a test is interested."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["FULL", "QUICK", "TINY", "Sizes"]
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Rounds are interleaved with those of the limit; of each the median counts."""
+
+    rounds: int
+    webhook_events: int
+    connections: int = 16
+    poll_feeds: int = 8
+    poll_pages: int
+    poll_page: int = 100
+    ticks: int
+    scale: tuple[int, ...]
+    scale_rate: float = 300.0
+    scale_seconds: float
+    lag_feeds: int
+    lag_interval: float = 10.0
+    idle_feeds: int
+    idle_seconds: float
+    starts: int
+
+
+FULL = Sizes(
+    rounds=3,
+    webhook_events=12_000,
+    poll_pages=25,
+    ticks=3_000,
+    scale=(1_000, 10_000, 100_000),
+    scale_seconds=12.0,
+    lag_feeds=10_000,
+    idle_feeds=1_000,
+    idle_seconds=20.0,
+    starts=5,
+)
+QUICK = msgspec.structs.replace(
+    FULL,
+    webhook_events=6_000,
+    poll_pages=12,
+    ticks=1_000,
+    scale=(1_000, 10_000),
+    scale_seconds=5.0,
+    idle_seconds=8.0,
+    starts=3,
+)
+TINY = msgspec.structs.replace(
+    FULL,
+    rounds=1,
+    webhook_events=64,
+    connections=2,
+    poll_feeds=2,
+    poll_pages=2,
+    poll_page=10,
+    ticks=20,
+    scale=(10, 20),
+    scale_rate=50.0,
+    scale_seconds=0.5,
+    lag_feeds=20,
+    lag_interval=0.5,
+    idle_feeds=3,
+    idle_seconds=0.5,
+    starts=1,
+)

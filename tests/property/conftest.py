@@ -1,0 +1,36 @@
+"""Longer naps, so that a virtual day costs milliseconds, and no log lines about planned disasters."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from harken.ingest import intake, poll, timer
+from harken.run import flight, worker
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Path]:
+    """A directory in memory where there is one: the disk is not what is tested here."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="harken-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timer, "LONGEST_NAP", 60.0)
+        patch.setattr(intake, "FLUSH_SECONDS", 20.0)
+        patch.setattr(flight, "LONGEST_SLEEP", 120.0)
+        patch.setattr(worker, "LONGEST_SLEEP", 120.0)
+        patch.setattr(poll, "MEMORY_CAP", 4)
+        before = structlog.get_config()
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        yield
+        structlog.configure(**before)

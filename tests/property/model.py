@@ -1,0 +1,187 @@
+"""What must have happened, told from what the sources showed and what the store took: a simple oracle.
+
+It shares no code with matching. It hears of every store verb that took effect, and follows each feed's cursor back
+through the answers that led to it: whatever was in those answers must have been recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from harken.clock import Clock
+from harken.event import Event
+from harken.feed import INTERNAL, Feed, Trigger
+from harken.store import Commit, Committed, Definitions
+from tests.property.sources import Noted, Served, number_of, shown
+
+DAY = 86_400.0
+
+
+@dataclass
+class Listener:
+    """A trigger as the model knows it."""
+
+    definition: Trigger
+    start: datetime
+    epoch: int = 1
+    present: bool = True
+
+    def wants(self, event: Event) -> bool:
+        state = event.data.get("state")
+        wanted = {"": True, 'event.state == "open"': state == "open", 'event.state != "closed"': state != "closed"}
+        return wanted[self.definition.condition]
+
+
+@dataclass
+class Remembered:
+    state: str | None
+    seq: int
+    since: float
+
+
+@dataclass
+class Told:
+    """What one feed has told us."""
+
+    feed: Feed
+    source: Noted | None
+    memory: dict[str, Remembered] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    baselined: bool = False
+    keys: Counter[str] = field(default_factory=Counter)
+    shown: set[tuple[str, str | None]] = field(default_factory=set)
+    starts: list[datetime] = field(default_factory=list)
+
+
+class Model:
+    def __init__(self, clock: Clock, sources: Mapping[str, Noted]) -> None:
+        self._clock = clock
+        self._sources = sources
+        self.feeds: dict[str, Told] = {}
+        self.listeners: dict[str, Listener] = {}
+        self.expected: set[tuple[str, int, str]] = set()
+        self.allowed: Counter[tuple[str, str]] = Counter()
+
+    def heard(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
+        if verb == "open":
+            self._opened(args[0])
+        elif verb == "reset" and kwargs["cursor"]:
+            self._reset(self.listeners[args[0]])
+        elif verb == "commit" and isinstance(answer, Committed):
+            self._committed(args[0])
+        elif verb == "rest":
+            for rest in args[0]:
+                self._stands(rest.feed, rest.cursor, set())
+
+    def runs(self) -> Counter[tuple[str, str]]:
+        """How many runs there must be of each trigger and event key."""
+        return Counter((trigger, key) for trigger, _, key in self.expected)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(int(self._clock.time() * 1e6) / 1e6, UTC)
+
+    def _opened(self, definitions: Definitions) -> None:
+        for feed in definitions.feeds:
+            self.feeds.setdefault(feed.name, Told(feed, self._sources.get(feed.name)))
+        named = {trigger.name: trigger for trigger in definitions.triggers}
+        for name, listener in self.listeners.items():
+            listener.present = name in named
+        for name, trigger in named.items():
+            if name not in self.listeners:
+                self.listeners[name] = Listener(trigger, self._now())
+                self.feeds[trigger.feed].starts.append(self._now())
+            self.listeners[name].definition = trigger
+
+    def _reset(self, listener: Listener) -> None:
+        told = self.feeds[listener.definition.feed]
+        listener.epoch += 1
+        listener.start = self._now()
+        told.starts.append(listener.start)
+        if told.feed.identity != "transition" or len(self._present(told.feed.name)) == 1:
+            told.memory.clear()
+            told.baselined = False
+
+    def _present(self, feed: str) -> list[Listener]:
+        return [one for one in self.listeners.values() if one.present and one.definition.feed == feed]
+
+    def _committed(self, commit: Commit) -> None:
+        if commit.feed == INTERNAL:
+            return
+        if commit.token is None:
+            for entry in commit.entries:
+                self._sees(self.feeds[commit.feed], entry.event, {entry.event.key}, 0)
+        else:
+            self._stands(commit.feed, commit.cursor, {entry.event.key for entry in commit.entries})
+
+    def _stands(self, feed: str, cursor: Any, recorded: set[str]) -> None:
+        """The feed's cursor is here from now on: everything on the way to it counts."""
+        told = self.feeds[feed]
+        if told.source is None or cursor is msgspec.UNSET:
+            return
+        for served in told.source.path_to(number_of(cursor), told.taken):
+            told.taken.add(served.number)
+            self._takes(told, served, recorded)
+
+    def _takes(self, told: Told, served: Served, recorded: set[str]) -> None:
+        for event in served.batch.events:
+            told.shown.add(shown(event))
+            self._sees(told, event, recorded, served.number)
+        if not served.batch.more:
+            told.baselined = True
+
+    def _sees(self, told: Told, event: Event, recorded: set[str], number: int) -> None:
+        identity = told.feed.identity
+        name = f"{event.subject}@{event.state}" if identity == "change" and event.state else event.subject
+        known = told.memory.get(name)
+        key = _key(event, identity)
+        seq, moved = 1, known is None
+        if known is not None and identity == "transition":
+            moved, seq = known.state != event.state, known.seq + 1
+        if seq > 1:
+            key = f"{key}#{seq}"
+        if not moved:
+            assert known is not None
+            if key not in recorded or not self._forgettable(told, name, known, number):
+                return
+            self._allow_again(told, key)
+        told.memory[name] = Remembered(event.state, seq, known.since if known else self._clock.time())
+        told.keys[key] += 1
+        for listener in self._present(told.feed.name):
+            if listener.wants(event) and self._after_start(told, event, listener):
+                self.expected.add((listener.definition.name, listener.epoch, key))
+
+    def _after_start(self, told: Told, event: Event, listener: Listener) -> bool:
+        if told.feed.first == "deliver" and not told.baselined:
+            return True
+        if event.occurred_at is None:
+            return told.baselined or told.source is None
+        return event.occurred_at >= listener.start
+
+    def _allow_again(self, told: Told, key: str) -> None:
+        """A forgotten subject came back: a run id stops a second run, but a digest has nothing but the memory."""
+        for listener in self._present(told.feed.name):
+            if listener.definition.gather is not None:
+                self.allowed[(listener.definition.name, key)] += 1
+
+    def _forgettable(self, told: Told, name: str, known: Remembered, number: int) -> bool:
+        """It was absent from two complete reads that returned content, and is older than a day."""
+        if told.source is None:
+            return self._clock.time() - known.since >= 3 * DAY
+        absent = 0
+        for served in reversed(told.source.served[: number - 1]):
+            if any(name in (event.subject, f"{event.subject}@{event.state}") for event in served.batch.events):
+                break
+            absent += served.batch.complete and not served.batch.more
+        return absent >= 2 and self._clock.time() - known.since >= DAY
+
+
+def _key(event: Event, identity: str) -> str:
+    if event.key:
+        return event.key
+    return event.subject if identity == "once" or event.state is None else f"{event.subject}@{event.state}"
