@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import msgspec
 
-__all__ = ["ROOT", "Child", "child", "cpu_seconds", "harken", "report", "rss_megabytes"]
+__all__ = ["ROOT", "Child", "child", "counts", "cpu_seconds", "harken", "report", "rss_megabytes", "until"]
 
 ROOT = Path(__file__).parent.parent
 TICK = os.sysconf("SC_CLK_TCK")

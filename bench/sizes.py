@@ -16,7 +16,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     poll_feeds: int = 8
     poll_pages: int
     poll_page: int = 100
-    ticks: int
+    tick_feeds: int
+    tick_passes: int
     scale: tuple[int, ...]
     scale_rate: float = 300.0
     scale_seconds: float
@@ -31,9 +32,10 @@ FULL = Sizes(
     rounds=3,
     webhook_events=12_000,
     poll_pages=25,
-    ticks=3_000,
+    tick_feeds=500,
+    tick_passes=4,
     scale=(1_000, 10_000, 100_000),
-    scale_seconds=12.0,
+    scale_seconds=10.0,
     lag_feeds=10_000,
     idle_feeds=1_000,
     idle_seconds=20.0,
@@ -43,7 +45,7 @@ QUICK = msgspec.structs.replace(
     FULL,
     webhook_events=6_000,
     poll_pages=12,
-    ticks=1_000,
+    tick_feeds=250,
     scale=(1_000, 10_000),
     scale_seconds=5.0,
     idle_seconds=8.0,
@@ -57,7 +59,8 @@ TINY = msgspec.structs.replace(
     poll_feeds=2,
     poll_pages=2,
     poll_page=10,
-    ticks=20,
+    tick_feeds=5,
+    tick_passes=2,
     scale=(10, 20),
     scale_rate=50.0,
     scale_seconds=0.5,

@@ -42,7 +42,7 @@ async def test_connections_are_reused_and_cookies_are_not_kept(client: Client, s
     assert "cookie" not in server.asked[1].headers
 
 
-async def test_a_last_modified_of_this_second_proves_nothing(client: Client, server: Loopback) -> None:
+async def test_a_last_modified_of_this_second_proves_nothing(client: Client, server: Server) -> None:
     stamp = "Wed, 01 Jan 2020 00:00:00 GMT"
     server.answer = lambda _: reply(200, b"{}", Last_Modified=stamp, Date=stamp)
     assert (await get(client, server.url())).validators.last_modified is None

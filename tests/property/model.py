@@ -66,7 +66,6 @@ class Model:
         self.feeds: dict[str, Told] = {}
         self.listeners: dict[str, Listener] = {}
         self.expected: set[tuple[str, int, str]] = set()
-        self.allowed: Counter[tuple[str, str]] = Counter()
 
     def heard(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
         if verb == "open":
@@ -149,7 +148,6 @@ class Model:
             assert known is not None
             if key not in recorded or not self._forgettable(told, name, known, number):
                 return
-            self._allow_again(told, key)
         told.memory[name] = Remembered(event.state, seq, known.since if known else self._clock.time())
         told.keys[key] += 1
         for listener in self._present(told.feed.name):
@@ -162,12 +160,6 @@ class Model:
         if event.occurred_at is None:
             return told.baselined or told.source is None
         return event.occurred_at >= listener.start
-
-    def _allow_again(self, told: Told, key: str) -> None:
-        """A forgotten subject came back: a run id stops a second run, but a digest has nothing but the memory."""
-        for listener in self._present(told.feed.name):
-            if listener.definition.gather is not None:
-                self.allowed[(listener.definition.name, key)] += 1
 
     def _forgettable(self, told: Told, name: str, known: Remembered, number: int) -> bool:
         """It was absent from two complete reads that returned content, and is older than a day."""

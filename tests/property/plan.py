@@ -87,6 +87,7 @@ class Crashing:
     after: bool
     down: float
     again: int | None = None
+    only: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def feed_plans(view: str) -> st.SearchStrategy[FeedPlan]:
         view=st.just(view),
         identity=st.sampled_from(("once", "change", "transition")),
         interval=_secs(60.0, 300.0),
-        page_size=st.sampled_from((100, 2, 1, 3)),
+        page_size=st.sampled_from((100, 100, 2, 1, 3)),
         cap=st.sampled_from((0, 0, 3)),
         conditional=st.booleans(),
         named=st.booleans(),
@@ -207,23 +208,40 @@ def turns(triggers: int) -> st.SearchStrategy[Turn]:
     return st.builds(Turn, st.integers(0, triggers - 1), st.sampled_from(what))
 
 
-def mishaps(feeds: int) -> st.SearchStrategy[Happening]:
+def troubles(feeds: int) -> st.SearchStrategy[Happening]:
     kinds = ("timeout", "rate_limited", "unavailable", "garbage", "forbidden")
+    after = st.sampled_from((None, 45.0, 400.0))
+    return st.builds(Trouble, st.integers(0, feeds - 1), st.sampled_from(kinds), _secs(5.0, 70.0, 700.0), after)
+
+
+def crashes() -> st.SearchStrategy[Happening]:
+    again = st.none() | st.integers(0, 8)
+    only = st.sampled_from(("commit", "commit", "settle", "journal", "rest"))
     return st.one_of(
-        st.builds(
-            Trouble,
-            st.integers(0, feeds - 1),
-            st.sampled_from(kinds),
-            _secs(5.0, 70.0, 700.0),
-            st.sampled_from((None, 45.0, 400.0)),
-        ),
         st.builds(Crashing, st.integers(0, 12), st.booleans(), _secs(0.0, 40.0, 5_000.0)),
-        st.builds(Crashing, st.integers(0, 4), st.booleans(), _secs(0.0, 40.0), st.none() | st.integers(0, 8)),
+        st.builds(Crashing, st.integers(0, 4), st.booleans(), _secs(0.0, 40.0), again),
+        st.builds(Crashing, st.integers(0, 1), st.booleans(), _secs(0.0, 40.0, 5_000.0), st.none(), only),
         st.builds(Restart, _secs(0.0, 300.0, 90_000.0)),
-        st.builds(Jump, _secs(-2_000.0, -30.0, 30.0, 2_000.0)),
-        st.builds(Lid, _secs(600.0, 30_000.0, 220_000.0)),
-        st.just(Tidy()),
     )
+
+
+def passages() -> st.SearchStrategy[Happening]:
+    return st.one_of(
+        st.builds(Jump, _secs(-2_000.0, -30.0, 30.0, 2_000.0)),
+        st.builds(Lid, _secs(600.0, 30_000.0, 300_000.0)),
+    )
+
+
+WEEKEND = (Wait(400.0), Lid(300_000.0), Tidy(), Wait(2_000.0))
+STORIES: tuple[tuple[Happening, ...], ...] = (
+    # seen, begun again, and happening once more under the same name
+    (Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Wait(1.0), Put(0, 1, 0), Wait(400.0)),
+    # somebody begins to listen while the page with the event is on its way
+    (Wait(400.0), Meanwhile(Turn(1, "add")), Put(0, 2, 0, -14_400.0), Wait(400.0)),
+    # the process dies around the commit, and the source says that nothing changed, or shows it no more
+    (Put(0, 3, 0), Crashing(0, False, 0.0, None, "commit"), Wait(400.0)),
+    (Wait(400.0), Put(0, 4, 0), Crashing(1, False, 5_000.0, None, "commit"), Wait(400.0), Remove(0, 4)),
+)
 
 
 @st.composite
@@ -234,10 +252,20 @@ def scenarios(draw: st.DrawFn, view: str, *, more: bool = False) -> Scenario:
     triggers = [TriggerPlan(feed=number, flow=draw(st.sampled_from(FLOWS))) for number in range(len(feeds))] + extra
     wait = st.builds(Wait, _secs(1.0, 65.0, 65.0, 400.0, 900.0))
     world, turn = world_ops(len(feeds)), turns(len(triggers))
-    ops = [world, world, wait, wait, turn, mishaps(len(feeds)), st.builds(Meanwhile, st.one_of(turn, turn, world))]
+    meanwhile = st.builds(Meanwhile, st.one_of(turn, turn, world))
+    ops = (
+        [world] * 5
+        + [wait] * 5
+        + [turn] * 2
+        + [crashes()] * 2
+        + [meanwhile, troubles(len(feeds)), passages(), st.just(Tidy())]
+    )
     if more:
-        ops.append(st.builds(Push, st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple)))
-    script = draw(st.lists(st.one_of(ops), min_size=3, max_size=22))
+        ops += [st.builds(Push, st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple))] * 2
+    parts = st.one_of([*ops, *ops]).map(lambda op: (op,)) | st.sampled_from(STORIES)
+    script = [op for part in draw(st.lists(parts, min_size=6, max_size=24)) for op in part]
+    # enough reads after a long sleep for memory to be swept
+    script += draw(st.sampled_from(((), (), WEEKEND)))
     return Scenario(
         feeds=tuple(feeds),
         triggers=tuple(triggers),

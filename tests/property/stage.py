@@ -13,32 +13,25 @@ import msgspec
 
 from harken.clock import from_unix
 from harken.event import Event
-from harken.feed import INTERNAL, Digest, Feed, Trigger
+from harken.feed import INTERNAL
 from harken.ingest.intake import Intake
 from harken.ingest.internal import internal_matching
-from harken.match import Read, Sighting
+from harken.ingest.rulebook import Rulebook
+from harken.match import Read
 from harken.run.reach import Reach
 from harken.run.worker import Worker
 from harken.run.workflow import Library
-from harken.runs import Run
-from harken.schedule import Cron, Every
-from harken.services.cron import Activations, Query
-from harken.source import Host
+from harken.runs import OPEN, Run
 from harken.store import Definitions
 from harken.stores.sqlite import SqliteStore
-from harken.testing import Change, Fault, VirtualClock, World, WorldSource
+from harken.testing import Change, Fault, VirtualClock, World
 from harken.testing.crashing import Crash, CrashingStore
 from tests.property import plan as p
+from tests.property.configured import definitions_of, sources_of, trigger_of
 from tests.property.model import Model
-from tests.property.sources import Noted
 
-LOOKBACK = 120.0
 LEASE = 400 * 86_400.0
 SHOW = ("open", "acked", "closed")
-SLOW = {"steps": [{"id": "one", "action": "desk.do"}, {"id": "two", "action": "desk.do"}]}
-FLOWS = {"quick": ("quick@1", b'{"steps":[]}'), "slow": ("slow@1", msgspec.json.encode(SLOW))}
-CRON_LINE = "*/7 * * * *"
-EVERY_MINUTES = 7
 
 
 class Stage:
@@ -47,12 +40,9 @@ class Stage:
     def __init__(self, clock: VirtualClock, true: VirtualClock, path: Path, scenario: p.Scenario) -> None:
         self.clock, self.true, self.path, self.scenario = clock, true, path, scenario
         self.worlds = [World(true, latency=feed.latency) for feed in scenario.feeds]
-        self.sources = {f"f{number}": self._source(number) for number in range(len(scenario.feeds))}
-        if scenario.cron:
-            host = Host(http=None, clock=clock, random=Random(1))  # type: ignore[arg-type]
-            self.sources["cron"] = Noted(Activations(Query(cron=CRON_LINE, missed=scenario.cron), host), unnamed=False)  # type: ignore[arg-type]
+        self.sources = sources_of(scenario, self.worlds, clock)
         self.model = Model(clock, self.sources)
-        self.wanted = {self._name(number): self._trigger(number) for number, one in enumerate(scenario.triggers) if one.early}
+        self.wanted = {f"t{n}": trigger_of(scenario, n) for n, one in enumerate(scenario.triggers) if one.early}
         self.did: list[tuple[str, str]] = []
         self.accepted: set[str] = set()
         self.generation = 0
@@ -60,70 +50,16 @@ class Stage:
         self._again: int | None = None
         self._random = Random(scenario.seed)
 
-    def _source(self, number: int) -> Noted:
-        feed = self.scenario.feeds[number]
-        source = WorldSource(
-            self.worlds[number], feed.view, feed.page_size, feed.cap, feed.conditional  # type: ignore[arg-type]
-        )
-        return Noted(source, unnamed=not feed.named or feed.identity == "once")
-
-    def _name(self, number: int) -> str:
-        return f"t{number}"
-
-    def _trigger(self, number: int, **changes: Any) -> Trigger:
-        one = self.scenario.triggers[number]
-        gather = Digest(window=one.gather[0], max=one.gather[1]) if one.gather else None
-        made = Trigger(
-            name=self._name(number),
-            feed=f"f{one.feed}",
-            workflow=one.flow,
-            workflow_rev=f"{one.flow}@1",
-            condition=p.CONDITIONS[one.condition],
-            gather=gather,
-            overlap=one.overlap,  # type: ignore[arg-type]
-        )
-        return msgspec.structs.replace(made, **changes)
-
-    def feeds(self) -> list[Feed]:
-        made = [
-            Feed(
-                name=f"f{number}",
-                kind="world",
-                integration="world",
-                identity=one.identity,  # type: ignore[arg-type]
-                schedule=Every(seconds=one.interval),
-                lookback=LOOKBACK,
-            )
-            for number, one in enumerate(self.scenario.feeds)
-        ]
-        made.append(Feed(name=INTERNAL, kind=INTERNAL, integration=INTERNAL, way="internal", lookback=0.0, first="deliver"))
-        if self.scenario.cron:
-            schedule = Cron(expression=CRON_LINE)
-            made.append(Feed(name="cron", kind="cron", integration="", schedule=schedule, lookback=0.0, first="deliver", jitter=0))
-        if self.scenario.push:
-            made.append(Feed(name="push", kind="webhook", integration="", way="push"))
-        return made
-
     def definitions(self, *, starting: bool = False) -> Definitions:
         self.generation += 1
-        triggers = list(self.wanted.values())
-        quick = {"workflow": "quick", "workflow_rev": "quick@1"}
-        if self.scenario.cron:
-            triggers.append(Trigger(name="cron", feed="cron", **quick))
-        if self.scenario.push:
-            triggers.append(Trigger(name="hook", feed="push", **quick))
-        if self.scenario.announced:
-            condition = 'event.trigger != "after"'
-            triggers.append(Trigger(name="after", feed=INTERNAL, types=("run.done",), condition=condition, **quick))
-        return Definitions(
-            generation=str(self.generation), feeds=self.feeds(), triggers=triggers, workflows=FLOWS, starting=starting
-        )
+        return definitions_of(self.scenario, self.wanted.values(), str(self.generation), starting=starting)
 
     async def up(self) -> None:
         """Start the engine on the file, again and again while it dies in the middle of that."""
         while True:
             self.store = CrashingStore(SqliteStore.at(self.path, self.clock, inline=True), self.model.heard)
             store: Any = self.store
+            rulebook = Rulebook(store)
             self.worker = Worker(
                 store,
                 self.clock,
@@ -131,12 +67,12 @@ class Stage:
                 library=Library(store),
                 reach=self._reach(),
                 holder="w",
-                internal=lambda events: self._internal(events),
-                learn=lambda: self.intake.rulebook.learn(INTERNAL),
+                internal=internal_matching(rulebook, self.clock),
+                learn=lambda: rulebook.learn(INTERNAL),  # noqa: B023
                 lease_seconds=600.0,
             )
-            self.intake = Intake(store, self.clock, self._random, self.worker, self._build, holder="i", lease_seconds=LEASE)
-            self._internal = internal_matching(self.intake.rulebook, self.clock)
+            engine = (store, self.clock, self._random, self.worker, lambda feed: self.sources.get(feed.name))
+            self.intake = Intake(*engine, holder="i", lease_seconds=LEASE, rulebook=rulebook)
             if self._again is not None:
                 self.store.crash(self._again, after=bool(self._again % 2))
                 self._again = None
@@ -147,9 +83,6 @@ class Stage:
                 continue
             self.working = asyncio.create_task(self.worker.run())
             return
-
-    def _build(self, feed: Feed) -> Any:
-        return self.sources.get(feed.name)
 
     def _reach(self) -> Reach:
         nothing: Any = None
@@ -202,12 +135,13 @@ class Stage:
 
     async def surviving(self, act: Callable[[], Awaitable[object]]) -> None:
         """Do it; when the store dies meanwhile, start again from the file (the act is not repeated)."""
-        doing = asyncio.create_task(act())  # type: ignore[arg-type]
+        doing = asyncio.ensure_future(act())
         dying = asyncio.create_task(self.store.dead.wait())
         await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
         if doing.done() and not self.store.dead.is_set():
             dying.cancel()
-            return doing.result()
+            doing.result()
+            return
         await self.die()
         with suppress(Crash):
             if doing.done() and not doing.cancelled():
@@ -224,7 +158,7 @@ class Stage:
         if isinstance(it, p.Wait):
             await self.clock.sleep(it.seconds)
         elif isinstance(it, p.Crashing):
-            self.store.crash(it.verbs, after=it.after)
+            self.store.crash(it.verbs, after=it.after, only=it.only)
             self._down, self._again = it.down, it.again
         elif isinstance(it, p.Restart):
             await self.stop()
@@ -270,10 +204,12 @@ class Stage:
         self.worlds[feed].script([change])
 
     async def _turn(self, it: p.Turn) -> None:
-        name = self._name(it.trigger)
+        if it.trigger >= len(self.scenario.triggers):
+            return
+        name = f"t{it.trigger}"
         definition = self.wanted.get(name)
         if it.what == "add":
-            self.wanted.setdefault(name, self._trigger(it.trigger))
+            self.wanted.setdefault(name, trigger_of(self.scenario, it.trigger))
         elif definition is None:
             return
         elif it.what == "drop":
@@ -301,7 +237,7 @@ class Stage:
         for number in numbers:
             key = f"hook-{number}"
             event = Event(subject=key, key=key, type="hook", data={"state": "open"}, occurred_at=self._dated(number))
-            await self.intake.gate.push("push", [Sighting(event, key, 0, 1)], Read(now=self.clock.now()))
+            await self.intake.gate.push("push", [event], Read(now=self.clock.now()))
             self.accepted.add(key)
 
     def _dated(self, number: int) -> Any:
@@ -322,7 +258,7 @@ class Stage:
         for world in self.worlds:
             world.faults.clear()
         for number in range(len(self.scenario.triggers)):
-            self.wanted.setdefault(self._name(number), self._trigger(number))
+            self.wanted.setdefault(f"t{number}", trigger_of(self.scenario, number))
         await self.intake.apply(self.definitions())
         for definition in list(self.wanted.values()):
             await self._operate("resume", definition.name, definition.feed)
@@ -334,7 +270,7 @@ class Stage:
 
     async def _quiet(self, marks: dict[str, int]) -> bool:
         counts = await self.store.counts()
-        still = sum(counts.get(state, 0) for state in ("gathering", "held", "ready", "blocked", "running", "waiting"))
+        still = sum(counts.get(f"runs_{state}", 0) for state in OPEN)
         return not still and all(self._read_again(name, mark) for name, mark in marks.items())
 
     def _read_again(self, name: str, mark: int) -> bool:

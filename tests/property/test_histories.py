@@ -18,7 +18,7 @@ SOAK = bool(os.environ.get("HARKEN_SOAK"))
 numbers = count()
 
 
-def examples(share: float):  # type: ignore[no-untyped-def]
+def examples(share: float) -> settings:
     return settings(
         max_examples=round(share * (20_000 if SOAK else 1_000)),
         deadline=None,

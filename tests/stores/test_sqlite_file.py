@@ -291,3 +291,11 @@ async def test_a_sealed_file_opens_with_its_key_only(path: Path, clock: HandCloc
     again = SqliteStore.at(path, clock, key=KEY)
     assert [event.subject for event in (await again.events()).items] == ["s"]
     again.abandon()
+
+
+@pytest.mark.parametrize("state", [0, 2, 4, 5])
+def test_open_runs_are_found_by_their_index(given: Given, state: int) -> None:
+    sql = f"EXPLAIN QUERY PLAN SELECT min(due_at) FROM runs WHERE state<6 AND state={state} AND priority=?"
+    assert isinstance(given.store, SqliteStore)
+    [plan] = [row[3] for row in given.store._books.execute(sql, (0,))]
+    assert "USING COVERING INDEX runs_open" in plan

@@ -80,7 +80,7 @@ class App:
     def _engine(self) -> tuple[Worker, Intake]:
         from harken.feed import INTERNAL
         from harken.ingest.intake import Intake
-        from harken.ingest.internal import internal_matching
+        from harken.ingest.internal import internal_matching, listening
         from harken.ingest.rulebook import Rulebook
         from harken.run.worker import Worker
         from harken.run.workflow import Library
@@ -97,6 +97,7 @@ class App:
             holder=holder,
             internal=internal_matching(rulebook, self._clock),
             learn=lambda: rulebook.learn(INTERNAL),
+            listens=listening(rulebook),
             parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
         )
         intake = Intake(
@@ -260,6 +261,6 @@ async def _serve(directory: Path, host: str | None, port: int | None) -> int:
 
 
 def _ready(app: App) -> str:
-    counts: Mapping[str, int] = {"feeds": len(app.intake.feeds), "triggers": len(app.loaded.triggers)}
-    said = ", ".join(f"{count} {name}" for name, count in counts.items())
+    counts: Mapping[str, int] = {"feed": len(app.intake.feeds), "trigger": len(app.loaded.triggers)}
+    said = ", ".join(f"{count} {name if count == 1 else name + 's'}" for name, count in counts.items())
     return f"harken is ready at {app.url} ({said}); harken status shows more, Ctrl-C stops it"

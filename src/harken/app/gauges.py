@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -25,6 +26,13 @@ log = structlog.get_logger("harken.app")
 STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
 ERRORS = {"attention": "attention", "refused": "attention", "cursor_expired": "cursor_expired", "timeout": "timeout"}
 LAG = 10.0
+
+
+def _outcomes(committed: Committed) -> Iterable[tuple[str, int]]:
+    verdicts = committed.verdicts
+    if len(verdicts) == 1 and len(verdicts[0]) == 1:
+        return ((verdicts[0][0].outcome, 1),)
+    return Counter(verdict.outcome for found in verdicts for verdict in found).items()
 
 
 class Gauges:
@@ -60,13 +68,12 @@ class Gauges:
     def committed(self, feed: str, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
         provider = live.feed.kind if live else "harken"
-        for verdicts in committed.verdicts:
-            self._received(provider=provider)
-            for verdict in verdicts:
-                if verdict.outcome in ("fired", "gathered"):
-                    self._started(provider=provider)
-                elif verdict.outcome != "before_start":
-                    self._filtered(provider=provider, result=verdict.outcome)
+        self._received(len(committed.verdicts), provider=provider)
+        for outcome, count in _outcomes(committed):
+            if outcome in ("fired", "gathered"):
+                self._started(count, provider=provider)
+            elif outcome != "before_start":
+                self._filtered(count, provider=provider, result=outcome)
 
     def task_ended(self, task: asyncio.Task[Any]) -> None:
         """A part that ended by itself is down, and said to be."""

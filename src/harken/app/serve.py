@@ -69,6 +69,7 @@ class Listener:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=5,
             backlog=1024,
         )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.errors import HarkenError, RetryLater
+from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event
 from harken.ingest.rulebook import Rulebook
-from harken.match import Read, Sighting, match, memory_id, recognise
+from harken.match import Read, Rules, Sighting, match, memory_id, recognise
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Feeds, Intent, Stale
 
@@ -38,12 +38,17 @@ class Hands(Protocol):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What to commit for a feed besides its events; `rest` are the other fields of the Commit."""
+    """What to commit for a feed besides its events; `rest` are the other fields of the Commit.
+
+    `epochs` are those of the triggers when the read began; `ends_first`: this is the last page of a first read.
+    """
 
     events: Sequence[Event]
     read: Read
     token: int | None = None
     rest: dict[str, Any] = {}
+    epochs: Mapping[str, int] = {}
+    ends_first: bool = False
 
 
 class Gate:
@@ -70,8 +75,14 @@ class Gate:
             if sightings is None:
                 sightings = await self.recognise(feed, page.events)
             rules = await self.rulebook.rules(feed)
+            if any(page.epochs.get(rule.uid, rule.state.epoch) != rule.state.epoch for rule in rules.rules):
+                raise LeaseLost(f"{feed} was reset during the read")
             entries = match(sightings, rules, page.read)
-            commit = Commit(feed=feed, revision=rules.revision, token=page.token, entries=entries, **page.rest)
+            # also of a trigger that was not there when the read began
+            release = _flood_limits(rules) if page.ends_first else {}
+            commit = Commit(
+                feed=feed, revision=rules.revision, token=page.token, entries=entries, release=release, **page.rest
+            )
             answer = await self._commit(commit)
             if isinstance(answer, Committed):
                 return answer
@@ -95,7 +106,10 @@ class Gate:
         raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one delivery")
 
     async def _commit(self, commit: Commit) -> Committed | Stale:
-        wanted = sum(1 for entry in commit.entries for decision in entry.decisions if type(decision) is Intent)
+        wanted = 0
+        for entry in commit.entries:
+            for decision in entry.decisions:
+                wanted += type(decision) is Intent
         hands = self._hands
         reserved = hands.reserve(wanted) if wanted else 0
         if reserved:
@@ -162,6 +176,10 @@ class Gate:
         reason = f"the store refused it ({type(error).__name__})"
         log.error("event.refused", feed=feed, reason=reason)
         await self._store.bury(feed, entry.event, reason)
+
+
+def _flood_limits(rules: Rules) -> dict[str, int]:
+    return {rule.uid: rule.trigger.flood_limit for rule in rules.rules if rule.trigger.flood_limit > 0}
 
 
 def _halves(entries: Sequence[Entry]) -> list[Sequence[Entry]]:

@@ -127,7 +127,7 @@ class Intake:
             live.place(state)
             self._schedule(live, state)
         else:
-            live.health = state.health
+            live.health, live.moved = state.health, True
 
     async def tick(self, feed: str) -> Report:
         """Read the feed now, through the same lease and commit as its schedule."""
@@ -210,7 +210,10 @@ class Intake:
                 if rules.resting:
                     live.next_due = None
                     return Report(feed=live.feed.name, result="skipped", error="all its triggers are paused")
-                return await self.poller.tick(live)
+                report = await self.poller.tick(live)
+                if live.moved:
+                    await self._stand(live)
+                return report
         except LeaseLost:
             await self._lost(live)
             return Report(feed=live.feed.name, result="skipped", error="the lease was lost; the read begins again")
@@ -222,8 +225,14 @@ class Intake:
     async def _lost(self, live: Live) -> None:
         """Someone else may have moved the cursor: stand where the store says before reading on."""
         await self.keeper.take()
-        live.place(await self._store.state(live.feed.name))
+        await self._stand(live)
         live.next_due = self._clock.time() + LEASE_RETRY
+
+    async def _stand(self, live: Live) -> None:
+        """Stand where the store says; what was noted of reads before is out of date."""
+        live.moved = False
+        self.rests.drop(live.feed.name)
+        live.place(await self._store.state(live.feed.name))
 
     async def _flush(self) -> None:
         while True:

@@ -8,18 +8,20 @@ from harken.clock import Clock
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.rulebook import Rulebook
-from harken.match import Read, Rules, match, recognise
+from harken.match import Read, match, recognise
 from harken.store import Commit
 
-__all__ = ["internal_matching"]
+__all__ = ["internal_matching", "listening"]
 
 
-OUTCOMES = "run."
-"""How runs end stands in the runs already: it becomes an event only where somebody listens."""
+def listening(rulebook: Rulebook) -> Callable[[str], bool]:
+    """A function that tells whether anybody listens to internal events of a type."""
 
+    def listens(type: str) -> bool:
+        rules = rulebook.get(INTERNAL)
+        return rules is not None and any(not rule.trigger.types or type in rule.trigger.types for rule in rules.rules)
 
-def _listened_to(event: Event, rules: Rules) -> bool:
-    return any(not rule.trigger.types or event.type in rule.trigger.types for rule in rules.rules)
+    return listens
 
 
 def internal_matching(rulebook: Rulebook, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
@@ -29,10 +31,9 @@ def internal_matching(rulebook: Rulebook, clock: Clock) -> Callable[[Sequence[Ev
         rules = rulebook.get(INTERNAL)
         if rules is None:
             return None
-        wanted = [event for event in events if not event.type.startswith(OUTCOMES) or _listened_to(event, rules)]
-        if not wanted:
+        if not events:
             return None
-        entries = match(recognise(wanted, {}, rules.feed.identity), rules, Read(now=clock.now()))
+        entries = match(recognise(events, {}, rules.feed.identity), rules, Read(now=clock.now()))
         return Commit(feed=INTERNAL, revision=rules.revision, entries=entries)
 
     return matched

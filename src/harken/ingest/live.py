@@ -37,6 +37,7 @@ class Live:
         "fired",
         "health",
         "listed",
+        "moved",
         "next_due",
         "page",
         "policy",
@@ -52,6 +53,8 @@ class Live:
         self.due: float | None = None
         self.next_due: float | None = None
         self.busy = False
+        # a person moved the feed in the store while it was being read
+        self.moved = False
         self.swept_at = swept_at
         self.listed: set[str] | None = None
         self.sweeps = 0

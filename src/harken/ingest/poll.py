@@ -174,10 +174,16 @@ class Poller:
             "health": step.health if step is not None and step.health is not live.health else None,
             "tick": tick,
             "done": done,
-            "release": _flood_limits(rules) if done and not live.baselined else {},
         }
         read = Read(now=from_unix(now), first=not live.baselined, page=live.page, fired=live.fired)
-        page = Page(events=batch.events, read=read, token=self._token(), rest=rest)
+        page = Page(
+            events=batch.events,
+            read=read,
+            token=self._token(),
+            rest=rest,
+            epochs={rule.uid: rule.state.epoch for rule in rules.rules},
+            ends_first=done and not live.baselined,
+        )
         await self._rests.flush(live.feed.name)
         committed = await self._gate.take(live.feed.name, page, sightings)
         _count_fired(live, rules, committed.verdicts)
@@ -287,10 +293,6 @@ def _watermark(live: Live, batch: Batch, now: float) -> datetime | None:
     if live.watermark is not None:
         seen.append(live.watermark)
     return max(seen, default=None)
-
-
-def _flood_limits(rules: Rules) -> dict[str, int]:
-    return {rule.uid: rule.trigger.flood_limit for rule in rules.rules if rule.trigger.flood_limit > 0}
 
 
 def _count_fired(live: Live, rules: Rules, verdicts: Any) -> None:

@@ -80,6 +80,9 @@ def _decide_all(
 
 
 def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | None:
+    if rules.feed.way == "internal":
+        # whoever listens now was there when it happened, also if the clock was set back since
+        return None
     if event.occurred_at is None:
         if read.first and rules.feed.way == "poll":
             return "undated, and part of the first read, which is the baseline"
@@ -91,6 +94,8 @@ def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | N
 
 
 def _variables(event: Event, rules: Rules) -> dict[str, Any]:
+    if not rules.reads_meta:
+        return {"event": event.data}
     return {
         "event": event.data,
         "meta": {
@@ -141,7 +146,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
 def _hold(rule: Rule, rules: Rules, read: Read) -> str:
     if rule.state.paused:
         return "paused"
-    guarded = read.first and rules.feed.way == "poll" and rule.trigger.flood_limit > 0
+    guarded = read.first and rules.feed.way == "poll" and rules.feed.first == "baseline" and rule.trigger.flood_limit
     return "flood" if guarded else ""
 
 

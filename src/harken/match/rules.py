@@ -38,7 +38,7 @@ class Rule:
 class Rules:
     """Everything that matching needs to know of a feed. `needs` is what all conditions read together."""
 
-    __slots__ = ("feed", "interval", "needs", "revision", "rules")
+    __slots__ = ("feed", "interval", "needs", "reads_meta", "revision", "rules")
 
     def __init__(self, revision: int, feed: Feed, rules: tuple[Rule, ...]) -> None:
         self.revision = revision
@@ -47,6 +47,7 @@ class Rules:
         self.interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
         conditions = [rule.condition for rule in rules if rule.condition is not None]
         self.needs: Needs | None = needs_of(conditions) if conditions else None
+        self.reads_meta = self.needs is not None and "meta" in self.needs.tree
 
     @property
     def start_line(self) -> datetime | None:

@@ -24,11 +24,22 @@ Matching: TypeAlias = Callable[[Sequence[Event]], Commit | None]
 LEARN_PAUSE, LONGEST_LEARN_PAUSE = 0.01, 1.0
 
 
+def _always(type: str) -> bool:
+    return True
+
+
 class Internal:
     """The way into the internal feed: match, and learn the rules anew when the store says that they moved on."""
 
-    def __init__(self, match: Matching, learn: Callable[[], Awaitable[object]] | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        match: Matching,
+        learn: Callable[[], Awaitable[object]] | None,
+        clock: Clock,
+        listens: Callable[[str], bool] | None = None,
+    ) -> None:
         self.match = match
+        self.listens = listens or _always
         self._learn = learn
         self._clock = clock
         self._pause = 0.0

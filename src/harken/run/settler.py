@@ -50,11 +50,19 @@ class Closing:
 class Settler:
     """`told` hears of every closing once: whether the store took it, or the run was no longer ours."""
 
-    def __init__(self, store: Home, clock: Clock, internal: Internal, told: Callable[[Closing, Result], None]) -> None:
+    def __init__(
+        self,
+        store: Home,
+        clock: Clock,
+        internal: Internal,
+        told: Callable[[Closing, Result], None],
+        named: Callable[[str], str],
+    ) -> None:
         self._store = store
         self._clock = clock
         self._internal = internal
         self._told = told
+        self._named = named
         self._waiting: list[Closing] = []
         self._writing: Sequence[Closing] = ()
         self._task: asyncio.Task[None] | None = None
@@ -153,7 +161,9 @@ class Settler:
 
     def _settlement(self, one: Closing) -> Settlement:
         claimed, rest = one.claimed, one.rest
-        told = announcement(claimed, one.outcome, self._clock)
+        told = None
+        if self._internal.listens(f"run.{_words(one.outcome)[0]}"):
+            told = announcement(claimed, one.outcome, self._clock, self._named(claimed.workflow_rev))
         events = [] if told is None else [told]
         record = None
         if rest is not None:
@@ -178,7 +188,7 @@ class Settler:
         await patiently(lambda: self._store.answer(one.claimed.parent, answer), self._clock)
 
 
-def announcement(claimed: Claimed, outcome: RunOutcome, clock: Clock) -> Event | None:
+def announcement(claimed: Claimed, outcome: RunOutcome, clock: Clock, workflow: str = "") -> Event | None:
     """The internal event that tells of a run's end: `run.done`, `run.failed`, `run.dead`, `run.cancelled`."""
     if type(outcome) is Again:
         return None
@@ -191,6 +201,7 @@ def announcement(claimed: Claimed, outcome: RunOutcome, clock: Clock) -> Event |
     data = {
         "run": claimed.id,
         "trigger": claimed.trigger,
+        "workflow": workflow or claimed.trigger,
         "status": status,
         "filtered": type(outcome) is Finished and outcome.filtered,
         "output": output,

@@ -39,7 +39,8 @@ log = structlog.get_logger()
 class Worker:
     """Executes claimed runs. `parallel` bounds those that wait for something; the others are executed on the spot.
 
-    `internal` matches events for the internal feed, `learn` is called first when its rules have moved on.
+    `internal` matches events for the internal feed, `learn` is called first when its rules have moved on, `listens`
+    tells whether anybody would hear of a run's end.
     Counters are plain attributes that only grow.
     """
 
@@ -54,6 +55,7 @@ class Worker:
         holder: str,
         internal: Matching,
         learn: Callable[[], Awaitable[object]] | None = None,
+        listens: Callable[[str], bool] | None = None,
         parallel: int = 4,
         lease_seconds: float = 60.0,
         observe: Observe | None = None,
@@ -64,11 +66,11 @@ class Worker:
         self._library = library
         self._reach = reach
         self.holder = holder
-        self._internal = Internal(internal, learn, clock)
+        self._internal = Internal(internal, learn, clock, listens)
         self._parallel = parallel
         self._lease_seconds = lease_seconds
         self._observe = observe
-        self._settler = Settler(store, clock, self._internal, self._told)
+        self._settler = Settler(store, clock, self._internal, self._told, self._workflow_name)
         self._active: dict[str, Active] = {}
         self._queue: deque[Claimed] = deque()
         self._reserved = 0
@@ -272,6 +274,10 @@ class Worker:
     def _bug(self, claimed: Claimed) -> RunOutcome:
         log.exception("run_bug", run=claimed.id)
         return Dead(error="a bug in Harken ended this run; the log has the traceback")
+
+    def _workflow_name(self, rev: str) -> str:
+        plan = self._library.peek(rev)
+        return plan.name if plan is not None else ""
 
     def _claims(self) -> dict[str, int]:
         queued = {run.id: run.token for run in self._queue}

@@ -18,7 +18,7 @@ class Crash(BaseException):
 class CrashingStore:
     """Passes every verb on to `store` until it dies; from then on every verb raises Crash, whoever calls.
 
-    `heard(verb, args, kwargs, answer)` is told of each verb that has taken effect, also when its caller never learns of it.
+    `heard(verb, args, kwargs, answer)` is told of each verb that took effect, also when its caller never learns of it.
     `meanwhile` holds things that happen while a verb is on its way: they are awaited before the verb is passed on.
     """
 
@@ -29,10 +29,13 @@ class CrashingStore:
         self._heard = heard
         self._left: int | None = None
         self._after = False
+        self._only = ""
 
-    def crash(self, verbs: int, *, after: bool) -> None:
-        """Die at the verb that comes after so many others: before it is passed on, or when it has taken effect."""
-        self._left, self._after = verbs, after
+    def crash(self, verbs: int, *, after: bool, only: str = "") -> None:
+        """Die at the verb that comes after so many others: before it is passed on, or when it has taken effect.
+
+        `only` counts verbs of one name."""
+        self._left, self._after, self._only = verbs, after, only
 
     def spare(self) -> None:
         """Take a crash back that has not come yet."""
@@ -46,7 +49,7 @@ class CrashingStore:
         async def verb(*args: Any, **kwargs: Any) -> Any:
             for happening in self._due(name):
                 await happening()
-            due = self._count()
+            due = self._count(name)
             if due and not self._after:
                 self._die()
             answer = await found(*args, **kwargs)
@@ -60,10 +63,10 @@ class CrashingStore:
     def _due(self, verb: str) -> list[Callable[[], Awaitable[object]]]:
         return self.meanwhile.pop(verb, [])
 
-    def _count(self) -> bool:
+    def _count(self, verb: str) -> bool:
         if self.dead.is_set():
             raise Crash
-        if self._left is None:
+        if self._left is None or self._only not in ("", verb):
             return False
         self._left -= 1
         return self._left < 0

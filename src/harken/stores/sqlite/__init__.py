@@ -34,13 +34,15 @@ from harken.store import (
 )
 from harken.stores.sqlite import commit, documents, feeds, opening, records, runs, upkeep
 from harken.stores.sqlite.books import Books
-from harken.stores.sqlite.writer import Writer
+from harken.stores.sqlite.writer import Manner, Writer
 
 __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 READ_SECONDS = 10.0
 RECALL_INLINE = 256
+HEAVY = 200
+"""So many rows must not keep the loop waiting."""
 
 
 class SqliteStore:
@@ -98,7 +100,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         if self._writer is not None and not self._inline:
-            await asyncio.get_running_loop().run_in_executor(None, self._writer.stop)
+            await self._writer.stop()
         self.abandon()
 
     def abandon(self) -> None:
@@ -116,10 +118,10 @@ class SqliteStore:
         books.priorities = self._books.priorities
         return books
 
-    async def _write(self, verb: Callable[..., T], *args: Any) -> T:
+    async def _write(self, verb: Callable[..., T], *args: Any, manner: Manner = "guarded") -> T:
         if self._writer is None:
             raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
-        return await self._writer.do(verb, *args)
+        return await self._writer.do(verb, *args, manner=manner)
 
     async def _read(self, query: Callable[..., T], *args: Any) -> T:
         if self._inline:
@@ -141,7 +143,7 @@ class SqliteStore:
             self._idle_readers.append(books)
 
     async def open(self, definitions: Definitions) -> Opened:
-        return await self._write(feeds.open_all, definitions)
+        return await self._write(feeds.open_all, definitions, manner="heavy")
 
     async def state(self, feed: str) -> FeedState:
         return await self._read(feeds.state, feed)
@@ -166,7 +168,9 @@ class SqliteStore:
         return await self._read(feeds.recall, feed, memory_ids)
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
-        return await self._write(commit.commit, wanted)
+        size = len(wanted.entries)
+        manner: Manner = "frugal" if size <= 1 else "heavy" if size > HEAVY else "guarded"
+        return await self._write(commit.commit, wanted, manner=manner)
 
     async def fail(self, failure: Failure) -> None:
         await self._write(feeds.fail, failure)
@@ -175,7 +179,7 @@ class SqliteStore:
         await self._write(feeds.rest, rests)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-        return await self._write(feeds.forget, feed, token, listed, before)
+        return await self._write(feeds.forget, feed, token, listed, before, manner="heavy")
 
     async def bury(self, feed: str, event: Event, reason: str) -> None:
         await self._write(feeds.bury, feed, event, reason)
@@ -220,7 +224,7 @@ class SqliteStore:
         return await self._write(runs.answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
-        return await self._write(runs.settle, settlements)
+        return await self._write(runs.settle, settlements, manner="frugal")
 
     async def start(self, run: NewRun) -> str:
         return await self._write(runs.start, run)

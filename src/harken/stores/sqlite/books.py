@@ -74,6 +74,7 @@ class Books:
         self._touched: list[FeedRow] = []
         self._fired: list[TriggerRow] = []
         self.priorities: set[int] = set()
+        self.swept: dict[str, int] = {}
         self.next_event = 1
         self.next_run = 1
         if not for_reading:

@@ -21,7 +21,7 @@ _encode_verdicts = msgspec.json.Encoder().encode
 INSERT_MEMORY = """INSERT OR IGNORE INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
 VALUES (?,?,?,?,?,?,?)"""
 INSERT_EVENT = """INSERT INTO events
-(id, feed, kid, key, subject, state, type, occurred_at, recorded_at, verdicts, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)"""
+(id, feed, recorded_at, verdicts, kid, key, subject, state, type, occurred_at, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)"""
 
 
 class _MemoryMoved(Exception):
@@ -69,6 +69,8 @@ def _record(
 ) -> tuple[int, tuple[Verdict, ...]]:
     event = entry.event
     event_id = books.next_event
+    # whatever the database would refuse is found out here, before anything is written
+    columns = _columns(books, entry)
     if entry.memory_id:
         first = _remember(books, feed, entry, event_id, now)
         if first is not None:
@@ -83,29 +85,30 @@ def _record(
             hands = handed if len(handed) < room else None
             decided.append(queue.resolve(books, decision, event_id, now, hands, holder))
     verdicts = tuple(decided)
-    seal = books.seal
-    key = event.key.encode("utf-8", "surrogatepass")
-    subject = event.subject.encode("utf-8", "surrogatepass")
-    books.execute(
-        INSERT_EVENT,
-        (
-            event_id,
-            feed.id,
-            seal.name(event.key),
-            seal.shut(key),
-            seal.shut(subject),
-            None if event.state is None else books.shut(event.state),
-            event.type,
-            micros_or_none(event.occurred_at),
-            now,
-            seal.shut(_encode_verdicts(verdicts)),
-            seal.shut(event.payload()),
-        ),
-    )
+    books.execute(INSERT_EVENT, (event_id, feed.id, now, books.seal.shut(_encode_verdicts(verdicts)), *columns))
     if handed:
         recorded = _recorded(feed, event, event_id, now, verdicts)
         claimed.extend(_claimed(books, run, recorded, now) for run in handed)
     return event_id, verdicts
+
+
+def _columns(books: Books, entry: Entry) -> tuple[Any, ...]:
+    event, seal = entry.event, books.seal
+    event.type.encode()
+    for decision in entry.decisions:
+        if isinstance(decision, Verdict):
+            _encode_verdicts(decision)
+        else:
+            books.trigger(decision.trigger)
+    return (
+        seal.name(event.key),
+        seal.shut(event.key.encode("utf-8", "surrogatepass")),
+        seal.shut(event.subject.encode("utf-8", "surrogatepass")),
+        None if event.state is None else books.shut(event.state),
+        event.type,
+        micros_or_none(event.occurred_at),
+        seal.shut(event.payload()),
+    )
 
 
 def _remember(books: Books, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from harken.event import Verdict
 from harken.store import GatherInto, Intent
 from harken.stores.sqlite.books import Books, TriggerRow, micros
@@ -36,6 +38,8 @@ GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED
 STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
 
 CLAIM_US = 60_000_000
+
+_decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
 
 INSERT_RUN = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts,
 token, lease_until, holder, event, input, slot, overlap, gather, gathered, hold, created_at, started_at)
@@ -103,10 +107,13 @@ def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
 
 
 def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
+    earlier = _gathered_before(books, trigger, intent.run_key)
+    if earlier is not None:
+        return _duplicate(trigger, earlier)
     key = books.seal.name(f"gather\0{into.key}")
     row = books.row(
-        "SELECT seq, id, gathered, due_at FROM runs WHERE trigger=? AND gather=? AND state=?",
-        (trigger.id, key, GATHERING),
+        f"SELECT seq, id, gathered, due_at FROM runs WHERE trigger=? AND gather=? AND state={GATHERING}",
+        (trigger.id, key),
     )
     if row is not None and row[3] <= now:
         # its window is over although nobody has claimed it yet
@@ -137,6 +144,19 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
         close_gathering(books, seq, now)
     reason = f"event {gathered} of the run that is gathering"
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
+
+
+def _gathered_before(books: Books, trigger: TriggerRow, run_key: str) -> bytes | None:
+    """The run that has this occurrence already since the last reset; the id of a gathering run names only its first."""
+    rows = books.execute(
+        "SELECT verdicts FROM events WHERE kid=? AND recorded_at>=(SELECT start_line FROM triggers WHERE id=?)",
+        (books.seal.name(run_key), trigger.id),
+    ).fetchall()
+    for (sealed,) in rows:
+        for verdict in _decode_verdicts(books.seal.open(sealed)):
+            if verdict.trigger == trigger.name and verdict.outcome == "gathered":
+                return bytes.fromhex(verdict.run_id)
+    return None
 
 
 def close_gathering(books: Books, seq: int, now: int) -> None:
@@ -183,8 +203,8 @@ def take_slot(books: Books, slot: bytes, overlap: str, seq: int, now: int) -> bo
 def _push_out(books: Books, slot: bytes, current: int, seq: int, now: int) -> bool:
     reason = books.shut("a newer run of this key took its place")
     books.execute(
-        "UPDATE runs SET state=?, finished_at=?, error=? WHERE state=? AND slot=?",
-        (CANCELLED, now, reason, BLOCKED, slot),
+        f"UPDATE runs SET state=?, finished_at=?, error=? WHERE state={BLOCKED} AND slot=?",
+        (CANCELLED, now, reason, slot),
     )
     books.execute(
         "UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=? AND state IN (?,?)",
@@ -202,7 +222,7 @@ def free_slot(books: Books, slot: bytes, seq: int) -> None:
     if books.value("SELECT run FROM slots WHERE key=?", (slot,)) != seq:
         return
     following = books.value(
-        "SELECT seq FROM runs WHERE state=? AND slot=? ORDER BY priority DESC, due_at, seq LIMIT 1", (BLOCKED, slot)
+        f"SELECT seq FROM runs WHERE state={BLOCKED} AND slot=? ORDER BY priority DESC, due_at, seq LIMIT 1", (slot,)
     )
     if following is None:
         books.execute("DELETE FROM slots WHERE key=?", (slot,))
@@ -213,7 +233,9 @@ def free_slot(books: Books, slot: bytes, seq: int) -> None:
 
 def release_flood(books: Books, trigger: TriggerRow, limit: int, now: int) -> None:
     """The first read is complete: few enough held runs go, too many wait for a person."""
-    held = books.value("SELECT count(*) FROM runs WHERE trigger=? AND state=? AND hold='flood'", (trigger.id, HELD))
+    held = books.value(
+        "SELECT count(*) FROM runs WHERE trigger=? AND state IN (?,?) AND hold='flood'", (trigger.id, HELD, GATHERING)
+    )
     if 0 < held <= limit:
         let_go(books, trigger, "flood", now)
 
@@ -224,13 +246,13 @@ def let_go(books: Books, trigger: TriggerRow, hold: str, now: int, *, drop: bool
     held: list[Any] = [
         row[0]
         for row in books.execute(
-            f"SELECT seq FROM runs WHERE trigger=? AND state=? {which} ORDER BY due_at, seq",
-            [trigger.id, HELD, *bindings],
+            f"SELECT seq FROM runs WHERE trigger=? AND state={HELD} {which} ORDER BY due_at, seq",
+            [trigger.id, *bindings],
         )
     ]
     if not drop:
         books.execute(
-            f"UPDATE runs SET hold=NULL WHERE trigger=? AND state=? {which}", [trigger.id, GATHERING, *bindings]
+            f"UPDATE runs SET hold=NULL WHERE trigger=? AND state={GATHERING} {which}", [trigger.id, *bindings]
         )
     for seq in held:
         if drop:

@@ -197,8 +197,7 @@ def runs(
         where.append("trigger=(SELECT id FROM triggers WHERE name=?)")
         bindings.append(trigger)
     if status:
-        where.append("state=?")
-        bindings.append(STATES.index(status) if status in STATES else -1)
+        where.append(f"state={STATES.index(status) if status in STATES else -1}")
     if event_id is not None:
         where.append("(event=? OR seq IN (SELECT run FROM run_events WHERE event=?))")
         bindings.extend((event_id, event_id))
@@ -228,8 +227,8 @@ def dead(books: Books, before: int | None, limit: int) -> Page:
     """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
     letters: list[Buried] = []
     if before is None or before > 0:
-        sql = f"SELECT {RUN_COLUMNS} FROM runs WHERE state=? AND seq<? ORDER BY seq DESC LIMIT ?"
-        rows = books.execute(sql, (DEAD, 2**62 if before is None else before, limit)).fetchall()
+        sql = f"SELECT {RUN_COLUMNS} FROM runs WHERE state={DEAD} AND seq<? ORDER BY seq DESC LIMIT ?"
+        rows = books.execute(sql, (2**62 if before is None else before, limit)).fetchall()
         letters = [_dead_run(books, row) for row in rows]
         if len(rows) == limit:
             return Page(items=letters, next=rows[-1][0])

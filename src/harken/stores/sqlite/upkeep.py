@@ -14,53 +14,75 @@ SLICE = 100
 def reap(books: Books) -> int:
     """Make runs ready whose claim ran out."""
     books.execute(
-        "UPDATE runs SET state=?, lease_until=NULL, holder=NULL WHERE state=? AND lease_until<?",
-        (READY, RUNNING, books.now()),
+        f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
+        WHERE state<6 AND state={RUNNING} AND lease_until<?""",
+        (books.now(),),
     )
     return books.connection.changes()
 
 
 def bury_the_dead(books: Books) -> None:
     """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
-    books.execute("UPDATE runs SET state=?, lease_until=NULL, holder=NULL WHERE state=?", (READY, RUNNING))
+    books.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
     books.execute("UPDATE leases SET until=0")
     books.lease_changed()
 
 
 def retain(books: Books, events: float, ticks: float, runs: float, pushed: float) -> int:
+    """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
     now = books.now()
-    gone = 0
     books.keep_counting()
-    old_runs = f"SELECT seq FROM runs WHERE state>=6 AND finished_at<? ORDER BY seq LIMIT {SLICE}"
-    seqs = [row[0] for row in books.execute(old_runs, (now - round(runs * 1e6),)).fetchall()]
-    for seq in seqs:
-        books.execute("DELETE FROM journal WHERE run=?", (seq,))
-        books.execute("DELETE FROM run_events WHERE run=?", (seq,))
-        books.execute("DELETE FROM runs WHERE seq=?", (seq,))
-    gone += len(seqs)
-    gone += _delete(books, "ticks", "ended_at<?", now - round(ticks * 1e6))
-    # an event stays while a run that is not over needs it
-    needed = """recorded_at<? AND id NOT IN (SELECT event FROM runs WHERE state<6 AND event IS NOT NULL)
-        AND id NOT IN (SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6))"""
-    gone += _delete(books, "events", needed, now - round(events * 1e6))
-    gone += _delete(books, "buried", "at<?", now - round(events * 1e6))
+    gone = _forget_runs(books, now - round(runs * 1e6))
+    needed = _needed_events(books)
+    for table, column, seconds in (
+        ("ticks", "ended_at", ticks),
+        ("events", "recorded_at", events),
+        ("buried", "at", events),
+    ):
+        before = now - round(seconds * 1e6)
+        old = _oldest(books, table, "id", column, before)
+        for id in old:
+            if table != "events" or id not in needed:
+                books.execute(f"DELETE FROM {table} WHERE id=?", (id,))
+                gone += 1
+    gone += _forget_subjects(books, "f.pushed", now - round(pushed * 1e6))
+    return gone + _forget_subjects(books, "m.absent", now - round(runs * 1e6))
+
+
+def _oldest(books: Books, table: str, key: str, column: str, before: int) -> list[int]:
+    """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
+    begin = books.swept.get(table, 0)
+    rows = books.execute(
+        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
+    ).fetchall()
+    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
+    books.swept[table] = 0 if young else rows[-1][0]
+    return [id for id, at in rows if at is not None and at < before]
+
+
+def _forget_runs(books: Books, before: int) -> int:
+    gone = 0
+    for seq in _oldest(books, "runs", "seq", "created_at", before):
+        books.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
+        if books.connection.changes():
+            books.execute("DELETE FROM journal WHERE run=?", (seq,))
+            books.execute("DELETE FROM run_events WHERE run=?", (seq,))
+            gone += 1
+    return gone
+
+
+def _needed_events(books: Books) -> set[int]:
+    """The events of runs that are not over."""
+    plain = books.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
+    gathered = books.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
+    return {row[0] for row in plain} | {row[0] for row in gathered}
+
+
+def _forget_subjects(books: Books, which: str, before: int) -> int:
     books.execute(
         f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
-        WHERE f.pushed AND m.last_seen<? LIMIT {SLICE})""",
-        (now - round(pushed * 1e6),),
-    )
-    gone += books.connection.changes()
-    books.execute(
-        f"""DELETE FROM memory WHERE (feed, mid) IN
-        (SELECT feed, mid FROM memory WHERE absent AND last_seen<? LIMIT {SLICE})""",
-        (now - round(runs * 1e6),),
-    )
-    return gone + books.connection.changes()
-
-
-def _delete(books: Books, table: str, where: str, before: int) -> int:
-    books.execute(
-        f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE {where} ORDER BY id LIMIT {SLICE})", (before,)
+        WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
+        (before,),
     )
     return books.connection.changes()
 

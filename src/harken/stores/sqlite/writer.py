@@ -1,5 +1,7 @@
 """One writer for the file: verbs queue up, and those that wait together share one commit and one fsync.
 
+Statements run on the event loop's thread and only the COMMIT, which waits for the disk, in a thread of its own: giving
+the interpreter from thread to thread with every statement costs more than the statements (docs/decisions/0005).
 Each verb has a savepoint, so one that fails leaves the others whole. An error that rolled the group back fails
 every verb in it: nobody is told "done" for something that is not on disk.
 """
@@ -7,10 +9,12 @@ every verb in it: nobody is told "done" for something that is not on disk.
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import apsw
 
@@ -20,36 +24,48 @@ from harken.stores.sqlite.books import Books
 __all__ = ["Writer"]
 
 T = TypeVar("T")
-Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
+Manner = Literal["guarded", "frugal", "heavy"]
+"""How a verb is run: with a savepoint; without one, as it fails only before it writes; or wholly in the thread."""
+Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]", Manner]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
-LARGEST_GROUP = 512
+GATHER_SECONDS = 0.002
+LOOP_SECONDS = 0.005
+"""So long may statements keep the loop from other work before what is done is committed."""
+PATIENCE_MS = 5000
 
 
 class Writer:
-    """Runs verbs on the write connection: in a thread of its own, or inline where time is virtual."""
+    """Runs verbs on the write connection, or inline where time is virtual.
+
+    A group begins at once if as many verbs wait as last time, otherwise two milliseconds later, so that those who come
+    together share one fsync. A lone verb never waits. `heavy` verbs run in the thread from beginning to end.
+    """
 
     def __init__(self, books: Books, *, inline: bool = False, limit: int = 10_000) -> None:
         self._books = books
         self.inline = inline
         self._limit = limit
         self._queue: deque[Job] = deque()
-        self._wake = threading.Semaphore(0)
-        self._asleep = False
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._busy = False
+        self._expected = 1
+        self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._quiet: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.trouble = ""
         self.groups = 0
         self.verbs = 0
 
-    async def do(self, verb: Callable[..., T], *args: Any) -> T:
+    async def do(self, verb: Callable[..., T], *args: Any, manner: Manner = "guarded") -> T:
         """Run the verb in a transaction; return when it is on disk."""
         if self.inline:
             return self._alone(verb, args)
-        return await self.submit(verb, *args)
+        return await self.submit(verb, args, manner)
 
-    def submit(self, verb: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def submit(self, verb: Callable[..., T], args: tuple[Any, ...], manner: Manner) -> asyncio.Future[T]:
         """Queue the verb. Raise StoreBusy when too much waits already."""
         if len(self._queue) >= self._limit or self._closing:
             raise StoreBusy(f"the store has {len(self._queue)} writes waiting", after=1.0)
@@ -57,72 +73,131 @@ class Writer:
         if loop is None:
             loop = self._begin()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.append((verb, args, future))
-        if self._asleep:
-            self._asleep = False
-            self._wake.release()
+        self._queue.append((verb, args, future, manner))
+        if not self._busy:
+            self._plan(loop)
         return future
 
     @property
     def queued(self) -> int:
         return len(self._queue)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Write what is queued, then end the thread."""
+        while self._busy or self._queue:
+            self._quiet = asyncio.Event()
+            await self._quiet.wait()
         self._closing = True
+        self._work.put(None)
         if self._thread is not None:
-            self._wake.release()
             self._thread.join()
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._write, name="harken-store", daemon=True)
+        self._thread = threading.Thread(target=self._commits, name="harken-store", daemon=True)
         self._thread.start()
         return self._loop
 
-    def _alone(self, verb: Callable[..., T], args: tuple[Any, ...]) -> T:
-        answers: list[T] = []
-        failure = self._transact([lambda: answers.append(verb(self._books, *args))])
-        if failure is not None:
-            raise failure
-        return answers[0]
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            if len(self._queue) < self._expected:
+                return
+            self._timer.cancel()
+        wait = 0.0 if len(self._queue) >= self._expected else GATHER_SECONDS
+        self._timer = loop.call_later(wait, self._go)
 
-    def _write(self) -> None:
-        queue = self._queue
-        while True:
-            if not queue:
-                if self._closing:
-                    return
-                # announce the nap first: a verb queued in between sees it and wakes us
-                self._asleep = True
-                if not queue:
-                    self._wake.acquire()
-                self._asleep = False
-                continue
-            group = [queue.popleft() for _ in range(min(len(queue), LARGEST_GROUP))]
-            answers = self._commit_group(group)
-            assert self._loop is not None
-            try:
-                self._loop.call_soon_threadsafe(_resolve, answers)
-            except RuntimeError:
-                return  # the loop is closed: nobody is left to tell
-
-    def _commit_group(self, group: list[Job]) -> list[Answer]:
+    def _go(self) -> None:
+        """Execute a group's statements here, and leave the commit to the thread."""
+        self._timer = None
+        self._busy = True
+        if self._queue[0][3] == "heavy":
+            group = [self._queue.popleft()]
+            self._work.put(lambda: self._whole(group))
+            return
         answers: list[Answer] = []
+        failure = self._try(lambda: self._statements(answers), patience=0)
+        if failure is None:
+            self._work.put(lambda: self._finish(answers))
+        elif isinstance(failure, apsw.BusyError) and not answers:
+            group = [self._queue.popleft()]
+            self._work.put(lambda: self._whole(group))
+        else:
+            self._answered(_undone(answers, failure))
 
-        def attempt(job: Job) -> Callable[[], None]:
-            verb, args, future = job
-            return lambda: answers.append((future, verb(self._books, *args), None))
+    def _statements(self, answers: list[Answer]) -> None:
+        until = time.perf_counter() + LOOP_SECONDS
+        self._books.execute("BEGIN IMMEDIATE")
+        while self._queue and self._queue[0][3] != "heavy" and time.perf_counter() < until:
+            job = self._queue.popleft()
+            # noted before it is tried: if the group is rolled back, it must hear of that too
+            answers.append((job[2], None, None))
+            answers[-1] = self._guarded(job)
+        self._books.flush()
 
-        if len(group) == 1:
-            failure = self._transact([attempt(group[0])])
-            return [(group[0][2], None, failure)] if failure else answers
-        failure = self._transact([lambda job=job: self._guarded(job, answers) for job in group])  # type: ignore[misc]
-        return [(future, None, failure) for _, _, future in group] if failure else answers
+    def _commits(self) -> None:
+        """The thread: wait for the disk, so that the loop does not."""
+        while (work := self._work.get()) is not None:
+            work()
 
-    def _guarded(self, job: Job, answers: list[Answer]) -> None:
-        verb, args, future = job
+    def _finish(self, answers: list[Answer]) -> None:
+        failure = self._try(lambda: self._books.execute("COMMIT"), patience=PATIENCE_MS)
+        self._tell(answers if failure is None else _undone(answers, failure))
+
+    def _whole(self, group: list[Job]) -> None:
+        answers: list[Answer] = []
+        failure = self._try(lambda: self._transact(group, answers), patience=PATIENCE_MS)
+        if failure is not None:
+            answers = [(future, None, _translate(failure)) for _, _, future, _ in group]
+        self._tell(answers)
+
+    def _transact(self, group: list[Job], answers: list[Answer]) -> None:
+        self._books.execute("BEGIN IMMEDIATE")
+        answers.extend(self._guarded(job) for job in group)
+        self._books.flush()
+        self._books.execute("COMMIT")
+
+    def _tell(self, answers: list[Answer]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._answered, answers)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to tell
+
+    def _answered(self, answers: list[Answer]) -> None:
+        self._busy = False
+        self._expected = max(1, len(answers))
+        for future, result, error in answers:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if self._quiet is not None:
+            self._quiet.set()
+        if self._queue and not self._busy:
+            assert self._loop is not None
+            self._plan(self._loop)
+
+    def _alone(self, verb: Callable[..., T], args: tuple[Any, ...]) -> T:
+        results: list[T] = []
+
+        def transact() -> None:
+            self._books.execute("BEGIN IMMEDIATE")
+            results.append(verb(self._books, *args))
+            self._books.flush()
+            self._books.execute("COMMIT")
+
+        failure = self._try(transact, patience=PATIENCE_MS)
+        if failure is not None:
+            raise _translate(failure)
+        return results[0]
+
+    def _guarded(self, job: Job) -> Answer:
+        verb, args, future, manner = job
         execute = self._books.execute
+        if manner == "frugal":
+            return self._frugal(verb, args, future)
         execute("SAVEPOINT verb")
         try:
             result = verb(self._books, *args)
@@ -132,19 +207,29 @@ class Writer:
             execute("ROLLBACK TO verb")
             execute("RELEASE verb")
             self._books.distrust()
-            answers.append((future, None, _translate(error)))
-            return
+            return future, None, _translate(error)
         execute("RELEASE verb")
-        answers.append((future, result, None))
+        self.verbs += 1
+        return future, result, None
 
-    def _transact(self, attempts: list[Callable[[], None]]) -> BaseException | None:
-        books = self._books
+    def _frugal(self, verb: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any]) -> Answer:
+        before = self._books.connection.total_changes()
         try:
-            books.execute("BEGIN IMMEDIATE")
-            for attempt in attempts:
-                attempt()
-            books.flush()
-            books.execute("COMMIT")
+            result = verb(self._books, *args)
+        except Exception as error:
+            if self._books.connection.total_changes() != before or not self._books.connection.in_transaction:
+                # it has written something after all: only undoing the whole group is safe
+                raise _Spoilt(future, error) from error
+            return future, None, _translate(error)
+        self.verbs += 1
+        return future, result, None
+
+    def _try(self, work: Callable[[], object], *, patience: int) -> BaseException | None:
+        """Do a part of a transaction; when it fails, all of the transaction is undone and said to be."""
+        books = self._books
+        books.connection.set_busy_timeout(patience)
+        try:
+            work()
         except BaseException as error:
             if books.connection.in_transaction:
                 books.execute("ROLLBACK")
@@ -152,21 +237,30 @@ class Writer:
             translated = _translate(error)
             if isinstance(translated, StoreUnavailable):
                 self.trouble = str(translated)
-            return translated
-        self.groups += 1
-        self.verbs += len(attempts)
-        self.trouble = ""
+            return error
+        if not books.connection.in_transaction:
+            self.groups += 1
+            self.trouble = ""
         return None
 
 
-def _resolve(answers: list[Answer]) -> None:
-    for future, result, error in answers:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+class _Spoilt(Exception):
+    """A verb failed in the middle, and took its group with it."""
+
+    def __init__(self, future: asyncio.Future[Any], error: Exception) -> None:
+        super().__init__(str(error))
+        self.future = future
+        self.error = error
+
+
+def _undone(answers: list[Answer], failure: BaseException) -> list[Answer]:
+    """Nobody's verb happened. Whoever did not cause that may try again."""
+    if not isinstance(failure, _Spoilt):
+        return [(future, None, _translate(failure)) for future, _, _ in answers]
+    again = StoreBusy("another write of the same group failed", after=0.1)
+    return [
+        (future, None, _translate(failure.error) if future is failure.future else again) for future, _, _ in answers
+    ]
 
 
 def _translate(error: BaseException) -> BaseException:

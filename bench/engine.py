@@ -1,0 +1,115 @@
+"""The engine in this process: a store on a real file, a worker, and an intake whose sources are given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from harken.clock import SystemClock
+from harken.errors import NotFound
+from harken.feed import INTERNAL, Feed, Trigger
+from harken.http import Client
+from harken.ingest.intake import Intake
+from harken.ingest.internal import internal_matching
+from harken.ingest.rulebook import Rulebook
+from harken.run.models import Models
+from harken.run.reach import Reach
+from harken.run.worker import Worker
+from harken.run.workflow import Library
+from harken.runs import Workflow
+from harken.source import Source
+from harken.store import Definitions
+from harken.stores.sqlite import SqliteStore
+
+__all__ = ["NOTHING", "Engine", "answer", "definitions", "engine", "quiet_logs"]
+
+NOTHING = Workflow(name="nothing", rev="r1", definition={"steps": []})
+T = TypeVar("T")
+
+
+class Engine:
+    def __init__(self, store: SqliteStore, worker: Worker, intake: Intake) -> None:
+        self.store = store
+        self.worker = worker
+        self.intake = intake
+
+
+@asynccontextmanager
+async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[Engine]:
+    """Joined as the application joins them. The worker runs; starting the intake is left to the caller."""
+    clock, random = SystemClock(), Random(7)
+    store = SqliteStore.at(path, clock)
+    rulebook, library = Rulebook(store), Library(store)
+    library.put(NOTHING)
+    worker = Worker(
+        store,
+        clock,
+        random,
+        library=library,
+        reach=_reach(clock, random),
+        holder="bench",
+        internal=internal_matching(rulebook, clock),
+        learn=lambda: rulebook.learn(INTERNAL),
+    )
+    intake = Intake(store, clock, random, worker, build, holder="bench", rulebook=rulebook)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield Engine(store, worker, intake)
+    finally:
+        await intake.stop()
+        await worker.stop(1.0)
+        running.cancel()
+        await store.close()
+
+
+def definitions(feeds: Sequence[Feed]) -> Definitions:
+    """These feeds, a trigger for each, and the workflow that does nothing."""
+    internal = Feed(name=INTERNAL, kind=INTERNAL, integration=INTERNAL, way="internal", lookback=0.0, first="deliver")
+    triggers = [
+        Trigger(name=f"t-{feed.name}", feed=feed.name, workflow=NOTHING.name, workflow_rev=NOTHING.rev, flood_limit=0)
+        for feed in feeds
+    ]
+    workflows = {NOTHING.name: (NOTHING.rev, msgspec.json.encode(NOTHING.definition))}
+    return Definitions(generation="1", starting=True, feeds=[internal, *feeds], triggers=triggers, workflows=workflows)
+
+
+def _reach(clock: SystemClock, random: Random) -> Reach:
+    def absent(name: str) -> Any:
+        raise NotFound(f"there is no {name} in a benchmark")
+
+    return Reach(
+        http=Client(clock),
+        clock=clock,
+        random=random,
+        models=Models(),
+        destination=absent,
+        action=absent,
+        workflow_rev=lambda name: None,
+    )
+
+
+def quiet_logs() -> None:
+    """Standard output belongs to the answer; only trouble is worth a line beside it."""
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
+
+
+def answer(question: type[T], respond: Callable[[T], Coroutine[Any, Any, Any]]) -> None:
+    """Be a child that answers one question: read it, respond on the event loop that Harken uses, and say the answer."""
+    import uvloop
+
+    quiet_logs()
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=question)
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(respond(asked))) + b"\n")
+    sys.stdout.buffer.flush()

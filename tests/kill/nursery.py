@@ -1,0 +1,53 @@
+"""A process with everything imported, which forks a Harken whenever it is asked: a start without the second of imports.
+
+Run as `python nursery.py DIRECTORY PORT`. `start` forks and answers with the pid, `reap` waits for the child's end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+NEEDED = (
+    "harken.api.app",
+    "harken.api.guard",
+    "harken.app.gauges",
+    "harken.app.logs",
+    "harken.app.serve",
+    "harken.app.upkeep",
+    "harken.app.watch",
+    "harken.ingest.intake",
+    "harken.run.steps",
+    "harken.run.worker",
+    "harken.services.json",
+    "harken.services.webhook",
+    "aiohttp",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+)
+
+
+def main(directory: Path, port: int) -> None:
+    from harken.app import run
+
+    for name in NEEDED:
+        import_module(name)
+    child = 0
+    for line in sys.stdin:
+        if line.strip() == "start":
+            child = os.fork()
+            if child == 0:
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(2, 1)
+                os._exit(run(directory, port=port))
+            answer = child
+        else:
+            answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        sys.stdout.write(f"{answer}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
