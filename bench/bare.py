@@ -39,7 +39,7 @@ class Group:
         self._connection = connection
         self._queue: queue.SimpleQueue[tuple[Statements, asyncio.Future[None]] | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._write)
+        self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def submit(self, statements: Statements) -> asyncio.Future[None]:
@@ -57,17 +57,28 @@ class Group:
             group = [job]
             while not self._queue.empty() and (more := self._queue.get()) is not None:
                 group.append(more)
-            execute("BEGIN IMMEDIATE")
-            for statements, _ in group:
-                for sql, row in statements:
-                    execute(sql, row)
-            execute("COMMIT")
-            self._loop.call_soon_threadsafe(_resolve, [future for _, future in group])
+            error = _commit(execute, group)
+            self._loop.call_soon_threadsafe(_resolve, [future for _, future in group], error)
 
 
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
+def _commit(execute: Any, group: list[tuple[Statements, asyncio.Future[None]]]) -> apsw.Error | None:
+    try:
+        execute("BEGIN IMMEDIATE")
+        for statements, _ in group:
+            for sql, row in statements:
+                execute(sql, row)
+        execute("COMMIT")
+    except apsw.Error as error:
+        return error
+    return None
+
+
+def _resolve(futures: list[asyncio.Future[None]], error: apsw.Error | None) -> None:
     for future in futures:
-        future.set_result(None)
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
 
 
 class Settling:
@@ -123,18 +134,34 @@ def _rows(feed: int, number: int, event: Event, now: int) -> tuple[Statements, t
     seal, subject = PlainSeal(), event.subject.encode()
     run_id = seal.name(f"run\0uid\0{1}\0{event.subject}\0")
     verdicts = msgspec.json.encode([{"trigger": f"t-f{feed}", "outcome": "fired", "run_id": run_id.hex()}])
-    memory = (feed, seal.name(event.subject), None, 1, number, now, now)
-    # fmt: off
-    recorded = (
-        number, feed, seal.name(event.subject), subject, subject, None, event.type, now, now, verdicts, event.payload(),
-    )
-    run = (
-        number, run_id, feed, "r1", RUNNING, 0, now, 3, 1, now + 60_000_000, "bench", number, None, None, None, None, 1,
-        None, now, now,
-    )
-    # fmt: on
+    memory = {
+        "feed": feed,
+        "mid": seal.name(event.subject),
+        "seq": 1,
+        "event": number,
+        "first_seen": now,
+        "last_seen": now,
+    }
+    recorded = {
+        "id": number, "feed": feed, "kid": seal.name(event.subject), "key": subject, "subject": subject,
+        "type": event.type, "occurred_at": now, "recorded_at": now, "verdicts": verdicts, "data": event.payload(),
+    }  # fmt: skip
+    run = {
+        "seq": number, "id": run_id, "trigger": feed, "workflow_rev": "r1", "state": RUNNING, "priority": 0,
+        "due_at": now, "max_attempts": 3, "token": 1, "lease_until": now + 60_000_000, "holder": "bench",
+        "event": number, "gathered": 1, "created_at": now, "started_at": now,
+    }  # fmt: skip
     end = (FINISH, (DONE, now, None, run_id, 1))
-    return [(INSERT_MEMORY, memory), (INSERT_RUN, run), (INSERT_EVENT, recorded)], end
+    return [_bound(INSERT_MEMORY, memory), _bound(INSERT_RUN, run), _bound(INSERT_EVENT, recorded)], end
+
+
+def _bound(insert: str, row: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """The statement with the row's values in the order of its columns; what the row does not name is NULL."""
+    columns = [column.strip() for column in insert.partition("(")[2].partition(")")[0].split(",")]
+    strange = set(row) - set(columns)
+    if strange:
+        raise RuntimeError(f"the statements have changed: there is no {', '.join(sorted(strange))}")
+    return insert, tuple(row.get(column) for column in columns)
 
 
 async def bare(asked: PollFlow) -> Used:

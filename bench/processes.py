@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ __all__ = ["ROOT", "Child", "child", "counts", "cpu_seconds", "harken", "report"
 ROOT = Path(__file__).parent.parent
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+PATIENCE = 240.0
 READY = b"harken is ready at "
 
 
@@ -35,7 +37,10 @@ class Child:
         return msgspec.json.decode(line)
 
     def line(self) -> bytes:
-        line = cast(BinaryIO, self._process.stdout).readline()
+        stream = cast(BinaryIO, self._process.stdout)
+        if not select.select([stream], [], [], PATIENCE)[0]:
+            raise RuntimeError(f"{self._process.args!r} said nothing for {PATIENCE:.0f} s")
+        line = stream.readline()
         if not line:
             raise RuntimeError(f"{self._process.args!r} ended with code {self._process.wait()}")
         return line
@@ -47,14 +52,23 @@ class Child:
 
     def end(self) -> None:
         self._process.terminate()
-        self._process.communicate(timeout=60)
+        try:
+            self._process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 @contextmanager
 def child(*args: str) -> Iterator[Child]:
     """Run `python -m args…` until the block is left."""
     process = subprocess.Popen(
-        [sys.executable, "-m", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=dict(os.environ)
+        # unbuffered, so that waiting for the pipe is waiting for the next line
+        [sys.executable, "-m", *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        cwd=ROOT,
     )
     started = Child(process)
     try:

@@ -91,7 +91,7 @@ def test_the_tutorial_goes_as_it_says(tutorial: Tutorial):
     assert "event.total >= 100 is false (event.total = 20)" in tutorial.harken("triggers", "test", "orders")
 
     process = tutorial.start()
-    tutorial.wait("before the trigger's start line", "explain", "orders", "1")
+    tutorial.wait("was there before the trigger", "explain", "orders", "1")
     tutorial.orders(FIRST, {"id": 2, "total": 250}, {"id": 3, "total": 5})
     third = tutorial.wait("the condition was not met", "explain", "orders", "3")
     second = tutorial.wait("which is done", "explain", "orders", "2")

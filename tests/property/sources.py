@@ -23,15 +23,20 @@ class Served:
 
 @dataclass
 class Noted:
-    """Numbers every answer in its cursor. `unnamed`: events carry no key, so that the engine has to name them."""
+    """Numbers every answer in its cursor, and counts the reads that came to their end.
+
+    `unnamed`: events carry no key, so that the engine has to name them.
+    """
 
     inner: PollSource
     unnamed: bool = True
     served: list[Served] = field(default_factory=list)
+    reads: int = 0
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         parent = number_of(cursor)
         batch = await self.inner.poll(cursor["c"] if parent else None, since)
+        self.reads += not batch.more
         if batch.unchanged:
             return msgspec.structs.replace(batch, cursor=cursor)
         number = len(self.served) + 1

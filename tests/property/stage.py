@@ -71,7 +71,7 @@ class Stage:
                 learn=lambda: rulebook.learn(INTERNAL),  # noqa: B023
                 lease_seconds=600.0,
             )
-            engine = (store, self.clock, self._random, self.worker, lambda feed: self.sources.get(feed.name))
+            engine: Any = (store, self.clock, self._random, self.worker, lambda feed: self.sources.get(feed.name))
             self.intake = Intake(*engine, holder="i", lease_seconds=LEASE, rulebook=rulebook)
             if self._again is not None:
                 self.store.crash(self._again, after=bool(self._again % 2))
@@ -262,7 +262,7 @@ class Stage:
         await self.intake.apply(self.definitions())
         for definition in list(self.wanted.values()):
             await self._operate("resume", definition.name, definition.feed)
-        marks = {name: len(source.served) for name, source in self.sources.items() if name != "cron"}
+        marks = {name: source.reads + 2 for name, source in self.sources.items() if name != "cron"}
         for _ in range(40):
             await self.clock.sleep(130.0)
             if await self._quiet(marks):
@@ -271,14 +271,7 @@ class Stage:
     async def _quiet(self, marks: dict[str, int]) -> bool:
         counts = await self.store.counts()
         still = sum(counts.get(f"runs_{state}", 0) for state in OPEN)
-        return not still and all(self._read_again(name, mark) for name, mark in marks.items())
-
-    def _read_again(self, name: str, mark: int) -> bool:
-        """Its source answered in full since, or has nothing else to say (a 304)."""
-        live = self.intake.feeds[name]
-        ends = [served for served in self.sources[name].served[mark:] if not served.batch.more]
-        conditional = self.scenario.feeds[int(name[1:])].conditional
-        return len(ends) >= 2 or (conditional and not live.page and live.health.clean)
+        return not still and all(self.sources[name].reads >= mark for name, mark in marks.items())
 
     async def runs(self) -> list[Run]:
         found: list[Run] = []

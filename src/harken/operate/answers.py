@@ -80,11 +80,14 @@ def _duplicate(case: Case, verdict: Verdict) -> Answer:
 
 
 def _before_start(case: Case, verdict: Verdict) -> Answer:
-    happened = case.event.occurred_at or case.event.recorded_at
-    sentence = (
-        f"{_it(case)} happened {stamp(happened)}, before the trigger's start line {stamp(case.trigger.start_line)}: "
-        "what was there before a trigger does not start it"
-    )
+    if case.event.occurred_at is None:
+        sentence = f"{_it(case)} was there before the trigger: it is {verdict.reason}"
+    else:
+        happened, start = stamp(case.event.occurred_at), stamp(case.trigger.start_line)
+        sentence = (
+            f"{_it(case)} happened {happened}, before the trigger's start line {start}: "
+            "what was there before a trigger does not start it"
+        )
     details = _details(case) | {"start_line": stamp(case.trigger.start_line), "reason": verdict.reason}
     advice = (
         f"Start the run for it anyway: harken events replay {case.event.id} --trigger {case.trigger.name}",

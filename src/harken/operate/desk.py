@@ -71,7 +71,7 @@ class Desk:
         states = {state.name: state for state in await self.store.feeds()}
         if name not in states:
             raise NotFound(f"there is no feed {name}", fix=did_you_mean(name, states))
-        return states[name]
+        return await self.store.state(name)
 
     async def feed_of(self, trigger: str) -> str:
         """The feed a trigger listens to; for one that left the configuration, the feed of its last event."""

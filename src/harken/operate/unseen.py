@@ -124,7 +124,9 @@ def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     if state.next_due is not None and (now - state.next_due).total_seconds() > 60:
         late = f"The last read was {when(state.last_success, now)} and the next is overdue"
         return late, ("Is a controller running? See: harken status", test)
-    reads = f"The last read was {when(state.last_success, now)}, the next is {ago(state.next_due, now)}"
+    due = state.next_due is not None and state.next_due <= now
+    following = "due now" if due else ago(state.next_due, now)
+    reads = f"The last read was {when(state.last_success, now)}, the next is {following}"
     query = "If the API shows it elsewhere, the feed's query leaves it out: harken feeds show " + state.name
     return f"{reads}; up to then the API did not list it", (test, query)
 

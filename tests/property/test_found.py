@@ -1,0 +1,54 @@
+"""Scenarios that once went wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.property.plan import (
+    Burst,
+    FeedPlan,
+    Flap,
+    Jump,
+    Meanwhile,
+    Push,
+    Put,
+    Scenario,
+    TriggerPlan,
+    Trouble,
+    Turn,
+    Wait,
+)
+from tests.property.test_histories import played
+
+LISTING = FeedPlan(view="listing", identity="once")
+PLAIN = TriggerPlan(feed=0)
+DIGEST = TriggerPlan(feed=0, gather=(600.0, 0))
+
+
+def test_a_digest_that_began_in_the_first_read_is_released_with_it(room: Path) -> None:
+    script = (Trouble(0, "unavailable", 70.0, None), Put(0, 1, 0), Wait(400.0))
+    played(Scenario(feeds=(LISTING,), triggers=(DIGEST,), script=script), room)
+
+
+def test_an_event_is_not_gathered_again_when_another_trigger_is_reset(room: Path) -> None:
+    script = (Wait(65.0), Burst(0, 6, 3, True), Wait(900.0), Turn(0, "reset_cursor"), Wait(400.0))
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN, DIGEST), script=script), room)
+
+
+def test_a_trigger_that_was_added_during_the_first_read_is_released_with_it(room: Path) -> None:
+    late = TriggerPlan(feed=0, early=False)
+    script = (Put(0, 1, 0, -14_400.0), Meanwhile(Turn(1, "add")), Wait(65.0))
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN, late), script=script), room)
+
+
+def test_a_reset_during_a_read_begins_the_read_again(room: Path) -> None:
+    undated = (Put(0, 1, 0, None), Put(0, 2, 0, None))
+    script = (*undated, Wait(65.0), Put(0, 3, 0, None), Meanwhile(Turn(0, "reset_cursor")), Wait(900.0))
+    for view in ("listing", "log"):
+        feed = FeedPlan(view=view, identity="once", page_size=2)
+        played(Scenario(feeds=(feed,), triggers=(PLAIN,), script=script), room)
+
+
+def test_ends_of_runs_are_announced_when_the_clock_was_set_back(room: Path) -> None:
+    script = (Wait(1.0), Push((1,)), Jump(-2_000.0), Push((2,)), Flap(0, 1, 5.0), Wait(400.0))
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN,), script=script, push=True, announced=True), room)
