@@ -19,7 +19,7 @@ from harken.errors import NotFound
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
 from harken.ingest.intake import Intake
-from harken.ingest.internal import internal_matching
+from harken.ingest.internal import internal_matching, listening
 from harken.ingest.rulebook import Rulebook
 from harken.run.models import Models
 from harken.run.reach import Reach
@@ -59,6 +59,7 @@ async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[E
         holder="bench",
         internal=internal_matching(rulebook, clock),
         learn=lambda: rulebook.learn(INTERNAL),
+        listens=listening(rulebook),
     )
     intake = Intake(store, clock, random, worker, build, holder="bench", rulebook=rulebook)
     running = asyncio.create_task(worker.run())

@@ -29,7 +29,7 @@ async def _on_files(directory: Path, asked: asyncio.Event) -> None:
     def configuration(change: Change, path: str) -> bool:
         return path.endswith(SUFFIXES)
 
-    async for _ in awatch(directory, watch_filter=configuration, debounce=300, recursive=True):
+    async for _ in awatch(directory, watch_filter=configuration, debounce=1_000, step=250, rust_timeout=60_000):
         asked.set()
 
 

@@ -29,7 +29,9 @@ Observe = Callable[[str, Claimed], None]
 """Hears `started`, `done`, `filtered`, `failed`, `dead`, `cancelled`, `again`, `parked` and `lost`."""
 
 LAST_WRITES = 10.0
-SPARE = 256
+SPARE = 2_000
+"""So many runs may be handed over beyond `parallel` while they turn out not to wait for anything."""
+MOST_CLAIMED = 256
 
 _DONE = Finished()
 
@@ -140,7 +142,7 @@ class Worker:
 
     async def _claim(self) -> bool:
         """Claim as much as there is room for; True when there may be more."""
-        room = self._room()
+        room = min(self._room(), self._parallel + MOST_CLAIMED)
         if room == 0:
             return False
         try:

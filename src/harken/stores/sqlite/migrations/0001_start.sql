@@ -142,6 +142,7 @@ CREATE TABLE ticks (
     seconds REAL NOT NULL
 );
 CREATE INDEX ticks_by_feed ON ticks (feed);
+CREATE INDEX triggers_by_feed ON triggers (feed);
 
 CREATE TABLE leases (
     shard INTEGER PRIMARY KEY,
