@@ -50,7 +50,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants done. `rev` is the hash of `definition`; a run keeps the revision it began with."""
+    """What the user wants done. `rev` is the hash of name and definition; a run keeps the revision it began with."""
 
     name: str
     rev: str

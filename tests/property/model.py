@@ -165,12 +165,16 @@ class Model:
         """It was absent from two complete reads that returned content, and is older than a day."""
         if told.source is None:
             return self._clock.time() - known.since >= 3 * DAY
-        absent = 0
+        absent = longest = 0
         for served in reversed(told.source.served[: number - 1]):
             if any(name in (event.subject, f"{event.subject}@{event.state}") for event in served.batch.events):
-                break
+                absent = 0
+                if served.number in told.taken:
+                    break
+                continue
             absent += served.batch.complete and not served.batch.more
-        return absent >= 2 and self._clock.time() - known.since >= DAY
+            longest = max(longest, absent)
+        return longest >= 2 and self._clock.time() - known.since >= DAY
 
 
 def _key(event: Event, identity: str) -> str:

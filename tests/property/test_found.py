@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.property.plan import (
     Burst,
+    Crashing,
     FeedPlan,
     Flap,
     Jump,
@@ -39,6 +40,12 @@ def test_a_trigger_that_was_added_during_the_first_read_is_released_with_it(room
     late = TriggerPlan(feed=0, early=False)
     script = (Put(0, 1, 0, -14_400.0), Meanwhile(Turn(1, "add")), Wait(65.0))
     played(Scenario(feeds=(LISTING,), triggers=(PLAIN, late), script=script), room)
+
+
+def test_a_trigger_that_was_away_when_the_first_read_ended_is_released_when_it_comes_back(room: Path) -> None:
+    feed = FeedPlan(view="since", identity="once", page_size=2)
+    script = (Burst(0, 6, 5, True), Crashing(1, False, 0.0, None, "commit"), Wait(0.1), Turn(0, "drop"), Wait(400.0))
+    played(Scenario(feeds=(feed,), triggers=(PLAIN,), script=script), room)
 
 
 def test_a_reset_during_a_read_begins_the_read_again(room: Path) -> None:

@@ -72,8 +72,9 @@ def read_workflow(node: Node, file: str, around: Surroundings, checker: Checker 
         report.error(node.place, ("steps",), "is missing", "Add steps:", "missing")
     _check_steps(node, checker, report)
     definition = _definition(node)
-    rev = revision(definition)
     name = name_of(node)
+    # with the name: two workflows that do the same must not be taken for each other
+    rev = revision([name, definition])
     trigger = node.items.get("trigger")
     heard = read_trigger(name, rev, trigger, around, report, file) if trigger is not None and name else None
     if block is None or report.failed:

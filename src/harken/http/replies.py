@@ -14,6 +14,7 @@ from yarl import URL
 from harken.budget import asked_wait, is_rate_limited
 from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
 from harken.http.guard import place
+from harken.http.mended import mended
 
 __all__ = ["Reply", "Validators", "raise_for"]
 
@@ -82,9 +83,13 @@ class Reply:
 
     def json(self) -> Any:
         """Decode the body, or raise RetryLater: a gateway's error page passes."""
+        body = self.body.removeprefix(codecs.BOM_UTF8)
         try:
-            return msgspec.json.decode(self.body.removeprefix(codecs.BOM_UTF8))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            try:
+                return msgspec.json.decode(body)
+            except msgspec.DecodeError:
+                return mended(body)
+        except (ValueError, RecursionError):
             kind = self.headers.get("Content-Type", "no content type").partition(";")[0][:60]
             what = f"({kind}, {len(self.body):,} bytes)"
             raise RetryLater(f"{place(self.url)} answered with something that is not JSON {what}") from None

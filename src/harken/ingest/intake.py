@@ -21,7 +21,7 @@ from harken.ingest.rests import FLUSH_SECONDS, Rests
 from harken.ingest.rulebook import Rulebook
 from harken.ingest.stream import Streamer
 from harken.ingest.timer import Timer
-from harken.ingest.webhook import Endpoint, Webhooks
+from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.schedule import Every, next_due
 from harken.source import Batch, Cursor, PollSource, PushSource, Source, StreamSource
 from harken.store import Definitions, Feeds, Opened
@@ -132,7 +132,7 @@ class Intake:
     async def tick(self, feed: str) -> Report:
         """Read the feed now, through the same lease and commit as its schedule."""
         live = self.feeds.get(feed)
-        if live is None or not isinstance(live.source, PollSource):
+        if live is None or live.poll is None:
             raise NotFound(f"there is no feed {feed!r} that can be read")
         while live.busy:
             await self._clock.sleep(0.05)
@@ -167,7 +167,7 @@ class Intake:
     def _serve(self) -> None:
         self.webhooks.serve(
             {
-                live.feed.path: Endpoint(feed=name, source=live.source)
+                live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_largest(live.source))
                 for name, live in self.feeds.items()
                 if isinstance(live.source, PushSource) and live.feed.path
             }
@@ -183,6 +183,9 @@ class Intake:
         now = self._clock.time()
         if state.next_due is not None:
             due = state.next_due.timestamp()
+            if live.health.clean and due > now + 2 * _interval(live.feed) and isinstance(live.feed.schedule, Every):
+                # written while the clock was wrong: nothing that is due after one interval waits longer
+                return now
             if live.feed.kind != "cron" and due < now:
                 # after a long stop everything is due: don't ask every service in the same second
                 return now + self._random.random() * min(2.0, _interval(live.feed) / 10)
@@ -251,6 +254,11 @@ class Intake:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("ingest.failed", task=task.get_name(), exc_info=task.exception())
+
+
+def _largest(source: PushSource) -> int:
+    """What the source says about the size of a body, or the default."""
+    return int(getattr(source, "max_bytes", MAX_BYTES))
 
 
 def _interval(feed: Feed) -> float:

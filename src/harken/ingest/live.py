@@ -9,7 +9,7 @@ import msgspec
 
 from harken.feed import Feed, FeedState
 from harken.pace import Health, Policy
-from harken.source import Source
+from harken.source import PollSource, Source
 
 __all__ = ["Live", "Report"]
 
@@ -41,6 +41,7 @@ class Live:
         "next_due",
         "page",
         "policy",
+        "poll",
         "source",
         "sweeps",
         "swept_at",
@@ -50,6 +51,8 @@ class Live:
     def __init__(self, feed: Feed, source: Source, state: FeedState, *, swept_at: float) -> None:
         self.feed = feed
         self.source = source
+        # looked up once: asking whether something follows a protocol costs as much as a query
+        self.poll = source.poll if isinstance(source, PollSource) else None
         self.due: float | None = None
         self.next_due: float | None = None
         self.busy = False

@@ -21,7 +21,7 @@ from harken.ingest.live import Live, Report
 from harken.ingest.rests import Rests
 from harken.match import Read, Rules, Sighting, memory_id
 from harken.schedule import At, Every, next_due
-from harken.source import Batch, PollSource
+from harken.source import Batch
 from harken.store import Failure, Feeds, Rest, Tick
 
 __all__ = ["Poller", "due_after"]
@@ -65,14 +65,14 @@ class Poller:
         seen = new = 0
         feed = live.feed
         rules = await self._gate.rulebook.rules(feed.name)
-        source = live.source
-        assert isinstance(source, PollSource)
+        poll = live.poll
+        assert poll is not None
         deadline = began + feed.tick_timeout
         while True:
             since = _since(live, rules)
             try:
                 async with asyncio.timeout(feed.page_timeout):
-                    batch = await source.poll(live.cursor, since)
+                    batch = await poll(live.cursor, since)
             except TimeoutError as error:
                 message = f"{feed.name} gave no page within {feed.page_timeout:.0f} s"
                 raise RetryLater(message, reason="timeout") from error

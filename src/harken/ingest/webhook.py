@@ -17,7 +17,7 @@ from harken.ingest.gate import Gate
 from harken.match import Read
 from harken.source import PushSource, Request
 
-__all__ = ["PREFIX", "Endpoint", "Webhooks"]
+__all__ = ["MAX_BYTES", "PREFIX", "Endpoint", "Webhooks"]
 
 log = structlog.get_logger("harken.ingest")
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from harken.errors import Malformed, Unauthorized
 from harken.event import Event
-from harken.http import raise_for
+from harken.http import mended, raise_for
 from harken.language.paths import lookup
 from harken.services.fields import instant, text_of
 from harken.source import Host, Message, Plugin, Request
@@ -74,19 +74,19 @@ class Incoming:
         self._id_header, self._type_header = query.id_header.lower(), query.type_header.lower()
         checks = {"hmac": self._check_hmac, "api_key": self._check_key, "none": _check_nothing}
         self._check: Callable[[Request], None] = checks[query.scheme]
-        self._max_bytes = query.max_bytes
+        self.max_bytes = query.max_bytes
         self._plain = not (query.subject_field or query.time_field or query.type_header or query.type_field)
         self._type = query.type
 
     async def receive(self, request: Request) -> list[Event]:
         body = request.body
-        if len(body) > self._max_bytes:
-            raise Malformed(f"the body is larger than {self._max_bytes:,} bytes")
+        if len(body) > self.max_bytes:
+            raise Malformed(f"the body is larger than {self.max_bytes:,} bytes")
         self._check(request)
         try:
             data = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            data, body = _form(request), b""
+            data, body = _loose(request), b""
         if type(data) is not dict:
             data, body = {"value": data}, b""
         key = self._id(request, data)
@@ -204,6 +204,13 @@ def _signature(text: str) -> bytes:
         return b64decode(text, validate=True) if len(text) == _BASE64 else b""
     except (ValueError, binascii.Error):
         return b""
+
+
+def _loose(request: Request) -> Any:
+    try:
+        return mended(request.body)
+    except (ValueError, RecursionError):
+        return _form(request)
 
 
 def _form(request: Request) -> Any:

@@ -128,6 +128,9 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
                 "UPDATE triggers SET feed=?, definition=?, removed_at=NULL WHERE id=?",
                 (trigger.feed, books.seal.shut(encoded), row[1]),
             )
+        if row[4] is not None and books.value("SELECT baselined FROM feeds WHERE name=?", (trigger.feed,)):
+            # the first read came to its end without it, and nobody else will let its runs go
+            queue.release_flood(books, books.trigger_named(trigger.name), trigger.flood_limit, now)
         if definitions.starting:
             _start_again(books, trigger, row[1], now)
     for _, id, feed, _, removed_at in known.values():

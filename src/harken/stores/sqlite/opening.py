@@ -62,7 +62,7 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA fullfsync=ON")
-    connection.execute("PRAGMA wal_autocheckpoint=2000")
+    connection.execute("PRAGMA wal_autocheckpoint=8000")
     connection.execute("PRAGMA cache_size=-16000")
     return connection
 

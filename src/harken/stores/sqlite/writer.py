@@ -13,15 +13,18 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import apsw
+import structlog
 
 from harken.errors import HarkenError, StoreBusy, StoreUnavailable
 from harken.stores.sqlite.books import Books
 
 __all__ = ["Writer"]
+
+log = structlog.get_logger("harken.store")
 
 T = TypeVar("T")
 Manner = Literal["guarded", "frugal", "heavy"]
@@ -56,6 +59,7 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.trouble = ""
+        self._changes = 0
         self.groups = 0
         self.verbs = 0
 
@@ -140,12 +144,12 @@ class Writer:
             work()
 
     def _finish(self, answers: list[Answer]) -> None:
-        failure = self._try(lambda: self._books.execute("COMMIT"), patience=PATIENCE_MS)
+        failure = self._try(lambda: self._books.execute("COMMIT"), patience=PATIENCE_MS, answers=answers)
         self._tell(answers if failure is None else _undone(answers, failure))
 
     def _whole(self, group: list[Job]) -> None:
         answers: list[Answer] = []
-        failure = self._try(lambda: self._transact(group, answers), patience=PATIENCE_MS)
+        failure = self._try(lambda: self._transact(group, answers), patience=PATIENCE_MS, answers=answers)
         if failure is not None:
             answers = [(future, None, _translate(failure)) for _, _, future, _ in group]
         self._tell(answers)
@@ -224,7 +228,9 @@ class Writer:
         self.verbs += 1
         return future, result, None
 
-    def _try(self, work: Callable[[], object], *, patience: int) -> BaseException | None:
+    def _try(
+        self, work: Callable[[], object], *, patience: int, answers: Sequence[Answer] = ()
+    ) -> BaseException | None:
         """Do a part of a transaction; when it fails, all of the transaction is undone and said to be."""
         books = self._books
         books.connection.set_busy_timeout(patience)
@@ -234,14 +240,25 @@ class Writer:
             if books.connection.in_transaction:
                 books.execute("ROLLBACK")
             books.abandon()
-            translated = _translate(error)
-            if isinstance(translated, StoreUnavailable):
-                self.trouble = str(translated)
+            self._judge([(None, None, _translate(error))])
             return error
         if not books.connection.in_transaction:
             self.groups += 1
-            self.trouble = ""
+            self._judge(answers)
         return None
+
+    def _judge(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
+        """Note whether the disk takes what it is given; a group that wrote nothing proves nothing."""
+        changes, before = self._books.connection.total_changes(), self._changes
+        self._changes = changes
+        found = next((str(error) for _, _, error in answers if isinstance(error, StoreUnavailable)), "")
+        if found == self.trouble or (not found and changes == before):
+            return
+        self.trouble = found
+        if found:
+            log.error("store.down", reason=found)
+        else:
+            log.info("store.up")
 
 
 class _Spoilt(Exception):
