@@ -205,6 +205,21 @@ class Intake:
     async def _tick(self, live: Live) -> Report:
         live.busy = True
         try:
+            return await self._read(live)
+        except RetryLater as error:
+            live.next_due = self._clock.time() + LEASE_RETRY
+            return Report(feed=live.feed.name, result="skipped", error=str(error))
+        except Exception:
+            # what is due already must not be tried again without a pause
+            live.next_due = self._clock.time() + _interval(live.feed)
+            raise
+        finally:
+            live.busy = False
+            if self.feeds.get(live.feed.name) is live and not self._stopping:
+                self.timer.put(live, live.next_due)
+
+    async def _read(self, live: Live) -> Report:
+        try:
             async with self._room:
                 if not self.keeper.held and not await self.keeper.take():
                     live.next_due = self._clock.time() + LEASE_RETRY
@@ -220,10 +235,6 @@ class Intake:
         except LeaseLost:
             await self._lost(live)
             return Report(feed=live.feed.name, result="skipped", error="the lease was lost; the read begins again")
-        finally:
-            live.busy = False
-            if self.feeds.get(live.feed.name) is live and not self._stopping:
-                self.timer.put(live, live.next_due)
 
     async def _lost(self, live: Live) -> None:
         """Someone else may have moved the cursor: stand where the store says before reading on."""
