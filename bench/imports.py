@@ -7,7 +7,7 @@ from importlib import import_module
 __all__ = ["LIBRARIES", "load"]
 
 LIBRARIES = (
-    "aiohttp", "apsw", "cel_expr_python", "click", "cryptography", "minijinja", "msgspec", "pydantic", "starlette",
+    "aiohttp", "apsw", "cel_expr_python", "click", "cryptography", "msgspec", "pydantic", "starlette",
     "structlog", "uvicorn", "uvicorn.protocols.http.httptools_impl", "uvloop", "yaml",
 )  # fmt: skip
 

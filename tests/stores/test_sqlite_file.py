@@ -193,7 +193,8 @@ asyncio.run(main())
 @pytest.mark.process
 def test_a_file_that_cannot_grow_loses_nothing_that_was_acknowledged(path: Path) -> None:
     done = in_another_process(FILL, path)
-    assert done.stdout.split() == ["True"] * 5, done.stderr
+    answers = [word for word in done.stdout.split() if word in ("True", "False")]
+    assert answers == ["True"] * 5, done.stderr
 
 
 async def test_closing_writes_what_is_queued(path: Path, clock: HandClock) -> None:

@@ -79,7 +79,7 @@ def _metrics(metrics: Callable[[], bytes]) -> Endpoint:
 def _tail(operator: Operator) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         after = request.headers.get("last-event-id") or request.query_params.get("after")
-        if after is not None and not after.isdecimal():
+        if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 19):
             raise Refused("Last-Event-ID must be the id of an event")
         stream = _sse(operator, None if after is None else int(after))
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})

@@ -197,7 +197,8 @@ class App:
 def _refuse_blocking(loaded: Loaded) -> None:
     """Defaults in place of settings that are wrong would not be what was meant."""
     if loaded.blocking:
-        raise Misconfigured("\n".join(str(finding) for finding in loaded.blocking))
+        rest = [finding for finding in loaded.findings if finding not in loaded.blocking]
+        raise Misconfigured("\n".join(str(finding) for finding in [*loaded.blocking, *rest]))
 
 
 async def _nothing(scope: Any, receive: Any, send: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
-from harken.errors import NotFound
+from harken.errors import NotFound, Refused
 from harken.operate import events, feeds, models, overview, runs, triggers, workflows
 from harken.operate.desk import Desk
 from harken.operate.doctor import doctor
@@ -66,6 +66,8 @@ CHANGES: Mapping[str, Operation] = {
 
 OPERATIONS: Mapping[str, Operation] = {**READS, **CHANGES}
 
+LARGEST = 2**63 - 1
+
 AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target")
 """What of a change the audit log keeps; inputs and comments may hold anything."""
 
@@ -89,6 +91,9 @@ class Operator:
         """Do it and return the answer. A change that succeeded stands in the audit log."""
         if operation not in OPERATIONS:
             raise NotFound(f"there is no operation {operation}", fix=did_you_mean(operation, OPERATIONS))
+        for name, value in params.items():
+            if isinstance(value, int) and abs(value) > LARGEST:
+                raise Refused(f"{name} is larger than any id")
         answer = await OPERATIONS[operation](self._desk, **params)
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or "")

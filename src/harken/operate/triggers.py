@@ -14,6 +14,7 @@ from harken.operate.words import count, schedule_text
 __all__ = ["drop", "listed", "pause", "release", "reset", "resume", "run_now", "show", "test"]
 
 LOOKBACK_SECONDS = 3600.0
+MOST_LOOKBACK = 3650 * 86_400.0
 RECENT = 50
 UNOPENED = Standing(status="new", reason="no controller has opened it yet", advice="harken start, or harken reload")
 
@@ -61,6 +62,8 @@ async def test(desk: Desk, *, name: str, lookback: float = LOOKBACK_SECONDS) -> 
     """What would fire now and why the rest would not; changes nothing."""
     if name not in desk.triggers():
         await desk.trigger(name)
+    if not 0 <= lookback <= MOST_LOOKBACK:
+        raise Refused("the lookback is from 0 seconds to ten years")
     preview = await desk.running().preview(name, lookback)
     firing = sum(shown.outcome in ("fired", "gathered") for shown in preview.shown)
     total = count(len(preview.shown), "item")

@@ -32,7 +32,19 @@ from harken.store import (
     Settlement,
     Stale,
 )
-from harken.stores.sqlite import commit, documents, feeds, opening, records, runs, upkeep
+from harken.stores.sqlite import (
+    commit,
+    definitions,
+    documents,
+    feeds,
+    opening,
+    orders,
+    records,
+    runs,
+    standing,
+    steering,
+    upkeep,
+)
 from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.writer import Manner, Writer
 
@@ -142,14 +154,14 @@ class SqliteStore:
         finally:
             self._idle_readers.append(books)
 
-    async def open(self, definitions: Definitions) -> Opened:
-        return await self._write(feeds.open_all, definitions, manner="heavy")
+    async def open(self, wanted: Definitions) -> Opened:
+        return await self._write(definitions.open_all, wanted, manner="heavy")
 
     async def state(self, feed: str) -> FeedState:
-        return await self._read(feeds.state, feed)
+        return await self._read(standing.state, feed)
 
     async def listeners(self, feed: str) -> Listeners:
-        return await self._read(feeds.listeners, feed)
+        return await self._read(standing.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float) -> Lease | None:
         return await self._write(feeds.lease, shard, holder, seconds)
@@ -185,16 +197,16 @@ class SqliteStore:
         await self._write(feeds.bury, feed, event, reason)
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
-        return await self._write(feeds.pause, trigger, reason)
+        return await self._write(steering.pause, trigger, reason)
 
     async def resume(self, trigger: str) -> TriggerState:
-        return await self._write(feeds.resume, trigger)
+        return await self._write(steering.resume, trigger)
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
-        return await self._write(feeds.reset, trigger, cursor)
+        return await self._write(steering.reset, trigger, cursor)
 
     async def wake(self, feed: str) -> FeedState:
-        return await self._write(feeds.wake, feed)
+        return await self._write(steering.wake, feed)
 
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
         return await self._write(runs.claim, holder, limit, seconds)
@@ -221,25 +233,25 @@ class SqliteStore:
         await self._write(runs.park, run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
-        return await self._write(runs.answer, run_id, answer)
+        return await self._write(orders.answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
         return await self._write(runs.settle, settlements, manner="frugal")
 
     async def start(self, run: NewRun) -> str:
-        return await self._write(runs.start, run)
+        return await self._write(orders.start, run)
 
     async def cancel(self, run_id: str) -> bool:
-        return await self._write(runs.cancel, run_id)
+        return await self._write(orders.cancel, run_id)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await self._write(runs.retry, run_id, workflow_rev)
+        return await self._write(orders.retry, run_id, workflow_rev)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        return await self._write(runs.release, trigger, drop, hold)
+        return await self._write(orders.release, trigger, drop, hold)
 
     async def drop_dead(self, run_id: str) -> bool:
-        return await self._write(runs.drop_dead, run_id)
+        return await self._write(orders.drop_dead, run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
         return await self._read(records.get, kind, name)
@@ -296,10 +308,10 @@ class SqliteStore:
         return await self._read(records.dead, before, limit)
 
     async def feeds(self) -> Sequence[FeedState]:
-        return await self._read(feeds.feed_states)
+        return await self._read(standing.feed_states)
 
     async def triggers(self) -> Sequence[TriggerState]:
-        return await self._read(feeds.trigger_states)
+        return await self._read(standing.trigger_states)
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._read(records.ticks, feed, limit)

@@ -6,47 +6,29 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from harken.errors import LeaseLost, NotFound
+from harken.errors import LeaseLost
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
 from harken.stores.sqlite.books import Books, micros, moment, moment_or_none
 from harken.stores.sqlite.commit import commit
+from harken.stores.sqlite.orders import id_of, start, tell_parent
 from harken.stores.sqlite.queue import (
-    BLOCKED,
     CANCELLED,
     DEAD,
     DONE,
     FAILED,
     GATHERING,
-    HELD,
     READY,
     RUNNING,
-    STATES,
     WAITING,
-    admit,
     close_gathering,
     free_slot,
-    let_go,
-    run_id_of,
 )
 from harken.stores.sqlite.records import events_of, journal_of
 
-__all__ = [
-    "answer",
-    "cancel",
-    "claim",
-    "drop_dead",
-    "extend",
-    "journal",
-    "next_due",
-    "park",
-    "release",
-    "retry",
-    "settle",
-    "start",
-]
+__all__ = ["claim", "extend", "journal", "next_due", "park", "settle"]
 
-# `state<6` stands in the SQL word for word, or SQLite does not know that the partial index of open runs applies.
+# `state<6` stands in the SQL word for word, or SQLite does not know that the partial index of open runs applies
 
 NEVER = 2**62
 """The due time of a run that only an answer can wake."""
@@ -149,7 +131,7 @@ def _append(books: Books, seq: int, record: StepRecord) -> None:
 
 
 def _ours(books: Books, run_id: str, token: int) -> int:
-    row = books.row("SELECT seq, token, state FROM runs WHERE id=?", (_id(run_id),))
+    row = books.row("SELECT seq, token, state FROM runs WHERE id=?", (id_of(run_id),))
     if row is None or row[1] != token or row[2] != RUNNING:
         raise LeaseLost(f"run {run_id[:8]} is no longer ours")
     return int(row[0])
@@ -159,7 +141,7 @@ def extend(books: Books, claims: Mapping[str, int], seconds: float) -> dict[str,
     until = books.now() + round(seconds * 1_000_000)
     answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
     for run_id, token in claims.items():
-        row = books.row("SELECT seq, token, state, cancel_requested FROM runs WHERE id=?", (_id(run_id),))
+        row = books.row("SELECT seq, token, state, cancel_requested FROM runs WHERE id=?", (id_of(run_id),))
         if row is None or row[1] != token or row[2] != RUNNING:
             answers[run_id] = "lost"
             continue
@@ -178,29 +160,12 @@ def park(books: Books, run_id: str, token: int, parked: Park, record: StepRecord
         (WAITING, due, parked.waiting_for, seq),
     )
     if parked.waiting_for.startswith("run:"):
-        child = books.row("SELECT state, output, error FROM runs WHERE id=?", (_id(parked.waiting_for[4:]),))
+        child = books.row("SELECT state, output, error FROM runs WHERE id=?", (id_of(parked.waiting_for[4:]),))
         if child is not None and child[0] >= DONE:
             # the sub-run was over before its parent lay down
-            _tell_parent(
-                books, _id(run_id), parked.waiting_for[4:], child[0], books.json(child[1]), books.text(child[2])
+            tell_parent(
+                books, id_of(run_id), parked.waiting_for[4:], child[0], books.json(child[1]), books.text(child[2])
             )
-
-
-def answer(books: Books, run_id: str, value: Any) -> bool:
-    row = books.row("SELECT seq, state, waiting_for FROM runs WHERE id=?", (_id(run_id),))
-    if row is None or row[1] != WAITING or not row[2]:
-        return False
-    books.execute(
-        "UPDATE runs SET answer=?, state=?, due_at=? WHERE seq=?", (books.shut_json(value), READY, books.now(), row[0])
-    )
-    return True
-
-
-def _tell_parent(books: Books, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
-    """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
-    waits = books.value("SELECT waiting_for FROM runs WHERE id=? AND state=?", (parent, WAITING))
-    if waits == f"run:{child}":
-        answer(books, parent.hex(), {"run": child, "status": STATES[state], "output": output, "error": error})
 
 
 FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_until=NULL, answer=NULL
@@ -216,11 +181,11 @@ def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost
     outcome = one.outcome
     if type(outcome) is Finished and one.record is None and not one.caused:
         output = None if outcome.output is None else books.shut_json(outcome.output)
-        books.execute(FINISH, (DONE, now, output, _id(one.id), one.token))
+        books.execute(FINISH, (DONE, now, output, id_of(one.id), one.token))
         if books.connection.changes():
             return "settled"
     row = books.row(
-        "SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", (_id(one.id), one.token, RUNNING)
+        "SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", (id_of(one.id), one.token, RUNNING)
     )
     if row is None:
         return "lost"
@@ -240,7 +205,7 @@ def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost
         free_slot(books, slot, seq)
     if parent is not None:
         error, output = _last_words(outcome)
-        _tell_parent(books, parent, one.id, _FINAL[type(outcome)], output, error)
+        tell_parent(books, parent, one.id, _FINAL[type(outcome)], output, error)
     return "settled"
 
 
@@ -275,94 +240,3 @@ def _last_words(outcome: RunOutcome) -> tuple[str, Any]:
     if isinstance(outcome, Cancelled):
         return outcome.reason, None
     return outcome.error, None
-
-
-def start(books: Books, new: NewRun) -> str:
-    trigger = books.trigger_named(new.trigger) if new.trigger else None
-    uid = trigger.uid if trigger else new.workflow
-    run_id = run_id_of(books, uid, 0, new.id_key, "by hand")
-    now = books.now()
-    seq = books.next_run
-    due = micros(new.due_at) if new.due_at else now
-    first = new.event_ids[0] if len(new.event_ids) == 1 else None
-    books.execute(
-        """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, due_at, max_attempts, event, input,
-        parent, replay_of, gathered, created_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)""",
-        (
-            seq,
-            run_id,
-            trigger.id if trigger else 0,
-            new.workflow_rev,
-            READY,
-            due,
-            new.max_attempts,
-            first,
-            books.seal.shut(new.input) if new.input else None,
-            _id(new.parent) if new.parent else None,
-            _id(new.replay_of) if new.replay_of else None,
-            max(1, len(new.event_ids)),
-            now,
-        ),
-    )
-    if books.connection.changes():
-        books.next_run = seq + 1
-        if first is None:
-            for event_id in new.event_ids:
-                books.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
-    return run_id.hex()
-
-
-def cancel(books: Books, run_id: str) -> bool:
-    row = books.row("SELECT seq, state, slot, parent FROM runs WHERE id=?", (_id(run_id),))
-    if row is None:
-        raise NotFound(f"there is no run {run_id!r}")
-    seq, state, slot, parent = row
-    if state == RUNNING:
-        books.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (seq,))
-        return True
-    if state not in (GATHERING, HELD, READY, BLOCKED, WAITING):
-        return False
-    reason = books.shut("cancelled by hand")
-    books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, books.now(), reason, seq))
-    if slot is not None:
-        free_slot(books, slot, seq)
-    if parent is not None:
-        _tell_parent(books, parent, run_id, CANCELLED, None, "cancelled by hand")
-    return True
-
-
-def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
-    row = books.row("SELECT seq, state FROM runs WHERE id=?", (_id(run_id),))
-    if row is None:
-        raise NotFound(f"there is no run {run_id!r}")
-    seq, state = row
-    if state not in (FAILED, DEAD, CANCELLED):
-        return False
-    if workflow_rev:
-        books.execute("DELETE FROM journal WHERE run=?", (seq,))
-        books.execute("UPDATE runs SET workflow_rev=? WHERE seq=?", (workflow_rev, seq))
-    books.execute(
-        "UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=0, due_at=? WHERE seq=?",
-        (books.now(), seq),
-    )
-    admit(books, seq, books.now())
-    return True
-
-
-def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
-    return let_go(books, books.trigger_named(trigger), hold, books.now(), drop=drop)
-
-
-def drop_dead(books: Books, run_id: str) -> bool:
-    if run_id.startswith("event-"):
-        books.execute("DELETE FROM buried WHERE id=?", (int(run_id[6:]),))
-    else:
-        books.execute("UPDATE runs SET state=? WHERE id=? AND state=?", (CANCELLED, _id(run_id), DEAD))
-    return bool(books.connection.changes())
-
-
-def _id(run_id: str) -> bytes:
-    try:
-        return bytes.fromhex(run_id)
-    except ValueError:
-        return b""

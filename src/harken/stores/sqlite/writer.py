@@ -36,6 +36,7 @@ GATHER_SECONDS = 0.002
 LOOP_SECONDS = 0.005
 """So long may statements keep the loop from other work before what is done is committed."""
 PATIENCE_MS = 5000
+IMPATIENCE_MS = 200
 
 
 class Writer:
@@ -149,7 +150,9 @@ class Writer:
 
     def _whole(self, group: list[Job]) -> None:
         answers: list[Answer] = []
-        failure = self._try(lambda: self._transact(group, answers), patience=PATIENCE_MS, answers=answers)
+        # whoever waits behind a lock that is held for long hears of it without having waited for every write before
+        patience = PATIENCE_MS if not self.trouble else IMPATIENCE_MS
+        failure = self._try(lambda: self._transact(group, answers), patience=patience, answers=answers)
         if failure is not None:
             answers = [(future, None, _translate(failure)) for _, _, future, _ in group]
         self._tell(answers)

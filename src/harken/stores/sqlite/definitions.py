@@ -1,0 +1,113 @@
+"""Making a configuration current: what is known keeps its place, what is new begins, what is gone rests."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from harken.feed import Feed, Trigger
+from harken.store import Definitions, Opened
+from harken.stores.sqlite import queue
+from harken.stores.sqlite.books import Books
+from harken.stores.sqlite.standing import feed_states, trigger_states
+
+__all__ = ["open_all"]
+
+
+def open_all(books: Books, definitions: Definitions) -> Opened:
+    now = books.now()
+    changed = _open_triggers(books, definitions, now)
+    _open_feeds(books, definitions, changed, now)
+    for name, (rev, definition) in definitions.workflows.items():
+        value = books.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)}))
+        books.execute(
+            "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow',?,?,1,?)",
+            (rev, value, now),
+        )
+    books.distrust()
+    return Opened(
+        feeds={feed.name: feed for feed in feed_states(books)},
+        triggers={trigger.name: trigger for trigger in trigger_states(books)},
+    )
+
+
+def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]:
+    """Insert, update and remove triggers; the feeds whose listeners changed."""
+    changed: set[str] = set()
+    known = {row[0]: row for row in books.execute("SELECT name, id, feed, definition, removed_at FROM triggers")}
+    for trigger in definitions.triggers:
+        row = known.pop(trigger.name, None)
+        encoded = msgspec.json.encode(trigger)
+        if row is None:
+            changed.add(trigger.feed)
+            start = now - round(trigger.backfill * 1_000_000)
+            books.execute(
+                "INSERT INTO triggers (uid, name, feed, definition, start_line, created_at) VALUES (?,?,?,?,?,?)",
+                (secrets.token_hex(8), trigger.name, trigger.feed, books.seal.shut(encoded), start, now),
+            )
+            continue
+        if row[4] is not None or books.seal.open(row[3]) != encoded:
+            changed |= {trigger.feed, row[2]}
+            books.execute(
+                "UPDATE triggers SET feed=?, definition=?, removed_at=NULL WHERE id=?",
+                (trigger.feed, books.seal.shut(encoded), row[1]),
+            )
+        if row[4] is not None and books.value("SELECT baselined FROM feeds WHERE name=?", (trigger.feed,)):
+            # the first read came to its end without it, and nobody else will let its runs go
+            queue.release_flood(books, books.trigger_named(trigger.name), trigger.flood_limit, now)
+        if definitions.starting:
+            _start_again(books, trigger, row[1], now)
+    for _, id, feed, _, removed_at in known.values():
+        if removed_at is None:
+            changed.add(feed)
+            books.execute("UPDATE triggers SET removed_at=? WHERE id=?", (now, id))
+    return changed
+
+
+def _start_again(books: Books, trigger: Trigger, id: int, now: int) -> None:
+    """Apply the startup mode that the user chose for every start."""
+    if trigger.startup == "since_last":
+        return
+    back = trigger.backfill if trigger.startup == "backfill" else 0.0
+    books.execute("UPDATE triggers SET start_line=? WHERE id=?", (now - round(back * 1_000_000), id))
+
+
+def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: int) -> None:
+    known = {row[0]: row for row in books.execute("SELECT name, id, definition, removed_at FROM feeds")}
+    for feed in definitions.feeds:
+        row = known.pop(feed.name, None)
+        encoded = msgspec.json.encode(feed)
+        if row is None:
+            _insert_feed(books, feed, encoded, now)
+        elif feed.name in changed or row[3] is not None or books.seal.open(row[2]) != encoded:
+            books.execute(
+                "UPDATE feeds SET definition=?, revision=revision+1, removed_at=NULL WHERE id=?",
+                (books.seal.shut(encoded), row[1]),
+            )
+    for _, id, _, removed_at in known.values():
+        if removed_at is None:
+            books.execute("UPDATE feeds SET removed_at=?, revision=revision+1 WHERE id=?", (now, id))
+
+
+def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
+    books.execute(
+        "INSERT INTO feeds (name, definition, revision, pushed, created_at) VALUES (?,?,1,?,?)",
+        (feed.name, books.seal.shut(encoded), feed.way != "poll", now),
+    )
+    heir = books.connection.last_insert_rowid()
+    earlier = books.row("SELECT id FROM feeds WHERE name=?", (feed.inherits,)) if feed.inherits else None
+    if earlier is None:
+        return
+    books.execute(
+        """UPDATE feeds SET
+        (cursor, watermark, next_due, reads, baselined, last_success, cover_start, cover_end, coverage) = (
+        SELECT cursor, watermark, next_due, reads, baselined, last_success, cover_start, cover_end, coverage
+        FROM feeds WHERE id=?) WHERE id=?""",
+        (earlier[0], heir),
+    )
+    books.execute(
+        """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
+        SELECT ?, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=?""",
+        (heir, earlier[0]),
+    )
