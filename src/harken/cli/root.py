@@ -92,6 +92,9 @@ def _told(error: Exception) -> int:
         click.echo(f"harken: {error.message}", err=True)
         if error.fix:
             click.echo(f"  {error.fix}", err=True)
+    elif isinstance(error, PermissionError | NotADirectoryError):
+        click.echo(f"harken: {error.filename}: {error.strerror}", err=True)
+        click.echo("  Check the path and its permissions", err=True)
     else:
         click.echo(f"harken: unexpected {type(error).__name__}: {error}", err=True)
         click.echo("  This is a fault of Harken. HARKEN_DEBUG=1 shows where it is", err=True)

@@ -120,6 +120,10 @@ def bury(books: Books, feed_name: str, event: Event, reason: str) -> None:
     feed = books.feed(feed_name)
     payload = repr(dict(event.data))[:10_000].encode("utf-8", "backslashreplace")
     key = event.key or event.subject
+    # a listing shows it again with every read
+    known = books.execute("SELECT key FROM buried WHERE feed=? ORDER BY id DESC LIMIT 1000", (feed.id,)).fetchall()
+    if any(books.text(sealed) == key for (sealed,) in known):
+        return
     books.execute(
         "INSERT INTO buried (feed, key, reason, payload, at) VALUES (?,?,?,?,?)",
         (feed.id, books.shut(key), books.shut(reason), books.seal.shut(payload), books.now()),

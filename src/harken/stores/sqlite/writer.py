@@ -243,7 +243,9 @@ class Writer:
             if books.connection.in_transaction:
                 books.execute("ROLLBACK")
             books.abandon()
-            self._judge([(None, None, _translate(error))])
+            # without patience, busy only means that the thread will wait for it
+            if patience or not isinstance(error, apsw.BusyError):
+                self._judge([(None, None, _translate(error))])
             return error
         if not books.connection.in_transaction:
             self.groups += 1
@@ -252,10 +254,9 @@ class Writer:
 
     def _judge(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
         """Note whether the disk takes what it is given; a group that wrote nothing proves nothing."""
-        changes, before = self._books.connection.total_changes(), self._changes
-        self._changes = changes
+        before, self._changes = self._changes, self._books.connection.total_changes()
         found = next((str(error) for _, _, error in answers if isinstance(error, StoreUnavailable)), "")
-        if found == self.trouble or (not found and changes == before):
+        if found == self.trouble or (not found and self._changes == before):
             return
         self.trouble = found
         if found:
