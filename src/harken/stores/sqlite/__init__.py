@@ -53,8 +53,6 @@ __all__ = ["SqliteStore"]
 T = TypeVar("T")
 READ_SECONDS = 10.0
 RECALL_INLINE = 256
-HEAVY = 200
-"""So many rows must not keep the loop waiting."""
 
 
 class SqliteStore:
@@ -155,7 +153,7 @@ class SqliteStore:
             self._idle_readers.append(books)
 
     async def open(self, wanted: Definitions) -> Opened:
-        return await self._write(definitions.open_all, wanted, manner="heavy")
+        return await self._write(definitions.open_all, wanted)
 
     async def state(self, feed: str) -> FeedState:
         return await self._read(standing.state, feed)
@@ -180,9 +178,7 @@ class SqliteStore:
         return await self._read(feeds.recall, feed, memory_ids)
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
-        size = len(wanted.entries)
-        manner: Manner = "frugal" if size <= 1 else "heavy" if size > HEAVY else "guarded"
-        return await self._write(commit.commit, wanted, manner=manner)
+        return await self._write(commit.commit, wanted, manner="frugal" if len(wanted.entries) <= 1 else "guarded")
 
     async def fail(self, failure: Failure) -> None:
         await self._write(feeds.fail, failure)
@@ -191,7 +187,7 @@ class SqliteStore:
         await self._write(feeds.rest, rests)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-        return await self._write(feeds.forget, feed, token, listed, before, manner="heavy")
+        return await self._write(feeds.forget, feed, token, listed, before)
 
     async def bury(self, feed: str, event: Event, reason: str) -> None:
         await self._write(feeds.bury, feed, event, reason)

@@ -1,7 +1,5 @@
 """One writer for the file: verbs queue up, and those that wait together share one commit and one fsync.
 
-Statements run on the event loop's thread and only the COMMIT, which waits for the disk, in a thread of its own: giving
-the interpreter from thread to thread with every statement costs more than the statements (docs/decisions/0005).
 Each verb has a savepoint, so one that fails leaves the others whole. An error that rolled the group back fails
 every verb in it: nobody is told "done" for something that is not on disk.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
@@ -27,23 +24,22 @@ __all__ = ["Writer"]
 log = structlog.get_logger("harken.store")
 
 T = TypeVar("T")
-Manner = Literal["guarded", "frugal", "heavy"]
-"""How a verb is run: with a savepoint; without one, as it fails only before it writes; or wholly in the thread."""
+Manner = Literal["guarded", "frugal"]
+"""How a verb is run: with a savepoint, or without one, as it fails only before it writes (docs/decisions/0005)."""
 Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]", Manner]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
+LARGEST_GROUP = 512
 GATHER_SECONDS = 0.002
-LOOP_SECONDS = 0.005
-"""So long may statements keep the loop from other work before what is done is committed."""
 PATIENCE_MS = 5000
 IMPATIENCE_MS = 200
 
 
 class Writer:
-    """Runs verbs on the write connection, or inline where time is virtual.
+    """Runs verbs on the write connection: in a thread of its own, or inline where time is virtual.
 
     A group begins at once if as many verbs wait as last time, otherwise two milliseconds later, so that those who come
-    together share one fsync. A lone verb never waits. `heavy` verbs run in the thread from beginning to end.
+    together share one fsync. A lone verb never waits.
     """
 
     def __init__(self, books: Books, *, inline: bool = False, limit: int = 10_000) -> None:
@@ -51,7 +47,7 @@ class Writer:
         self.inline = inline
         self._limit = limit
         self._queue: deque[Job] = deque()
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._busy = False
         self._expected = 1
         self._timer: asyncio.TimerHandle | None = None
@@ -112,50 +108,23 @@ class Writer:
         self._timer = loop.call_later(wait, self._go)
 
     def _go(self) -> None:
-        """Execute a group's statements here, and leave the commit to the thread."""
         self._timer = None
         self._busy = True
-        if self._queue[0][3] == "heavy":
-            group = [self._queue.popleft()]
-            self._work.put(lambda: self._whole(group))
-            return
-        answers: list[Answer] = []
-        failure = self._try(lambda: self._statements(answers), patience=0)
-        if failure is None:
-            self._work.put(lambda: self._finish(answers))
-        elif isinstance(failure, apsw.BusyError) and not answers:
-            group = [self._queue.popleft()]
-            self._work.put(lambda: self._whole(group))
-        else:
-            self._answered(_undone(answers, failure))
-
-    def _statements(self, answers: list[Answer]) -> None:
-        until = time.perf_counter() + LOOP_SECONDS
-        self._books.execute("BEGIN IMMEDIATE")
-        while self._queue and self._queue[0][3] != "heavy" and time.perf_counter() < until:
-            job = self._queue.popleft()
-            # noted before it is tried: if the group is rolled back, it must hear of that too
-            answers.append((job[2], None, None))
-            answers[-1] = self._guarded(job)
-        self._books.flush()
+        self._work.put([self._queue.popleft() for _ in range(min(len(self._queue), LARGEST_GROUP))])
 
     def _commits(self) -> None:
-        """The thread: wait for the disk, so that the loop does not."""
-        while (work := self._work.get()) is not None:
-            work()
+        """The thread: execute a group, wait for the disk, tell the loop."""
+        while (group := self._work.get()) is not None:
+            self._tell(self._commit(group))
 
-    def _finish(self, answers: list[Answer]) -> None:
-        failure = self._try(lambda: self._books.execute("COMMIT"), patience=PATIENCE_MS, answers=answers)
-        self._tell(answers if failure is None else _undone(answers, failure))
-
-    def _whole(self, group: list[Job]) -> None:
+    def _commit(self, group: list[Job]) -> list[Answer]:
         answers: list[Answer] = []
         # whoever waits behind a lock that is held for long hears of it without having waited for every write before
         patience = PATIENCE_MS if not self.trouble else IMPATIENCE_MS
         failure = self._try(lambda: self._transact(group, answers), patience=patience, answers=answers)
-        if failure is not None:
-            answers = [(future, None, _translate(failure)) for _, _, future, _ in group]
-        self._tell(answers)
+        if failure is None:
+            return answers
+        return _undone([(future, None, None) for _, _, future, _ in group], failure)
 
     def _transact(self, group: list[Job], answers: list[Answer]) -> None:
         self._books.execute("BEGIN IMMEDIATE")
@@ -182,7 +151,7 @@ class Writer:
                 future.set_exception(error)
         if self._quiet is not None:
             self._quiet.set()
-        if self._queue and not self._busy:
+        if self._queue:
             assert self._loop is not None
             self._plan(self._loop)
 
@@ -234,7 +203,7 @@ class Writer:
     def _try(
         self, work: Callable[[], object], *, patience: int, answers: Sequence[Answer] = ()
     ) -> BaseException | None:
-        """Do a part of a transaction; when it fails, all of the transaction is undone and said to be."""
+        """Do a transaction; when it fails, all of it is undone."""
         books = self._books
         books.connection.set_busy_timeout(patience)
         try:
@@ -243,13 +212,10 @@ class Writer:
             if books.connection.in_transaction:
                 books.execute("ROLLBACK")
             books.abandon()
-            # without patience, busy only means that the thread will wait for it
-            if patience or not isinstance(error, apsw.BusyError):
-                self._judge([(None, None, _translate(error))])
+            self._judge([(None, None, _translate(error))])
             return error
-        if not books.connection.in_transaction:
-            self.groups += 1
-            self._judge(answers)
+        self.groups += 1
+        self._judge(answers)
         return None
 
     def _judge(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
