@@ -17,7 +17,7 @@ from harken.api.guard import Guard
 from harken.api.params import TooLarge, read_params
 from harken.api.problems import problem, problem_of
 from harken.api.routes import ROUTES, Route
-from harken.errors import HarkenError, Refused
+from harken.errors import HarkenError, Malformed
 from harken.operate import Operator
 
 __all__ = ["build"]
@@ -80,7 +80,7 @@ def _tail(operator: Operator) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         after = request.headers.get("last-event-id") or request.query_params.get("after")
         if after is not None and not (after.isascii() and after.isdecimal() and len(after) < 19):
-            raise Refused("Last-Event-ID must be the id of an event")
+            raise Malformed("Last-Event-ID must be the id of an event")
         stream = _sse(operator, None if after is None else int(after))
         return StreamingResponse(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
 

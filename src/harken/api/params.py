@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from harken.api.routes import Param, Route
-from harken.errors import Refused
+from harken.errors import Malformed
 
 __all__ = ["BODY_LIMIT", "TooLarge", "read_params"]
 
@@ -25,7 +25,7 @@ _TYPES: Mapping[Param, tuple[type, ...]] = {
 }
 
 
-class TooLarge(Refused):
+class TooLarge(Malformed):
     """The body is larger than the API takes."""
 
     code = "too_large"
@@ -52,9 +52,9 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused("the body is not JSON", fix="Send a JSON object") from error
+        raise Malformed("the body is not JSON", fix="Send a JSON object") from error
     if not isinstance(value, dict):
-        raise Refused("the body is not a JSON object", fix="Send the parameters as an object")
+        raise Malformed("the body is not a JSON object", fix="Send the parameters as an object")
     return value
 
 
@@ -64,7 +64,7 @@ def _known(route: Route, name: str) -> None:
         return
     near = get_close_matches(name, names, n=1)
     fix = f"Did you mean {near[0]}?" if near else f"It takes: {', '.join(names) or 'none'}"
-    raise Refused(f"{route.operation} has no parameter {name}", fix=fix)
+    raise Malformed(f"{route.operation} has no parameter {name}", fix=fix)
 
 
 def _parsed(name: str, text: str, param: Param) -> Any:
@@ -75,11 +75,11 @@ def _parsed(name: str, text: str, param: Param) -> Any:
             return float(text)
         return _FLAGS[text.lower()] if param == "flag" else text
     except (ValueError, KeyError) as error:
-        raise Refused(f"{name} is not a {param}") from error
+        raise Malformed(f"{name} is not a {param}") from error
 
 
 def _checked(name: str, value: Any, param: Param) -> Any:
     # True is an int to Python, and not a number to anyone else
     if not isinstance(value, _TYPES[param]) or (isinstance(value, bool) and param != "flag"):
-        raise Refused(f"{name} must be a {param}")
+        raise Malformed(f"{name} must be a {param}")
     return value

@@ -13,11 +13,13 @@ from harken.errors import (
     CursorExpired,
     HarkenError,
     LeaseLost,
+    Malformed,
     Misconfigured,
     NeedsAttention,
     NotFound,
     Refused,
     RetryLater,
+    Unauthorized,
 )
 
 __all__ = ["problem", "problem_of", "status_of"]
@@ -25,6 +27,8 @@ __all__ = ["problem", "problem_of", "status_of"]
 # the first that fits decides, so kinds stand before what they are kinds of
 _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
     (NotFound, 404),
+    (Malformed, 400),
+    (Unauthorized, 401),
     (Misconfigured, 422),
     (Refused, 409),
     (LeaseLost, 409),

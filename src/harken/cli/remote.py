@@ -17,6 +17,7 @@ from harken.errors import (
     CursorExpired,
     HarkenError,
     LeaseLost,
+    Malformed,
     Misconfigured,
     NeedsAttention,
     NotFound,
@@ -33,7 +34,7 @@ RECONNECT_SECONDS = 1.0
 _ERRORS: Mapping[str, type[HarkenError]] = {
     kind.code: kind
     for kind in (
-        CursorExpired, LeaseLost, Misconfigured, NeedsAttention, NotFound, Refused, RetryLater, StoreBusy,
+        CursorExpired, LeaseLost, Malformed, Misconfigured, NeedsAttention, NotFound, Refused, RetryLater, StoreBusy,
         StoreUnavailable,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
-from harken.errors import NotFound, Refused
+from harken.errors import Malformed, NotFound
 from harken.operate import events, feeds, models, overview, runs, triggers, workflows
 from harken.operate.desk import Desk
 from harken.operate.doctor import doctor
@@ -93,7 +93,7 @@ class Operator:
             raise NotFound(f"there is no operation {operation}", fix=did_you_mean(operation, OPERATIONS))
         for name, value in params.items():
             if isinstance(value, int) and abs(value) > LARGEST:
-                raise Refused(f"{name} is larger than any id")
+                raise Malformed(f"{name} is larger than any id")
         answer = await OPERATIONS[operation](self._desk, **params)
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or "")
