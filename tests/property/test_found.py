@@ -10,6 +10,7 @@ from tests.property.plan import (
     FeedPlan,
     Flap,
     Jump,
+    Lid,
     Meanwhile,
     Push,
     Put,
@@ -59,3 +60,12 @@ def test_a_reset_during_a_read_begins_the_read_again(room: Path) -> None:
 def test_ends_of_runs_are_announced_when_the_clock_was_set_back(room: Path) -> None:
     script = (Wait(1.0), Push((1,)), Jump(-2_000.0), Push((2,)), Flap(0, 1, 5.0), Wait(400.0))
     played(Scenario(feeds=(LISTING,), triggers=(PLAIN,), script=script, push=True, announced=True), room)
+
+
+def test_an_event_is_not_gathered_again_after_a_reset_although_the_clock_was_set_back(room: Path) -> None:
+    feed = FeedPlan(view="listing", identity="once", interval=300.0, page_size=100, cap=3, conditional=True)
+    again = (Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Wait(1.0), Put(0, 1, 0), Wait(400.0))
+    digest = TriggerPlan(feed=0, condition=2, gather=(600.0, 2), overlap="queue")
+    script = (Jump(-2_000.0), *again, Jump(30.0), Wait(65.0), Crashing(5, False, 0.0), Lid(30_000.0), *again)
+    triggers = (PLAIN, digest, TriggerPlan(feed=0, condition=1))
+    played(Scenario(feeds=(feed,), triggers=triggers, script=script, seed=1), room)

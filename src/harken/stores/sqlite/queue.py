@@ -149,7 +149,7 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
 def _gathered_before(books: Books, trigger: TriggerRow, run_key: str) -> bytes | None:
     """The run that has this occurrence already since the last reset; the id of a gathering run names only its first."""
     rows = books.execute(
-        "SELECT verdicts FROM events WHERE kid=? AND recorded_at>=(SELECT start_line FROM triggers WHERE id=?)",
+        "SELECT verdicts FROM events WHERE kid=? AND id>=(SELECT epoch_event FROM triggers WHERE id=?)",
         (books.seal.name(run_key), trigger.id),
     ).fetchall()
     for (sealed,) in rows:

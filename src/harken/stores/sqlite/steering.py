@@ -31,7 +31,10 @@ def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
     books.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
     queue.let_go(books, found, "paused", now)
     if cursor:
-        books.execute("UPDATE triggers SET epoch=epoch+1, start_line=? WHERE id=?", (now, found.id))
+        books.execute(
+            "UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=? WHERE id=?",
+            (books.next_event, now, found.id),
+        )
         books.execute("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=?", (found.feed,))
         _wipe_memory(books, found.feed)
     _clear_errors(books, found.feed)

@@ -33,6 +33,8 @@ CREATE TABLE triggers (
     feed TEXT NOT NULL,
     definition BLOB NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 1,
+    -- the first event id of the epoch: ids rise, clocks may be set back
+    epoch_event INTEGER NOT NULL DEFAULT 0,
     start_line INTEGER NOT NULL,
     paused TEXT NOT NULL DEFAULT '',
     fired INTEGER NOT NULL DEFAULT 0,
