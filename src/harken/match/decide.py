@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import HarkenError
-from harken.event import Event, Verdict
+from harken.event import Event, Outcome, Verdict
 from harken.language.condition import Bound, bind
 from harken.language.template import Template
 from harken.match.recognise import Sighting
@@ -72,8 +72,8 @@ def _decide_all(
                 bound = bind(_variables(event, rules), rules.needs)
             decision = rule.condition.decide(bound)
             if decision.outcome != "true":
-                outcome = "filtered" if decision.outcome == "false" else "error"
-                decisions.append(Verdict(trigger=rule.name, outcome=outcome, reason=decision.reason))  # type: ignore[arg-type]
+                outcome: Outcome = "filtered" if decision.outcome == "false" else "error"
+                decisions.append(Verdict(trigger=rule.name, outcome=outcome, reason=decision.reason))
                 continue
         decisions.append(_intent(event, rule, rules, read, fired))
     return tuple(decisions)
