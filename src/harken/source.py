@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from harken.http import Client, Metered
 
 __all__ = [
+    "Act",
     "Action",
     "Batch",
     "Call",
+    "Checked",
     "Cursor",
     "Destination",
     "Host",
@@ -101,15 +103,37 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One use of an action by a step. Use `idempotency_key` where the other side takes one."""
+    """One use of an act by a step; `params` is its model, validated.
 
-    params: Mapping[str, Any]
+    Pass `idempotency_key` on where the other side takes one.
+    """
+
+    params: Any
     account: Any
     host: Host
     idempotency_key: str
 
 
 Action: TypeAlias = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """Something that a service does when a step asks for it: what may be written for it, and the doing."""
+
+    params: type[BaseModel]
+    run: Action
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What the service says about the names in a query.
+
+    `found` maps each name as it was written to what it stands for; `unknown` has a sentence for each that is not there.
+    """
+
+    found: Mapping[str, str] = field(default_factory=dict)
+    unknown: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +159,8 @@ class Plugin:
 
     `query` is what a feed of this kind may ask, `account` what an integration of this kind is configured with.
     `source(query, account, host)` and `webhook(query, account, host)` return values with one method.
+    `whoami(account, host)` proves the credential; `check(query, account, host)` asks whether what a query names exists.
+    `environment` maps variables to fields of the account.
     """
 
     kind: str
@@ -145,10 +171,11 @@ class Plugin:
     source: Callable[[Any, Any, Host], PollSource | StreamSource] | None = None
     webhook_query: type[BaseModel] | None = None
     webhook: Callable[[Any, Any, Host], PushSource] | None = None
-    actions: Mapping[str, Action] = field(default_factory=dict)
+    actions: Mapping[str, Act] = field(default_factory=dict)
     destination_query: type[BaseModel] | None = None
     destination: Callable[[Any, Any, Host], Destination] | None = None
     whoami: Callable[[Any, Host], Awaitable[Mapping[str, Any]]] | None = None
+    check: Callable[[Any, Any, Host], Awaitable[Checked]] | None = None
     identity: Identity = "once"
     first: Literal["baseline", "deliver"] = "baseline"
     floor_seconds: float = 10.0

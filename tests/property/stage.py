@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel
 
 from harken.clock import from_unix
 from harken.event import Event
@@ -22,6 +23,7 @@ from harken.run.reach import Reach
 from harken.run.worker import Worker
 from harken.run.workflow import Library
 from harken.runs import OPEN, Run
+from harken.source import Act
 from harken.store import Definitions
 from harken.stores.sqlite import SqliteStore
 from harken.testing import Change, Fault, VirtualClock, World
@@ -92,7 +94,7 @@ class Stage:
             random=self._random,
             models=nothing,
             destination=nothing,
-            action=lambda name: (self._act, None, nothing),
+            action=lambda name: (Act(params=BaseModel, run=self._act), None, nothing),
             workflow_rev=lambda name: f"{name}@1",
         )
 

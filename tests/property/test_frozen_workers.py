@@ -13,11 +13,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.run.reach import Reach
 from harken.run.worker import Worker
 from harken.run.workflow import Library
+from harken.source import Act
 from harken.store import Definitions, NewRun
 from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, run_virtual
@@ -74,7 +76,7 @@ class Office:
             random=Random(1),
             models=nothing,
             destination=nothing,
-            action=lambda name: (self._act, None, nothing),
+            action=lambda name: (Act(params=BaseModel, run=self._act), None, nothing),
             workflow_rev=lambda name: "f@1",
         )
         worker = Worker(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from harken.errors import Misconfigured
 from harken.run.plan import Problem
@@ -13,6 +14,15 @@ from harken.runs import Workflow
 from harken.store import Document
 from harken.testing.clock import START
 from tests.run.world import do, steps
+
+
+class Doing(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    to: str
+    count: int = 1
+
+
+ACTIONS = {"desk.do": Doing}
 
 
 def the_problem(definition: Any, **more: Any) -> Problem:
@@ -100,7 +110,16 @@ def test_branches_may_use_the_same_names() -> None:
 
 def test_service_actions_are_checked_when_they_are_known() -> None:
     assert check_workflow(steps(do("a"))) == []
-    assert the_problem(steps({"action": "desk.doo"}), actions=["desk.do"]).suggestion == 'did you mean "desk.do"?'
+    assert the_problem(steps({"action": "desk.doo"}), actions=ACTIONS).suggestion == 'did you mean "desk.do"?'
+    assert check_workflow(steps(do("a", to="x", count=2)), actions=ACTIONS) == []
+    assert the_problem(steps(do("a", too="x", to="y")), actions=ACTIONS).suggestion == 'did you mean "to"?'
+    assert the_problem(steps(do("a", to="y", count="many")), actions=ACTIONS).path == ("steps", 0, "count")
+
+
+def test_what_a_template_makes_of_a_parameter_is_not_judged_before_the_run() -> None:
+    assert check_workflow(steps(do("a", to="{{.x}}", count="{{.n}}")), actions=ACTIONS) == []
+    assert the_problem(steps(do("a", count="{{.n}}")), actions=ACTIONS).path == ("steps", 0, "to")
+    assert the_problem(steps(do("a", to="{{.x}}", coutn=1)), actions=ACTIONS).suggestion == 'did you mean "count"?'
 
 
 def test_type_names_the_action_too() -> None:

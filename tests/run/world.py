@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel, ConfigDict
 
 from harken.clock import Clock
 from harken.errors import NotFound
@@ -21,6 +22,7 @@ from harken.run.reach import Reach
 from harken.run.worker import Worker
 from harken.run.workflow import Library
 from harken.runs import Run
+from harken.source import Act
 from harken.store import Commit, Definitions, Entry, Intent, NewRun, Opened
 from harken.stores.sqlite import SqliteStore
 
@@ -54,6 +56,10 @@ class Shaky:
         return [args for name, args in self.calls if name == verb]
 
 
+class Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
 class Desk:
     """A destination and a service action that keep what they got; `says` are the errors and answers to come."""
 
@@ -70,7 +76,7 @@ class Desk:
         return {"delivered": message.to}
 
     async def act(self, call: Any) -> Any:
-        return await self._take(dict(call.params), call.idempotency_key)
+        return await self._take(call.params.model_extra, call.idempotency_key)
 
     async def _take(self, what: Any, key: str) -> Any:
         self.got.append(what)
@@ -116,7 +122,7 @@ class World:
             models=options.pop("models", Models(ModelSettings(names={"default": "echo"}))),
             allow_shell=options.pop("allow_shell", False),
             destination=lambda channel: _only(channel, {"desk": self.desk}),
-            action=lambda name: (_only(name, {"desk.do": self.desk.act}), None, host),
+            action=lambda name: (_only(name, {"desk.do": Act(params=Anything, run=self.desk.act)}), None, host),
             workflow_rev=self.revisions.get,
         )
         options.setdefault("internal", self._match)

@@ -16,7 +16,7 @@ from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
 from harken.operate.models import models_of
 from harken.run.reach import Reach
-from harken.source import Action, Destination, Host, Plugin, Source
+from harken.source import Act, Destination, Host, Plugin, Source
 from harken.store import Registry
 
 __all__ = ["Parts"]
@@ -91,7 +91,7 @@ class Parts:
             raise NotFound(f"{channel} cannot deliver messages", fix="Use a channel such as webhook")
         return plugin.destination(None, account, host)
 
-    def _action(self, name: str) -> tuple[Action, Any, Host]:
+    def _action(self, name: str) -> tuple[Act, Any, Host]:
         channel, _, verb = name.rpartition(".")
         plugin, account, host = self._service(channel)
         if verb not in plugin.actions:

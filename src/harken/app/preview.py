@@ -19,7 +19,7 @@ from harken.store import Feeds, Intent, Listeners
 
 __all__ = ["preview"]
 
-MOST_PAGES = 5
+MOST_PAGES = 50
 
 
 async def preview(

@@ -1,4 +1,8 @@
-"""Reload when a file changes or a SIGHUP comes; a typo keeps the old version of what it broke."""
+"""Reload when a file changes or a SIGHUP comes; a typo keeps the old version of what it broke.
+
+The top directory is looked at once a second instead of being watched: the database lives there, and every write to it
+would wake the watcher (a third of the CPU of a webhook was spent on that).
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,55 @@ __all__ = ["watch"]
 log = structlog.get_logger("harken.app")
 
 SUFFIXES = (".yaml", ".yml")
+LOOK_SECONDS = 1.0
+
+Marks = dict[str, tuple[int, int]]
 
 
 async def watch(directory: Path, controller: Controller, asked: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_on_files(directory, asked))
+        tasks.create_task(_on_top(directory, asked))
+        tasks.create_task(_on_tree(directory / "workflows", asked))
         tasks.create_task(_on_asked(controller, asked))
 
 
-async def _on_files(directory: Path, asked: asyncio.Event) -> None:
+async def _on_top(directory: Path, asked: asyncio.Event) -> None:
+    known = _marks(directory)
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        if (found := _marks(directory)) != known:
+            known = found
+            asked.set()
+
+
+def _marks(directory: Path) -> Marks:
+    try:
+        files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
+        stats = {path.name: path.stat() for path in files}
+    except OSError:
+        return {}  # being replaced; the next look sees what became of it
+    return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
+
+
+async def _on_tree(directory: Path, asked: asyncio.Event) -> None:
     from watchfiles import Change, awatch
 
     def configuration(change: Change, path: str) -> bool:
         return path.endswith(SUFFIXES)
 
-    async for _ in awatch(directory, watch_filter=configuration, debounce=1_000, step=250, rust_timeout=60_000):
-        asked.set()
+    while True:
+        if not directory.is_dir():
+            await _appears(directory)
+            asked.set()
+        async for _ in awatch(directory, watch_filter=configuration, debounce=1_000, step=250, rust_timeout=60_000):
+            asked.set()
+            if not directory.is_dir():
+                break
+
+
+async def _appears(directory: Path) -> None:
+    while not directory.is_dir():  # noqa: ASYNC110 (nobody tells us when a directory appears)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _on_asked(controller: Controller, asked: asyncio.Event) -> None:

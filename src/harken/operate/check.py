@@ -14,6 +14,8 @@ from harken.operate.site import findings
 from harken.operate.words import did_you_mean
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from harken.config.loaded import Loaded
     from harken.source import Plugin
 
@@ -58,5 +60,5 @@ def _loaded(directory: Path) -> Loaded:
     return load_directory(directory)
 
 
-def _actions(plugins: Mapping[str, Plugin]) -> frozenset[str]:
-    return frozenset(f"{kind}.{action}" for kind, plugin in plugins.items() for action in plugin.actions)
+def _actions(plugins: Mapping[str, Plugin]) -> dict[str, type[BaseModel]]:
+    return {f"{kind}.{name}": act.params for kind, plugin in plugins.items() for name, act in plugin.actions.items()}

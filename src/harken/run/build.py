@@ -15,10 +15,12 @@ from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_value, prose
 from harken.run.suggest import nearest
 
-__all__ = ["Builder", "Strict"]
+__all__ = ["Actions", "Builder", "Strict"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+Actions = Mapping[str, type[BaseModel]]
+"""What each action of a service takes, by its full name."""
 
 _INNER_TAGS = ("list[", "dict[", "str", "int", "float", "bool", "function-", "constrained-", "json-or", "Mapping[")
 
@@ -64,9 +66,7 @@ _WORDS = tuple(field.alias or name for name, field in Words.model_fields.items()
 class Builder:
     """Builds at one place of a definition. Every `problem` of all places lands in one list."""
 
-    def __init__(
-        self, kinds: Mapping[str, Kind], actions: Collection[str] | None, path: tuple[str | int, ...] = ()
-    ) -> None:
+    def __init__(self, kinds: Mapping[str, Kind], actions: Actions | None, path: tuple[str | int, ...] = ()) -> None:
         self.kinds = kinds
         self.actions = actions
         self.path = path
@@ -130,6 +130,8 @@ class Builder:
         own = {key: value for key, value in named.items() if key not in common and key not in _selectors(named, kind)}
         words, params = self._validated(Words, common), self._validated(kind.params, own, hint=_WORDS)
         self.action = str(action)
+        if kind.name == "" and self.actions is not None:
+            self._check_act(self.actions[self.action], own)
         if words is None or params is None:
             return None
         if words.on_error == "fallback" and "fallback" not in named:
@@ -178,6 +180,19 @@ class Builder:
                 self._told(dict(found), [*known, *hint])
             return None
 
+    def _check_act(self, model: type[BaseModel], given: Mapping[str, Any]) -> None:
+        """What a service's action takes. Values that templates make are known only when the step runs."""
+        if not _has_template(given):
+            self._validated(model, given, hint=_WORDS)
+            return
+        known = {field.alias or name: field.is_required() for name, field in model.model_fields.items()}
+        for key in given:
+            if key not in known:
+                self.problem(f"unknown key {key!r}", key, suggestion=nearest(key, [*known, *_WORDS]))
+        for name, required in known.items():
+            if required and name not in given:
+                self.problem("is missing", name)
+
     def _told(self, found: Mapping[str, Any], known: Collection[str]) -> None:
         place = tuple(part for part in found["loc"] if isinstance(part, int) or not part.startswith(_INNER_TAGS))
         if found["type"] == "extra_forbidden":
@@ -187,6 +202,12 @@ class Builder:
             self.problem("is missing", *place)
         else:
             self.problem(str(found["msg"]).removeprefix("Value error, "), *place)
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has_template(inner) for inner in value.values())
+    return any(map(_has_template, value)) if isinstance(value, list) else isinstance(value, str) and "{{" in value
 
 
 def _shorthand(given: dict[str, Any]) -> dict[str, Any]:

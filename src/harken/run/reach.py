@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
-from harken.source import Action, Destination, Host
+from harken.source import Act, Destination, Host
 
 if TYPE_CHECKING:
     from harken.http import Client
@@ -21,7 +21,7 @@ __all__ = ["Reach"]
 class Reach:
     """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
 
-    `action("slack.post")` gives the action, the account it uses and the host to lend it.
+    `action("slack.post")` gives the act, the account it uses and the host to lend it.
     """
 
     http: Client
@@ -29,6 +29,6 @@ class Reach:
     random: Random
     models: Models
     destination: Callable[[str], Destination]
-    action: Callable[[str], tuple[Action, Any, Host]]
+    action: Callable[[str], tuple[Act, Any, Host]]
     workflow_rev: Callable[[str], str | None]
     allow_shell: bool = False

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from harken.errors import Misconfigured, NotFound
-from harken.run.build import Builder
+from harken.run.build import Actions, Builder
 from harken.run.inputs import declared_inputs
 from harken.run.plan import Plan, Problem
 from harken.run.steps import KINDS
@@ -22,8 +22,8 @@ __all__ = ["DEFINITION_KEYS", "Library", "check_workflow", "compile_workflow"]
 DEFINITION_KEYS = ("inputs", "steps", "outputs")
 
 
-def check_workflow(definition: Any, *, actions: Collection[str] | None = None) -> list[Problem]:
-    """Everything that is wrong with a definition; empty when it can run. `actions`: those of the services."""
+def check_workflow(definition: Any, *, actions: Actions | None = None) -> list[Problem]:
+    """Everything that is wrong with a definition; empty when it can run. `actions`: what the services' take."""
     return _build(Workflow(name="", rev="", definition=definition), actions)[1]
 
 
@@ -39,7 +39,7 @@ def compile_workflow(workflow: Workflow) -> Plan:
     return plan
 
 
-def _build(workflow: Workflow, actions: Collection[str] | None) -> tuple[Plan, list[Problem]]:
+def _build(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Problem]]:
     builder = Builder(KINDS, actions)
     given: Any = workflow.definition
     if not isinstance(given, Mapping):

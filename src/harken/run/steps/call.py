@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.run.build import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
-from harken.source import Call, Message
+from harken.source import Act, Call, Message
 
 __all__ = ["ACTION", "HTTP", "NOTIFY"]
 
@@ -126,12 +126,20 @@ def _action(params: ActionWords, builder: Builder) -> Made:
     given = {key: builder.value(value, key) for key, value in (params.model_extra or {}).items()}
 
     async def act(frame: Frame) -> Any:
-        action, account, host = frame.reach.action(name)
-        values = {key: value(frame.names) for key, value in given.items()}
-        call = Call(params=values, account=account, host=host, idempotency_key=frame.key)
-        return _plain(await action(call), name)
+        verb, account, host = frame.reach.action(name)
+        params = _fitting(verb, {key: value(frame.names) for key, value in given.items()}, name)
+        call = Call(params=params, account=account, host=host, idempotency_key=frame.key)
+        return _plain(await verb.run(call), name)
 
     return Made(act=act)
+
+
+def _fitting(verb: Act, values: Mapping[str, Any], name: str) -> BaseModel:
+    try:
+        return verb.params.model_validate(values)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
+        raise Misconfigured(f"{name} cannot be called like that: {'; '.join(wrong)}") from None
 
 
 def _plain(value: Any, name: str) -> Any:
