@@ -1,4 +1,7 @@
-"""One round of ticks in a real application, or of bare GETs of the same addresses, in a process of its own."""
+"""Rounds of ticks in a real application and of bare GETs of the same addresses, turn by turn in one process.
+
+Both sides share the process, so that whatever else the machine does meanwhile slows both.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,14 @@ from bench.listing import ETAG
 from bench.site import lay_out
 from harken.app import App
 
-__all__ = ["Asked", "round_of"]
+__all__ = ["Asked", "Round", "rounds_of"]
 
 AT_ONCE = 8
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`bare`: only the GETs. `address/N` is what feed N reads."""
+    """`address/N` is what feed N reads."""
 
-    bare: bool
     address: str
     conditional: bool
     feeds: int
@@ -31,45 +33,59 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
 
 
-async def round_of(asked: Asked) -> float:
-    """CPU seconds for one read of one feed."""
-    return await (_gets(asked) if asked.bare else _ticks(asked))
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """CPU seconds of one tick, and of one bare GET."""
+
+    tick: float
+    get: float
 
 
-async def _gets(asked: Asked) -> float:
-    headers = {"If-None-Match": ETAG} if asked.conditional else {}
-    async with aiohttp.ClientSession() as session:
-
-        async def get(number: int) -> None:
-            async with session.get(f"{asked.address}/{number}", headers=headers) as response:
-                await response.read()
-
-        await _each(range(asked.feeds), get)
-        began = time.process_time()
-        for _ in range(asked.passes):
-            await _each(range(asked.feeds), get)
-        return (time.process_time() - began) / (asked.feeds * asked.passes)
+Pass = Callable[[], Awaitable[None]]
 
 
-async def _ticks(asked: Asked) -> float:
+async def rounds_of(asked: Asked) -> list[Round]:
     directory = Path(asked.directory)
     lay_out(directory, asked.feeds, asked.address)
-    async with App.start(directory, port=0) as app:
+    async with App.start(directory, port=0) as app, aiohttp.ClientSession() as session:
         names = [name for name, live in app.intake.feeds.items() if live.feed.way == "poll"]
-
-        async def tick(name: str) -> None:
-            report = await app.intake.tick(name)
-            if report.result not in ("unchanged", "nothing_new"):
-                raise RuntimeError(f"a quiet tick was expected: {report}")
-
+        ticks, gets = _ticks(app, names), _gets(asked, session)
         await _each(names, app.intake.tick)
+        for warm_up in (ticks, gets):
+            await warm_up()
+        return [
+            Round(tick=await _cost(ticks) / asked.feeds, get=await _cost(gets) / asked.feeds)
+            for _ in range(asked.passes)
+        ]
+
+
+async def _cost(once: Pass) -> float:
+    began = time.process_time()
+    await once()
+    return time.process_time() - began
+
+
+def _gets(asked: Asked, session: aiohttp.ClientSession) -> Pass:
+    headers = {"If-None-Match": ETAG} if asked.conditional else {}
+
+    async def get(number: int) -> None:
+        async with session.get(f"{asked.address}/{number}", headers=headers) as response:
+            await response.read()
+
+    return lambda: _each(range(asked.feeds), get)
+
+
+def _ticks(app: App, names: Sequence[str]) -> Pass:
+    async def tick(name: str) -> None:
+        report = await app.intake.tick(name)
+        if report.result not in ("unchanged", "nothing_new"):
+            raise RuntimeError(f"a quiet tick was expected: {report}")
+
+    async def once() -> None:
         await _each(names, tick)
-        began = time.process_time()
-        for _ in range(asked.passes):
-            await _each(names, tick)
-            # each read of each feed has its row, as it has when the reads lie minutes apart
-            await app.intake.rests.flush()
-        return (time.process_time() - began) / (len(names) * asked.passes)
+        # each read of each feed has its row, as it has when the reads lie minutes apart
+        await app.intake.rests.flush()
+
+    return once
 
 
 async def _each(names: Sequence[object], do: Callable[..., Awaitable[object]]) -> None:
@@ -83,4 +99,4 @@ async def _each(names: Sequence[object], do: Callable[..., Awaitable[object]]) -
 
 
 if __name__ == "__main__":
-    answer(Asked, round_of)
+    answer(Asked, rounds_of)

@@ -9,7 +9,7 @@ import msgspec
 from bench.figures import Figure, Say, at_most, middle
 from bench.processes import child, report
 from bench.sizes import Sizes
-from bench.tick_flow import Asked
+from bench.tick_flow import Asked, Round
 
 __all__ = ["measure"]
 
@@ -24,27 +24,29 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
 
 
 def _figure(sizes: Sizes, address: str, way: str, say: Say) -> Figure:
-    ticks: list[float] = []
-    gets: list[float] = []
-    for number in range(sizes.rounds):
-        ticks.append(_round(sizes, address, way, bare=False))
-        gets.append(_round(sizes, address, way, bare=True))
-        say(f"round {number + 1}, {WAYS[way]}: {ticks[-1]:.3f} ms CPU/tick; bare GET {gets[-1]:.3f} ms")
-    tick, get = middle(ticks), middle(gets)
+    rounds = [one for number in range(sizes.rounds) for one in _rounds(sizes, address, way, number, say)]
+    tick, get = middle([one.tick for one in rounds]), middle([one.get for one in rounds])
     figure = Figure(
-        measure=f"tick: CPU ({WAYS[way]})", value=tick, unit="ms", limit=get, limit_is="aiohttp GET", ratio=tick / get
+        measure=f"tick: CPU ({WAYS[way]})",
+        value=tick * 1000,
+        unit="ms",
+        limit=get * 1000,
+        limit_is="aiohttp GET",
+        ratio=middle([one.tick / one.get for one in rounds]),
     )
     return at_most(figure, 2.0, of="ratio")
 
 
-def _round(sizes: Sizes, address: str, way: str, *, bare: bool) -> float:
+def _rounds(sizes: Sizes, address: str, way: str, number: int, say: Say) -> list[Round]:
     with tempfile.TemporaryDirectory(prefix="harken-bench-") as scratch:
         asked = Asked(
-            bare=bare,
             address=address,
             conditional=way == "etag",
             feeds=sizes.tick_feeds,
             passes=sizes.tick_passes,
             directory=f"{scratch}/site",
         )
-        return float(report("bench.tick_flow", msgspec.to_builtins(asked))) * 1000
+        rounds = msgspec.convert(report("bench.tick_flow", msgspec.to_builtins(asked)), list[Round])
+    tick, get = middle([one.tick for one in rounds]), middle([one.get for one in rounds])
+    say(f"round {number + 1}, {WAYS[way]}: {tick * 1000:.3f} ms CPU/tick; bare GET {get * 1000:.3f} ms")
+    return rounds
