@@ -36,6 +36,10 @@ LEASE = 400 * 86_400.0
 SHOW = ("open", "acked", "closed")
 
 
+class Nothing(BaseModel):
+    """An act that takes no parameters."""
+
+
 class Stage:
     """`clock` is ours and may be set wrong; `true` is the time of the world outside."""
 
@@ -94,7 +98,7 @@ class Stage:
             random=self._random,
             models=nothing,
             destination=nothing,
-            action=lambda name: (Act(params=BaseModel, run=self._act), None, nothing),
+            action=lambda name: (Act(params=Nothing, run=self._act), None, nothing),
             workflow_rev=lambda name: f"{name}@1",
         )
 

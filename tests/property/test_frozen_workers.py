@@ -30,6 +30,10 @@ FLOW = msgspec.json.encode({"steps": [{"id": name, "action": "desk.do"} for name
 numbers = count()
 
 
+class Nothing(BaseModel):
+    """An act that takes no parameters."""
+
+
 class Freezing:
     """The store as one process sees it. While it is frozen, no verb of it gets through or returns."""
 
@@ -76,7 +80,7 @@ class Office:
             random=Random(1),
             models=nothing,
             destination=nothing,
-            action=lambda name: (Act(params=BaseModel, run=self._act), None, nothing),
+            action=lambda name: (Act(params=Nothing, run=self._act), None, nothing),
             workflow_rev=lambda name: "f@1",
         )
         worker = Worker(
