@@ -1,0 +1,180 @@
+"""Streams: what a broker pushes is on disk before it is acknowledged, and what comes twice runs once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harken.errors import NeedsAttention, RetryLater
+from harken.event import Event
+from harken.feed import Feed, Trigger
+from harken.ingest.intake import Intake
+from harken.source import Batch, Cursor
+from harken.store import Definitions
+from harken.stores.sqlite import SqliteStore
+from harken.testing import VirtualClock, run_virtual
+
+FEED = Feed(name="orders", kind="broker", integration="broker", way="stream", identity="once", first="deliver")
+TRIGGER = Trigger(name="ship", feed="orders", workflow="w", workflow_rev="r1", flood_limit=0)
+DEFINITIONS = Definitions(
+    generation="1", starting=True, feeds=[FEED], triggers=[TRIGGER], workflows={"w": ("r1", b'{"steps": []}')}
+)
+
+
+class NoHands:
+    """Nobody executes: the runs stay in the store, where they are counted."""
+
+    holder = "test"
+
+    def reserve(self, wanted: int) -> int:
+        return 0
+
+    def unreserve(self, count: int) -> None:
+        raise AssertionError("nothing was reserved")
+
+    def accept(self, claimed: Sequence[Any]) -> None:
+        raise AssertionError("nothing was reserved")
+
+    def nudge(self) -> None:
+        return None
+
+
+class Broker:
+    """Delivers what is not acknowledged. `says` are the errors with which the next connections break."""
+
+    def __init__(self, clock: VirtualClock, *, shared: bool = False) -> None:
+        self._clock = clock
+        self.shared = shared
+        self.queue: list[str] = []
+        self.acknowledged: list[str] = []
+        self.says: list[Exception] = []
+        self.began: list[Cursor] = []
+        self.after_delivery: list[int] = []
+        self.store: SqliteStore | None = None
+
+    async def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
+        self.began.append(cursor)
+        while True:
+            if self.says:
+                raise self.says.pop(0)
+            while not self.queue:
+                await self._clock.sleep(1.0)
+            name = self.queue[0]
+            yield Batch(events=[Event(subject=name, type="order", data={"id": name})], cursor=name)
+            # whoever asks for the next batch says that this one is safe
+            self.after_delivery.append(await self._stored())
+            self.acknowledged.append(self.queue.pop(0))
+
+    async def _stored(self) -> int:
+        assert self.store is not None
+        return len((await self.store.events(limit=100)).items)
+
+
+async def begun(clock: VirtualClock, path: Path, broker: Broker) -> tuple[SqliteStore, Intake]:
+    store = broker.store = SqliteStore.at(path, clock, inline=True)
+    intake = Intake(store, clock, Random(1), NoHands(), lambda feed: broker, holder="test")
+    await intake.start(DEFINITIONS)
+    return store, intake
+
+
+async def crashed(store: SqliteStore) -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0)
+    store.abandon()
+
+
+async def runs(store: SqliteStore) -> int:
+    return len((await store.runs(limit=100)).items)
+
+
+def test_a_batch_is_committed_before_it_is_acknowledged(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        broker.queue += ["o1", "o2", "o3"]
+        await clock.sleep(10.0)
+        assert broker.acknowledged == ["o1", "o2", "o3"]
+        assert broker.after_delivery == [1, 2, 3]
+        assert await runs(store) == 3
+        assert (await store.state("orders")).cursor == "o3"
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_what_is_delivered_again_after_a_crash_runs_once(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        broker.queue += ["o1"]
+        await clock.sleep(3.0)
+        # the acknowledgement got lost with the process
+        await crashed(store)
+        broker.queue.insert(0, "o1")
+        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        broker.queue.append("o2")
+        await clock.sleep(10.0)
+        assert broker.began[-1] == "o1"
+        assert broker.acknowledged == ["o1", "o1", "o2"]
+        assert await runs(store) == 2
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_connection_that_breaks_goes_on_where_it_stood(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        broker.queue += ["o1"]
+        await clock.sleep(3.0)
+        broker.says.append(RetryLater("the broker hung up"))
+        broker.queue += ["o2"]
+        await clock.sleep(2.0)
+        assert (await store.state("orders")).health.failures == 1
+        broker.queue += ["o3"]
+        await clock.sleep(120.0)
+        assert broker.began == [None, "o2"]
+        assert await runs(store) == 3
+        assert (await store.state("orders")).health.failures == 0
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_stream_that_needs_attention_stops_and_says_why(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        broker.says.append(NeedsAttention("the broker refused the password", fix="Set BROKER_PASSWORD"))
+        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        await clock.sleep(3_600.0)
+        health = (await store.state("orders")).health
+        assert (health.state, len(broker.began)) == ("paused", 1)
+        assert "Set BROKER_PASSWORD" in health.message
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_shared_stream_commits_without_the_lease(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock, shared=True)
+        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        await intake.keeper.give_up()
+        await store.lease(0, "another process", 3_600.0)
+        broker.queue += ["o1", "o2"]
+        await clock.sleep(10.0)
+        assert broker.acknowledged == ["o1", "o2"]
+        assert await runs(store) == 2
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
