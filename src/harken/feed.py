@@ -10,10 +10,11 @@ import msgspec
 
 from harken.event import Identity, Span
 from harken.pace import Health
-from harken.schedule import Schedule
+from harken.schedule import Quiet, Schedule
 
 __all__ = [
     "INTERNAL",
+    "Budget",
     "Digest",
     "Feed",
     "FeedState",
@@ -77,6 +78,14 @@ class Spacing(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
 
 
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trigger's runs may use in a calendar hour or day (UTC); None for no limit. Beyond it they are held."""
+
+    runs_per_hour: int | None = None
+    tokens_per_day: int | None = None
+    usd_per_day: float | None = None
+
+
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     """Feed + condition + mapping + target workflow, as a person wrote it."""
 
@@ -96,11 +105,20 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     flood_limit: int = 100
     types: tuple[str, ...] = ()
     max_attempts: int = 3
+    stale_after: float = 0.0
+    max_age: float = 0.0
+    quiet: Quiet | None = None
+    budget: Budget | None = None
     source: str = ""
 
 
 class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store knows of a trigger beyond its definition. A trigger keeps its uid for as long as its name."""
+    """What the store knows of a trigger beyond its definition. A trigger keeps its uid for as long as its name.
+
+    `reads_from`: its feed is read from there for it; before the start line where history is ignored on purpose.
+    `backfilling`: what lies between its start line and now has yet to be read or decided again.
+    `runs_this_hour`, `tokens_today` and `usd_today` are what it has used of its budget.
+    """
 
     uid: str
     name: str
@@ -111,6 +129,11 @@ class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
     fired: int = 0
     last_fired_at: datetime | None = None
     removed_at: datetime | None = None
+    reads_from: datetime | None = None
+    backfilling: bool = False
+    runs_this_hour: int = 0
+    tokens_today: int = 0
+    usd_today: float = 0.0
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):

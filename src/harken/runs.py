@@ -36,7 +36,10 @@ Hold = Literal["", "flood", "paused", "budget"]
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One journaled step. `path` names its place in the run: `triage`, `each[3].post`, `choose.then.page`."""
+    """One journaled step. `path` names its place in the run: `triage`, `each[3].post`, `choose.then.page`.
+
+    `tokens` and `usd` are what a model took for it; writing the record charges them to the trigger's budget.
+    """
 
     path: str
     action: str
@@ -47,6 +50,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    tokens: int = 0
+    usd: float = 0.0
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):

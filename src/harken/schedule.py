@@ -1,8 +1,8 @@
-"""When something is due: pure functions on instants, so that DST and sleep can be tested in a line."""
+"""When something is due, or has to wait: pure functions on instants, so that DST can be tested in a line."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -11,7 +11,19 @@ from cronsim import CronSim, CronSimError
 
 from harken.errors import Misconfigured
 
-__all__ = ["At", "Cron", "Every", "Missed", "Schedule", "activations", "check", "next_due"]
+__all__ = [
+    "At",
+    "Cron",
+    "Every",
+    "Missed",
+    "Quiet",
+    "Schedule",
+    "activations",
+    "check",
+    "next_due",
+    "quiet_hours",
+    "zone_of",
+]
 
 Missed = Literal["coalesce", "all", "skip"]
 
@@ -32,6 +44,14 @@ class At(msgspec.Struct, frozen=True, kw_only=True, tag="at"):
 
 
 Schedule: TypeAlias = Every | Cron | At
+
+
+class Quiet(msgspec.Struct, frozen=True, kw_only=True):
+    """Hours in which nothing is started, on the clocks of `tz`; `22:00` to `07:00` goes across midnight."""
+
+    start: str
+    end: str
+    tz: str = "UTC"
 
 
 def check(schedule: Schedule) -> None:
@@ -61,11 +81,33 @@ def activations(schedule: Schedule, after: datetime, until: datetime, limit: int
     return found
 
 
-def _iterator(schedule: Cron, after: datetime) -> CronSim:
+def quiet_hours(quiet: Quiet, instant: datetime) -> tuple[datetime, datetime]:
+    """When the quiet hours begin and end that `instant` lies in, or else the next ones."""
+    zone = zone_of(quiet.tz)
+    begin, end = time.fromisoformat(quiet.start), time.fromisoformat(quiet.end)
+    day = instant.astimezone(zone).date() - timedelta(days=1)
+    while True:
+        until = _on_the_clock(day + timedelta(days=end <= begin), end, zone)
+        if until > instant:
+            return _on_the_clock(day, begin, zone), until
+        day += timedelta(days=1)
+
+
+def _on_the_clock(day: date, at: time, zone: ZoneInfo) -> datetime:
+    # a time that comes twice is the first of the two, one that is left out comes as much later
+    return datetime.combine(day, at, zone).astimezone(UTC)
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Raise Misconfigured when there is no such time zone."""
     try:
-        zone = ZoneInfo(schedule.tz)
+        return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise Misconfigured(f"there is no time zone {schedule.tz!r}", fix="Use a name such as Europe/Berlin") from None
+        raise Misconfigured(f"there is no time zone {name!r}", fix="Use a name such as Europe/Berlin") from None
+
+
+def _iterator(schedule: Cron, after: datetime) -> CronSim:
+    zone = zone_of(schedule.tz)
     try:
         found = CronSim(schedule.expression, after.astimezone(zone))
     except CronSimError as error:

@@ -46,18 +46,23 @@ __all__ = [
 
 
 class GatherInto(msgspec.Struct, frozen=True, gc=False):
-    """Join the open run of this gather key, or open it. It is due at `due_at`, or once `max` events are in it."""
+    """Join the open run of this gather key, or open it. It is due at `due_at`, or once `max` events are in it.
+
+    The first event sets the due time; with `extends` every event that joins moves it to its own, if that is later.
+    """
 
     key: str
     due_at: datetime
     max: int = 0
+    extends: bool = False
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What matching wants for one event and one trigger; the commit decides what becomes of it.
 
     The run's id is H(trigger, epoch, run_key). `input` is the mapped input as JSON; empty means: the event itself.
-    `slot` is the concurrency key, empty for none.
+    `slot` is the concurrency key, empty for none. `quiet`: a run does not start within this span, but at its end.
+    `reason` is told with the verdict.
     """
 
     trigger: str
@@ -72,6 +77,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hold: str = ""
     priority: int = 0
     max_attempts: int = 3
+    quiet: Span | None = None
+    reason: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,6 +86,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `expect` is the memory's seq that matching saw (0: unknown); if it moved on meanwhile, a same state makes the
     event a duplicate and another one makes the commit Stale. An empty `memory_id` is not remembered.
+    `again` is the id of a stored event that is decided again: only for triggers that had no verdict on it, or said
+    that it was before their start. Nothing is recorded or remembered anew, and the feed does not count as read.
     """
 
     event: Event
@@ -86,6 +95,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expect: int = 0
     seq: int = 1
     decisions: tuple[Verdict | Intent, ...] = ()
+    again: int = 0
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -105,6 +115,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `token` is the lease where a cursor moves, None for webhooks and shared streams (which have no cursor).
     `done`: this was the last page of a read. `release`: flood limits by trigger uid, applied to its held runs.
     `claim`: hand at most so many of the new ready runs back, already claimed by `holder`.
+    `backfilled`: uids of triggers that now have all that their start line asks for.
     """
 
     feed: str
@@ -120,6 +131,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     release: Mapping[str, int] = {}
     claim: int = 0
     holder: str = ""
+    backfilled: Sequence[str] = ()
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -177,7 +189,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     """All that the configuration says at one generation. What is absent is removed, and comes back as it was.
 
-    `starting`: this process just began, so the triggers' startup modes apply.
+    `starting`: this process just began, so the triggers' startup modes apply: `ignore_historical` moves the start line
+    to now, `backfill` to so long ago, though never before the last reset.
     """
 
     generation: str
@@ -204,7 +217,8 @@ class Feeds(Protocol):
     async def open(self, definitions: Definitions) -> Opened:
         """Make the definitions current. Known feeds and triggers keep cursor, memory, uid, epoch and start line.
 
-        A feed's revision rises when it or its listeners changed."""
+        A feed's revision rises when it or its listeners changed. Where a feed's identity changed, its memory means
+        nothing any more: its triggers begin a new epoch at its last success, so that nothing is found twice."""
         ...
 
     async def state(self, feed: str) -> FeedState: ...
@@ -283,11 +297,15 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Runs(Protocol):
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
-        """Ready runs that are due, by priority and due time; each is ours for `seconds` with a token of its own."""
+        """Ready runs that are due, by priority and due time; each is ours for `seconds` with a token of its own.
+
+        One that has not begun is not claimed within its `quiet` span: it is due at the end of it.
+        An event's run counts against its trigger's budget when it is first claimed. Where that is spent the run is held
+        instead, and goes by itself, oldest first, once there is room again."""
         ...
 
     async def next_due(self) -> datetime | None:
-        """When the next open run becomes due; None when nothing waits for time."""
+        """When the next open run becomes due, or a budget begins anew; None when nothing waits for time."""
         ...
 
     async def journal(
@@ -330,7 +348,7 @@ class Runs(Protocol):
         ...
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        """Let the trigger's held runs go (or cancel them); how many."""
+        """Let the trigger's held runs go, whatever its budget says (or cancel them); how many."""
         ...
 
     async def drop_dead(self, run_id: str) -> bool:

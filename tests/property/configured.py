@@ -10,7 +10,7 @@ import msgspec
 
 from harken.clock import Clock
 from harken.feed import INTERNAL, Digest, Feed, Trigger
-from harken.schedule import Cron, Every
+from harken.schedule import Cron, Every, Quiet
 from harken.services.cron import Activations, Query
 from harken.source import Host
 from harken.store import Definitions
@@ -22,6 +22,7 @@ LOOKBACK = 120.0
 CRON_LINE = "*/37 * * * *"
 EVERY_MINUTES = 37
 SLOW = {"steps": [{"id": "one", "action": "desk.do"}, {"id": "two", "action": "desk.do"}]}
+QUIET = Quiet(start="10:00", end="10:50", tz="Europe/Berlin")
 FLOWS = {"quick": ("quick@1", b'{"steps":[]}'), "slow": ("slow@1", msgspec.json.encode(SLOW))}
 
 
@@ -44,6 +45,7 @@ def _source(feed: plan.FeedPlan, world: World) -> Noted:
 def trigger_of(scenario: plan.Scenario, number: int) -> Trigger:
     one = scenario.triggers[number]
     overlap: Any = one.overlap
+    startup: Any = one.startup
     return Trigger(
         name=f"t{number}",
         feed=f"f{one.feed}",
@@ -52,6 +54,10 @@ def trigger_of(scenario: plan.Scenario, number: int) -> Trigger:
         condition=plan.CONDITIONS[one.condition],
         gather=Digest(window=one.gather[0], max=one.gather[1]) if one.gather else None,
         overlap=overlap,
+        startup=startup,
+        backfill=one.backfill,
+        max_age=one.max_age,
+        quiet=QUIET if one.quiet else None,
     )
 
 

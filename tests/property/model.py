@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ class Listener:
     start: datetime
     epoch: int = 1
     present: bool = True
+    reset_at: datetime | None = None
 
     def wants(self, event: Event) -> bool:
         state = event.data.get("state")
@@ -46,8 +47,17 @@ class Remembered:
 
 
 @dataclass
+class Stored:
+    """An occurrence that was recorded, and the triggers that have decided about it for good."""
+
+    key: str
+    event: Event
+    decided: set[str] = field(default_factory=set)
+
+
+@dataclass
 class Told:
-    """What one feed has told us."""
+    """What one feed has told us. `resumed`: not read to its end since the process began."""
 
     feed: Feed
     source: Noted | None
@@ -57,6 +67,8 @@ class Told:
     keys: Counter[str] = field(default_factory=Counter)
     shown: set[tuple[str, str | None]] = field(default_factory=set)
     starts: list[datetime] = field(default_factory=list)
+    resumed: bool = True
+    stored: list[Stored] = field(default_factory=list)
 
 
 class Model:
@@ -66,6 +78,8 @@ class Model:
         self.feeds: dict[str, Told] = {}
         self.listeners: dict[str, Listener] = {}
         self.expected: set[tuple[str, int, str]] = set()
+        # who looks back has these to decide about, unless the process dies before
+        self.pending: dict[str, list[Stored]] = {}
 
     def heard(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
         if verb == "open":
@@ -77,9 +91,13 @@ class Model:
         elif verb == "rest":
             for rest in args[0]:
                 self._stands(rest.feed, rest.cursor, set())
+                self.feeds[rest.feed].resumed = False
 
     def runs(self) -> Counter[tuple[str, str]]:
         """How many runs there must be of each trigger and event key."""
+        for name, waiting in self.pending.items():
+            for stored in waiting:
+                self._decides(self.listeners[name], stored)
         return Counter((trigger, key) for trigger, _, key in self.expected)
 
     def _now(self) -> datetime:
@@ -88,19 +106,42 @@ class Model:
     def _opened(self, definitions: Definitions) -> None:
         for feed in definitions.feeds:
             self.feeds.setdefault(feed.name, Told(feed, self._sources.get(feed.name)))
+        if definitions.starting:
+            for told in self.feeds.values():
+                told.resumed = True
         named = {trigger.name: trigger for trigger in definitions.triggers}
         for name, listener in self.listeners.items():
             listener.present = name in named
         for name, trigger in named.items():
             if name not in self.listeners:
-                self.listeners[name] = Listener(trigger, self._now())
-                self.feeds[trigger.feed].starts.append(self._now())
+                self._begins(self.listeners.setdefault(name, Listener(trigger, self._now())), trigger.backfill)
+            elif definitions.starting and trigger.startup == "ignore_historical":
+                self.listeners[name].start = self._now()
+            elif definitions.starting and trigger.startup == "backfill":
+                self._begins(self.listeners[name], trigger.backfill)
             self.listeners[name].definition = trigger
+
+    def _begins(self, listener: Listener, back: float) -> None:
+        told, name = self.feeds[listener.definition.feed], listener.definition.name
+        listener.start = self._now() - timedelta(seconds=back)
+        if listener.reset_at is not None:
+            listener.start = max(listener.start, listener.reset_at)
+        told.starts.append(listener.start)
+        dated = [one for one in told.stored if one.event.occurred_at and one.event.occurred_at >= listener.start]
+        self.pending[name] = [one for one in dated if name not in one.decided] if back else []
+
+    def _decides(self, listener: Listener, stored: Stored) -> None:
+        """The trigger looks back at something that was recorded when it did not count."""
+        if listener.definition.name not in stored.decided:
+            stored.decided.add(listener.definition.name)
+            if listener.wants(stored.event):
+                self.expected.add((listener.definition.name, listener.epoch, stored.key))
 
     def _reset(self, listener: Listener) -> None:
         told = self.feeds[listener.definition.feed]
         listener.epoch += 1
-        listener.start = self._now()
+        listener.start = listener.reset_at = self._now()
+        self.pending.pop(listener.definition.name, None)
         told.starts.append(listener.start)
         if told.feed.identity != "transition" or len(self._present(told.feed.name)) == 1:
             told.memory.clear()
@@ -112,11 +153,20 @@ class Model:
     def _committed(self, commit: Commit) -> None:
         if commit.feed == INTERNAL:
             return
-        if commit.token is None:
+        if commit.entries and commit.entries[0].again:
+            self._looked_back(commit)
+        elif commit.token is None:
             for entry in commit.entries:
                 self._sees(self.feeds[commit.feed], entry.event, {entry.event.key}, 0)
         else:
             self._stands(commit.feed, commit.cursor, {entry.event.key for entry in commit.entries})
+
+    def _looked_back(self, commit: Commit) -> None:
+        keys = {entry.event.key for entry in commit.entries}
+        for listener in self._present(commit.feed):
+            for stored in self.pending.get(listener.definition.name, []):
+                if stored.key in keys:
+                    self._decides(listener, stored)
 
     def _stands(self, feed: str, cursor: Any, recorded: set[str]) -> None:
         """The feed's cursor is here from now on: everything on the way to it counts."""
@@ -132,7 +182,7 @@ class Model:
             told.shown.add(shown(event))
             self._sees(told, event, recorded, served.number)
         if not served.batch.more:
-            told.baselined = True
+            told.baselined, told.resumed = True, False
 
     def _sees(self, told: Told, event: Event, recorded: set[str], number: int) -> None:
         identity = told.feed.identity
@@ -148,17 +198,22 @@ class Model:
             assert known is not None
             if key not in recorded or not self._forgettable(told, name, known, number):
                 return
-        told.memory[name] = Remembered(event.state, seq, known.since if known else self._clock.time())
+        # one that was forgotten is remembered anew, so the next entry about it in the same answer is a repeat
+        since = known.since if known is not None and moved else self._clock.time()
+        told.memory[name] = Remembered(event.state, seq, since)
         told.keys[key] += 1
+        stored = Stored(key, event)
+        told.stored.append(stored)
         for listener in self._present(told.feed.name):
-            if listener.wants(event) and self._after_start(told, event, listener):
-                self.expected.add((listener.definition.name, listener.epoch, key))
+            if self._after_start(told, event, listener):
+                self._decides(listener, stored)
 
     def _after_start(self, told: Told, event: Event, listener: Listener) -> bool:
         if told.feed.first == "deliver" and not told.baselined:
             return True
         if event.occurred_at is None:
-            return told.baselined or told.source is None
+            skips = listener.definition.startup == "ignore_historical" and told.resumed and told.source is not None
+            return (told.baselined and not skips) or told.source is None
         return event.occurred_at >= listener.start
 
     def _forgettable(self, told: Told, name: str, known: Remembered, number: int) -> bool:

@@ -36,6 +36,10 @@ class TriggerPlan:
     overlap: str = "allow"
     flow: str = "quick"
     early: bool = True
+    startup: str = "since_last"
+    backfill: float = 0.0
+    max_age: float = 0.0
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ def _possible(plan: FeedPlan) -> FeedPlan:
 
 
 def trigger_plans(feeds: int) -> st.SearchStrategy[TriggerPlan]:
-    return st.builds(
+    plans = st.builds(
         TriggerPlan,
         feed=st.integers(0, feeds - 1),
         condition=st.integers(0, len(CONDITIONS) - 1),
@@ -186,7 +190,22 @@ def trigger_plans(feeds: int) -> st.SearchStrategy[TriggerPlan]:
         overlap=st.sampled_from(("allow", "allow", "queue", "cancel_previous")),
         flow=st.sampled_from(FLOWS),
         early=st.booleans(),
+        max_age=st.sampled_from((0.0, 0.0, 60.0, 3_000.0)),
+        quiet=st.sampled_from((False, False, True)),
     )
+    return st.builds(_starting, plans, st.sampled_from(STARTS))
+
+
+STARTS = (("since_last", 0.0),) * 4 + (
+    ("since_last", 7_200.0),
+    ("ignore_historical", 0.0),
+    ("backfill", 600.0),
+    ("backfill", 80_000.0),
+)
+
+
+def _starting(plan: TriggerPlan, start: tuple[str, float]) -> TriggerPlan:
+    return replace(plan, startup=start[0], backfill=start[1])
 
 
 def world_ops(feeds: int) -> st.SearchStrategy[Happening]:

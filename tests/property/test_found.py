@@ -69,3 +69,9 @@ def test_an_event_is_not_gathered_again_after_a_reset_although_the_clock_was_set
     script = (Jump(-2_000.0), *again, Jump(30.0), Wait(65.0), Crashing(5, False, 0.0), Lid(30_000.0), *again)
     triggers = (PLAIN, digest, TriggerPlan(feed=0, condition=1))
     played(Scenario(feeds=(feed,), triggers=triggers, script=script, seed=1), room)
+
+
+def test_an_event_that_had_its_run_does_not_share_one_when_it_is_found_again_and_old(room: Path) -> None:
+    script = (Wait(1.0), Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Wait(400.0))
+    old = TriggerPlan(feed=0, max_age=60.0)
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN, old), script=script), room)

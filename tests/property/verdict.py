@@ -6,7 +6,9 @@ from collections import Counter
 
 from harken.feed import INTERNAL
 from harken.runs import Run
-from tests.property.configured import EVERY_MINUTES, LOOKBACK
+from harken.schedule import quiet_hours
+from tests.property.configured import EVERY_MINUTES, LOOKBACK, QUIET
+from tests.property.plan import Jump, Meanwhile
 from tests.property.stage import Stage
 
 
@@ -19,6 +21,7 @@ async def judge(stage: Stage) -> None:
     everything_was_shown(stage)
     schedule_was_kept(stage)
     ends_were_announced(stage, runs)
+    nothing_started_in_quiet_hours(stage, runs)
     assert await stage.store.check() == []
 
 
@@ -90,3 +93,14 @@ def ends_were_announced(stage: Stage, runs: list[Run]) -> None:
         over = Counter(run.id for run in runs if run.trigger != "after" and run.status == "done")
         told = Counter(key.split(":")[0] for run in runs if run.trigger == "after" for key in run.event_keys)
         assert told == over, f"not announced: {over - told}; announced twice: {told - over}"
+
+
+def nothing_started_in_quiet_hours(stage: Stage, runs: list[Run]) -> None:
+    """Unless the clock was set wrong, and with it the hours."""
+    script = [it.what if isinstance(it, Meanwhile) else it for it in stage.scenario.script]
+    if any(isinstance(it, Jump) for it in script):
+        return
+    quiet = {trigger.name for trigger in stage.wanted.values() if trigger.quiet is not None}
+    started = [(run.trigger, run.started_at) for run in runs if run.trigger in quiet and run.started_at is not None]
+    early = [(name, at) for name, at in started if quiet_hours(QUIET, at)[0] <= at]
+    assert not early, f"started in quiet hours: {early}"

@@ -252,7 +252,7 @@ async def test_echo_returns_the_prompt_and_says_what_it_is(clock: VirtualClock, 
         run = await world.end(x="this")
         assert run.output["text"].endswith("\nSum up this")
         assert "not a model" in run.output["text"]
-        assert run.journal[0].output["usage"]["input_tokens"] == 0
+        assert run.journal[0].tokens == sum(run.journal[0].output["usage"].values()) > 0
 
 
 @virtual

@@ -10,7 +10,15 @@ import pytest
 from harken.store import Store
 from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock
-from harken.testing.store import FeedsContract, RecordsContract, RegistryContract, Reopen, RunsContract, UpkeepContract
+from harken.testing.store import (
+    BudgetContract,
+    FeedsContract,
+    RecordsContract,
+    RegistryContract,
+    Reopen,
+    RunsContract,
+    UpkeepContract,
+)
 
 
 class Threaded:
@@ -53,6 +61,10 @@ class TestRuns(Threaded, RunsContract):
     pass
 
 
+class TestBudgets(Threaded, BudgetContract):
+    pass
+
+
 class TestRegistry(Threaded, RegistryContract):
     pass
 
@@ -70,6 +82,10 @@ class TestFeedsInline(Inline, FeedsContract):
 
 
 class TestRunsInline(Inline, RunsContract):
+    pass
+
+
+class TestBudgetsInline(Inline, BudgetContract):
     pass
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from harken.config.readings import Reading
 from harken.config.settings import Duration
 from harken.config.validate import Invalid, Strict
+from harken.errors import Misconfigured
 from harken.feed import Overlap
+from harken.schedule import zone_of
 
 __all__ = [
     "KINDS",
     "LATER",
-    "Budget",
+    "BudgetBlock",
     "Common",
     "DigestBlock",
     "EventBlock",
@@ -82,8 +84,26 @@ class QuietHours(Strict):
     end: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
     tz: str = "UTC"
 
+    @field_validator("end")
+    @classmethod
+    def _another_time(cls, value: str, info: ValidationInfo) -> str:
+        if value == info.data.get("start"):
+            raise Invalid("is the same as start", "To start nothing at all: harken triggers pause NAME")
+        return value
 
-class Budget(Strict):
+    @field_validator("tz")
+    @classmethod
+    def _a_zone(cls, value: str) -> str:
+        try:
+            zone_of(value)
+        except Misconfigured as error:
+            raise Invalid(error.message, error.fix) from None
+        return value
+
+
+class BudgetBlock(Strict):
+    """What the trigger's runs may use in an hour or a day of the calendar, in UTC."""
+
     tokens_per_day: int | None = Field(default=None, ge=0)
     usd_per_day: float | None = Field(default=None, ge=0)
     runs_per_hour: int | None = Field(default=None, ge=0)
@@ -99,10 +119,10 @@ class Common(Mapped):
     priority: int = Field(default=0, ge=-1_000, le=1_000)
     flood_limit: int = Field(default=100, ge=0)
     max_attempts: int = Field(default=3, ge=1, le=100)
-    stale_after: Duration | None = None
-    max_age: Duration | None = None
+    stale_after: Annotated[Duration, Field(gt=0)] | None = None
+    max_age: Annotated[Duration, Field(gt=0)] | None = None
     quiet_hours: QuietHours | None = None
-    budget: Budget | None = None
+    budget: BudgetBlock | None = None
 
 
 class TriggerBlock(Common):

@@ -19,6 +19,7 @@ __all__ = [
     "Log",
     "Metrics",
     "Models",
+    "Price",
     "Provider",
     "Queue",
     "Retention",
@@ -87,6 +88,13 @@ class Provider(Strict):
     base_url: str | None = None
 
 
+class Price(Strict):
+    """Dollars for a million tokens."""
+
+    input: float = Field(ge=0, le=1_000_000)
+    output: float = Field(ge=0, le=1_000_000)
+
+
 class Models(Strict):
     """Tiers and what they stand for, as provider:model. `echo` is the offline stand-in."""
 
@@ -95,6 +103,7 @@ class Models(Strict):
     balanced: str | None = None
     strategic: str | None = None
     providers: dict[str, Provider] = Field(default_factory=dict)
+    prices: dict[str, Price] = Field(default_factory=dict)
 
 
 class Steps(Strict):

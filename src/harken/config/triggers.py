@@ -12,12 +12,13 @@ from harken.config.listen import Heard, hear
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Node, Scalar, Table, locate, strings
 from harken.config.validate import as_table, check
+from harken.durations import format_duration
 from harken.errors import HarkenError
-from harken.feed import Digest, Spacing, Trigger
+from harken.feed import Budget, Digest, Spacing, Trigger
+from harken.schedule import Every, Quiet
 
 __all__ = ["read_trigger"]
 
-_NOT_ACTED_ON = ("stale_after", "max_age", "quiet_hours", "budget")
 _LATER_GATHERING = ("debounce", "join", "throttle", "dedupe")
 
 
@@ -41,9 +42,7 @@ def read_trigger(
     condition = _both(heard.condition, block.condition)
     if heard.condition:
         _compiles(around.check_condition, Scalar(value=condition, place=table.place), report, (*path, "event"))
-    for key in _NOT_ACTED_ON:
-        if key in table.items:
-            report.warn(table.keys[key], (*path, key), "this version does not act on it yet", "", "ignored")
+    _check_freshness(block, heard, table, report, path)
     trigger = _trigger(workflow, rev, block, heard, source)
     return msgspec.structs.replace(trigger, condition=condition, gather=gather), heard.made
 
@@ -108,6 +107,14 @@ def _check_secrets(table: Table, report: Report, path: Path) -> None:
             report.error(scalar.place, (*path, *inside), "a secret cannot stand here", fix)
 
 
+def _check_freshness(block: Common, heard: Heard, table: Table, report: Report, path: Path) -> None:
+    schedule = heard.made.feed.schedule
+    if block.stale_after and isinstance(schedule, Every) and block.stale_after < 2 * schedule.seconds:
+        fix = f"Write at least {format_duration(2 * schedule.seconds)}, or read it more often"
+        message = "is shorter than two intervals, so it is stale between two reads"
+        report.warn(table.keys["stale_after"], (*path, "stale_after"), message, fix, "too_short")
+
+
 def _inside(node: Node, path: tuple[str, ...]) -> Node:
     for part in path:
         found = node.items.get(part) if isinstance(node, Table) else None
@@ -152,8 +159,16 @@ def _trigger(workflow: str, rev: str, block: Common, heard: Heard, source: str) 
         flood_limit=block.flood_limit,
         types=heard.types,
         max_attempts=block.max_attempts,
+        stale_after=block.stale_after or 0.0,
+        max_age=block.max_age or 0.0,
+        quiet=_quiet(block),
+        budget=Budget(**block.budget.model_dump()) if block.budget else None,
         source=source,
     )
+
+
+def _quiet(block: Common) -> Quiet | None:
+    return Quiet(**block.quiet_hours.model_dump()) if block.quiet_hours else None
 
 
 def _spacing(heard: Heard) -> Spacing | None:

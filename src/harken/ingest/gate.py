@@ -16,7 +16,7 @@ from harken.match import Read, Rules, Sighting, match, memory_id, recognise
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Feeds, Intent, Stale
 
-__all__ = ["Gate", "Hands", "Page"]
+__all__ = ["MOST_REMATCHES", "Gate", "Hands", "Page"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -83,7 +83,7 @@ class Gate:
             commit = Commit(
                 feed=feed, revision=rules.revision, token=page.token, entries=entries, release=release, **page.rest
             )
-            answer = await self._commit(commit)
+            answer = await self.commit(commit)
             if isinstance(answer, Committed):
                 return answer
             await self.rulebook.learn(feed)
@@ -99,13 +99,14 @@ class Gate:
         sightings = recognise(events, {}, identity)
         for _ in range(MOST_REMATCHES):
             entries = match(sightings, rules, read)
-            answer = await self._commit(Commit(feed=feed, revision=rules.revision, entries=entries))
+            answer = await self.commit(Commit(feed=feed, revision=rules.revision, entries=entries))
             if isinstance(answer, Committed):
                 return answer
             rules = await self.rulebook.learn(feed)
         raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one delivery")
 
-    async def _commit(self, commit: Commit) -> Committed | Stale:
+    async def commit(self, commit: Commit) -> Committed | Stale:
+        """Commit what was matched, and hand over the runs that it starts."""
         wanted = 0
         for entry in commit.entries:
             for decision in entry.decisions:
@@ -150,6 +151,7 @@ class Gate:
             "tick": None,
             "done": False,
             "release": {},
+            "backfilled": (),
         }
         ids: list[int] = []
         verdicts: list[tuple[Any, ...]] = []

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from random import Random
 from typing import Any
 
+import msgspec
 import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, NeedsAttention, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
+from harken.ingest.backfill import Backfill, Shelf
+from harken.ingest.bounds import due_after
 from harken.ingest.gate import Gate, Hands
 from harken.ingest.lease import LEASE_SECONDS, Keeper
 from harken.ingest.live import Live, Report
-from harken.ingest.poll import SWEEP_SECONDS, Poller, due_after
+from harken.ingest.poll import SWEEP_SECONDS, Poller
 from harken.ingest.rests import FLUSH_SECONDS, Rests
 from harken.ingest.rulebook import Rulebook
 from harken.ingest.stream import Streamer
@@ -24,7 +27,7 @@ from harken.ingest.timer import Timer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.schedule import Every, next_due
 from harken.source import Batch, Cursor, PollSource, PushSource, Source, StreamSource
-from harken.store import Definitions, Feeds, Opened
+from harken.store import Definitions, Opened
 
 __all__ = ["Intake"]
 
@@ -49,7 +52,7 @@ class Intake:
 
     def __init__(
         self,
-        store: Feeds,
+        store: Shelf,
         clock: Clock,
         random: Random,
         hands: Hands,
@@ -68,10 +71,12 @@ class Intake:
         self.gate = Gate(store, self.rulebook, hands, clock)
         self.rests = Rests(store)
         self.poller = Poller(store, self.gate, self.rests, clock, random, self.keeper.token)
+        self.backfill = Backfill(store, self.gate, clock)
         self.streamer = Streamer(store, self.gate, clock, random, self.keeper.token)
         self.webhooks = Webhooks(self.gate, clock)
         self.timer = Timer(clock, random, self._begin)
         self.feeds: dict[str, Live] = {}
+        self.skipped: Callable[[Live], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(PARALLEL_TICKS)
@@ -79,8 +84,9 @@ class Intake:
 
     async def start(self, definitions: Definitions) -> Opened:
         """Take the lease, apply the definitions and begin to read."""
-        await self.keeper.take()
-        opened = await self.apply(definitions)
+        # who joins others that read already starts nothing anew
+        starting = await self.keeper.take() and definitions.starting
+        opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
         self._spawn(self.keeper.keep(), "lease")
         self._spawn(self._flush(), "rests")
         self.timer.start()
@@ -99,8 +105,11 @@ class Intake:
         except (RetryLater, LeaseLost) as error:
             log.warning("store.trouble", reason=str(error))
 
-    async def apply(self, definitions: Definitions) -> Opened:
-        """Make these definitions the ones that run; what did not change goes on undisturbed."""
+    async def apply(self, definitions: Definitions, *, renew: Collection[str] = ()) -> Opened:
+        """Make these definitions the ones that run; what did not change goes on undisturbed.
+
+        Feeds to `renew` get a new source although they are the same: their credential is another.
+        """
         opened = await self._store.open(definitions)
         self.rulebook.forget()
         if INTERNAL in opened.feeds:
@@ -111,8 +120,12 @@ class Intake:
             self._drop(name)
         for feed in wanted.values():
             if feed.way != "internal":
-                self._place(feed, opened.feeds[feed.name])
+                self._place(feed, opened.feeds[feed.name], renew=feed.name in renew)
+        if definitions.starting:
+            for live in self.feeds.values():
+                live.resumed = True
         self._serve()
+        await self.backfill.of_pushed(definitions, opened)
         return opened
 
     async def refresh(self, feed: str) -> None:
@@ -129,24 +142,26 @@ class Intake:
         else:
             live.health, live.moved = state.health, True
 
-    async def tick(self, feed: str) -> Report:
-        """Read the feed now, through the same lease and commit as its schedule."""
+    async def tick(self, feed: str, by_hand: str = "") -> Report:
+        """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""
         live = self.feeds.get(feed)
         if live is None or live.poll is None:
             raise NotFound(f"there is no feed {feed!r} that can be read")
         while live.busy:
             await self._clock.sleep(0.05)
         self.timer.put(live, None)
-        return await self._tick(live)
+        return await self._tick(live, by_hand)
 
-    def _place(self, feed: Feed, state: FeedState) -> None:
+    def _place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
         live = self.feeds.get(feed.name)
-        if live is not None and live.feed == feed:
+        if live is not None and live.feed == feed and not renew:
             return
         try:
             source = self._build(feed)
         except HarkenError as error:
             source = Broken(error)
+        if live is not None and live.feed == feed and live.use(source):
+            return
         if live is not None:
             self._drop(feed.name)
         swept_at = self._clock.time() - self._random.random() * SWEEP_SECONDS
@@ -202,13 +217,13 @@ class Intake:
         if not live.busy and not self._stopping:
             self._spawn(self._tick(live), live.feed.name)
 
-    async def _tick(self, live: Live) -> Report:
+    async def _tick(self, live: Live, by_hand: str = "") -> Report:
         live.busy = True
         try:
-            return await self._read(live)
+            report = await self._read(live, by_hand)
         except RetryLater as error:
             live.next_due = self._clock.time() + LEASE_RETRY
-            return Report(feed=live.feed.name, result="skipped", error=str(error))
+            report = Report(feed=live.feed.name, result="skipped", error=str(error))
         except Exception:
             # what is due already must not be tried again without a pause
             live.next_due = self._clock.time() + _interval(live.feed)
@@ -217,8 +232,11 @@ class Intake:
             live.busy = False
             if self.feeds.get(live.feed.name) is live and not self._stopping:
                 self.timer.put(live, live.next_due)
+        if report.result == "skipped":
+            self.skipped(live)
+        return report
 
-    async def _read(self, live: Live) -> Report:
+    async def _read(self, live: Live, by_hand: str) -> Report:
         try:
             async with self._room:
                 if not self.keeper.held and not await self.keeper.take():
@@ -228,7 +246,7 @@ class Intake:
                 if rules.resting:
                     live.next_due = None
                     return Report(feed=live.feed.name, result="skipped", error="all its triggers are paused")
-                report = await self.poller.tick(live)
+                report = await self.poller.tick(live, by_hand)
                 if live.moved:
                     await self._stand(live)
                 return report

@@ -9,7 +9,7 @@ import msgspec
 
 from harken.feed import Feed, FeedState
 from harken.pace import Health, Policy
-from harken.source import PollSource, Source
+from harken.source import PollSource, Source, StreamSource
 
 __all__ = ["Live", "Report"]
 
@@ -30,6 +30,7 @@ class Live:
     __slots__ = (
         "baselined",
         "busy",
+        "by_hand",
         "created_at",
         "cursor",
         "due",
@@ -42,10 +43,13 @@ class Live:
         "page",
         "policy",
         "poll",
+        "reading_since",
+        "resumed",
         "source",
         "sweeps",
         "swept_at",
         "watermark",
+        "whole",
     )
 
     def __init__(self, feed: Feed, source: Source, state: FeedState, *, swept_at: float) -> None:
@@ -56,6 +60,10 @@ class Live:
         self.due: float | None = None
         self.next_due: float | None = None
         self.busy = False
+        # the trigger for which a person asked for the read under way
+        self.by_hand = ""
+        # not read to its end yet since this process began
+        self.resumed = False
         # a person moved the feed in the store while it was being read
         self.moved = False
         self.swept_at = swept_at
@@ -67,6 +75,14 @@ class Live:
             self.policy = msgspec.structs.replace(self.policy, limited_first=first, limited_cap=cap)
         self.place(state)
 
+    def use(self, source: Source) -> bool:
+        """Read with this source from the next tick on; False for a stream, which has to begin anew."""
+        if isinstance(source, StreamSource) or isinstance(self.source, StreamSource):
+            return False
+        self.source = source
+        self.poll = source.poll if isinstance(source, PollSource) else None
+        return True
+
     def place(self, state: FeedState) -> None:
         """Stand where the store says."""
         self.cursor: Any = state.cursor
@@ -74,6 +90,9 @@ class Live:
         self.health: Health = state.health
         self.baselined: bool = state.baselined
         self.created_at: datetime = state.created_at
-        # a read that is under way counts its pages and the runs it asked for
+        # the cursor is known to stand between two reads, and not within one
+        self.whole: bool = state.cursor is None
+        # a read that is under way counts its pages and the runs it asked for, and knows from where it began
+        self.reading_since: datetime = state.created_at
         self.page = 0
         self.fired: dict[str, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -15,16 +15,17 @@ from harken import pace
 from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Span
-from harken.feed import Feed
+from harken.ingest.backfill import Backfill, Shelf
+from harken.ingest.bounds import due_after, since, watermark
 from harken.ingest.gate import Gate, Page
 from harken.ingest.live import Live, Report
 from harken.ingest.rests import Rests
 from harken.match import Read, Rules, Sighting, memory_id
-from harken.schedule import At, Every, next_due
+from harken.schedule import Every
 from harken.source import Batch
-from harken.store import Failure, Feeds, Rest, Tick
+from harken.store import Failure, Rest, Tick
 
-__all__ = ["Poller", "due_after"]
+__all__ = ["Poller"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -37,7 +38,7 @@ class Poller:
     """Ticks feeds. `token` is asked for at each commit, so that a lost lease stops the writing at once."""
 
     def __init__(
-        self, store: Feeds, gate: Gate, rests: Rests, clock: Clock, random: Random, token: Callable[[], int]
+        self, store: Shelf, gate: Gate, rests: Rests, clock: Clock, random: Random, token: Callable[[], int]
     ) -> None:
         self._store = store
         self._gate = gate
@@ -45,13 +46,17 @@ class Poller:
         self._clock = clock
         self._random = random
         self._token = token
+        self._backfill = Backfill(store, gate, clock)
         self.observe: Callable[[Live, Report, float], None] = lambda live, report, seconds: None
 
-    async def tick(self, live: Live) -> Report:
-        """Read the feed once; it is never raised from, except for a lost lease or a cancelled task."""
+    async def tick(self, live: Live, by_hand: str = "") -> Report:
+        """Read the feed once; it is never raised from, except for a lost lease or a cancelled task.
+
+        `by_hand` is the trigger for which a person asked."""
         clock = self._clock
         started, began = clock.time(), clock.monotonic()
         live.health = pace.before_try(live.health, started)
+        live.by_hand = by_hand
         try:
             report = await self._read(live, started, began)
         except LeaseLost:
@@ -65,19 +70,24 @@ class Poller:
         seen = new = 0
         feed = live.feed
         rules = await self._gate.rulebook.rules(feed.name)
+        if rules.backfilling:
+            await self._backfill.decide_again(feed.name, self._token())
+            rules = await self._gate.rulebook.rules(feed.name)
         poll = live.poll
         assert poll is not None
         deadline = began + feed.tick_timeout
         while True:
-            since = _since(live, rules)
+            start = since(live, rules)
+            if not live.page:
+                live.reading_since = start
             try:
                 async with asyncio.timeout(feed.page_timeout):
-                    batch = await poll(live.cursor, since)
+                    batch = await poll(live.cursor, start)
             except TimeoutError as error:
                 message = f"{feed.name} gave no page within {feed.page_timeout:.0f} s"
                 raise RetryLater(message, reason="timeout") from error
             late = self._clock.monotonic() > deadline
-            fresh = await self._take(live, batch, rules, since, started, (seen, new), late)
+            fresh = await self._take(live, batch, rules, started, (seen, new), late)
             seen += len(batch.events)
             new += fresh
             if not batch.more or late:
@@ -86,7 +96,7 @@ class Poller:
         return Report(feed=feed.name, result=result, seen=seen, new=new)
 
     async def _take(
-        self, live: Live, batch: Batch, rules: Rules, since: datetime, started: float, sums: tuple[int, int], late: bool
+        self, live: Live, batch: Batch, rules: Rules, started: float, sums: tuple[int, int], late: bool
     ) -> int:
         feed = live.feed
         now = self._clock.time()
@@ -95,17 +105,19 @@ class Poller:
         done = not batch.more
         step = pace.after_success(live.health, now) if done else None
         due = due_after(live, now, started, self._random) if done else now if late else None
-        watermark = _watermark(live, batch, now)
-        covered = batch.covered or (Span(since, from_unix(started)) if done and batch.complete else None)
-        quiet = done and not sightings and live.baselined and not live.page
+        newest = watermark(live, batch, now)
+        whole = done and batch.complete
+        covered = batch.covered or (Span(live.reading_since, from_unix(started)) if whole else None)
+        quiet = done and not sightings and live.baselined and not live.page and not rules.backfilling
         if quiet:
-            self._rest(live, batch, due, watermark, covered, step, started, now)
+            self._rest(live, batch, due, newest, covered, step, started, now)
         else:
-            await self._commit(live, batch, sightings, rules, due, watermark, covered, step, started, now, sums)
-        live.cursor, live.watermark, live.next_due = batch.cursor, watermark, due
+            await self._commit(live, batch, sightings, rules, due, newest, covered, step, started, now, sums)
+        live.cursor, live.watermark, live.next_due = batch.cursor, newest, due
         live.page += 1
         if done:
             live.page, live.fired, live.baselined = 0, {}, True
+            live.whole, live.resumed = True, False
             if step is not None and step.health is not live.health:
                 self._say(live, step)
                 live.health = step.health
@@ -175,7 +187,17 @@ class Poller:
             "tick": tick,
             "done": done,
         }
-        read = Read(now=from_unix(now), first=not live.baselined, page=live.page, fired=live.fired)
+        # a cursor that we did not set may stand in the middle of a read that began later than now asked for
+        looked_back = rules.backfilling if done and live.whole else ()
+        rest["backfilled"] = [rule.uid for rule in looked_back]
+        read = Read(
+            now=from_unix(now),
+            first=not live.baselined,
+            page=live.page,
+            fired=live.fired,
+            resumed=live.resumed,
+            by_hand=live.by_hand,
+        )
         page = Page(
             events=batch.events,
             read=read,
@@ -187,6 +209,8 @@ class Poller:
         await self._rests.flush(live.feed.name)
         committed = await self._gate.take(live.feed.name, page, sightings)
         _count_fired(live, rules, committed.verdicts)
+        if looked_back:
+            await self._gate.rulebook.learn(live.feed.name)
 
     def _list(self, live: Live, batch: Batch, rules: Rules) -> None:
         """While a sweep is due, note what two complete reads list."""
@@ -257,42 +281,6 @@ class Poller:
             failures=step.health.failures,
             exc_info=None if expected else error,
         )
-
-
-def due_after(live: Live, now: float, started: float, random: Random) -> float | None:
-    """When the feed is read next; a one-shot is not."""
-    feed: Feed = live.feed
-    schedule = feed.schedule
-    if schedule is None:
-        return None
-    extra = random.random() * feed.added_jitter
-    if isinstance(schedule, Every):
-        floor = min(schedule.seconds, 10.0)
-        wait = pace.jittered(schedule.seconds, feed.jitter, floor, random.random())
-        return max(started + wait + extra, now + SHORTEST_REST)
-    following = next_due(schedule, from_unix(now))
-    if following is None:
-        return None
-    return following.timestamp() + (extra if not isinstance(schedule, At) else 0.0)
-
-
-SHORTEST_REST = 0.2
-
-
-def _since(live: Live, rules: Rules) -> datetime:
-    start = rules.start_line or live.created_at
-    if live.watermark is None:
-        return start
-    return max(start, live.watermark - timedelta(seconds=live.feed.lookback))
-
-
-def _watermark(live: Live, batch: Batch, now: float) -> datetime | None:
-    """The newest time seen, but never one that has not come yet."""
-    limit = datetime.fromtimestamp(now, UTC)
-    seen = [event.occurred_at for event in batch.events if event.occurred_at is not None and event.occurred_at <= limit]
-    if live.watermark is not None:
-        seen.append(live.watermark)
-    return max(seen, default=None)
 
 
 def _count_fired(live: Live, rules: Rules, verdicts: Any) -> None:

@@ -14,6 +14,7 @@ from harken.language.condition import Bound, bind
 from harken.language.template import Template
 from harken.match.recognise import Sighting
 from harken.match.rules import Rule, Rules
+from harken.match.timing import timed
 from harken.store import Entry, GatherInto, Intent
 
 __all__ = ["Read", "match"]
@@ -22,13 +23,17 @@ __all__ = ["Read", "match"]
 class Read(msgspec.Struct, frozen=True, kw_only=True):
     """The circumstances of a batch. `first`: the feed has not yet been read to its end. `page` counts from 0.
 
-    `fired`: runs that earlier pages of the same read have asked for, by trigger uid.
+    `fired`: runs that earlier pages of the same read have asked for, by trigger uid. `resumed`: the first read since
+    this process began. `again`: stored events, decided again. `by_hand`: the trigger for which a person asked to read.
     """
 
     now: datetime
     first: bool = False
     page: int = 0
     fired: Mapping[str, int] = {}
+    resumed: bool = False
+    again: bool = False
+    by_hand: str = ""
 
 
 def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry]:
@@ -80,17 +85,26 @@ def _decide_all(
 
 
 def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | None:
-    if rules.feed.way == "internal":
+    if rules.feed.way == "internal" and not read.again:
         # whoever listens now was there when it happened, also if the clock was set back since
         return None
     if event.occurred_at is None:
         if read.first and rules.feed.way == "poll":
             return "undated, and part of the first read, which is the baseline"
+        if read.resumed and rule.trigger.startup == "ignore_historical":
+            return "undated, and part of the first read after a start (startup: ignore_historical)"
         return None
     if event.occurred_at >= rule.start_line:
         return None
     happened, start = f"{event.occurred_at:%Y-%m-%d %H:%M:%S}Z", f"{rule.start_line:%Y-%m-%d %H:%M:%S}Z"
-    return f"happened at {happened}, before the start line {start}"
+    return f"happened at {happened}, before the start line {start}{_moved_by(rule)}"
+
+
+def _moved_by(rule: Rule) -> str:
+    """The startup mode that put the start line there, if one did."""
+    begun = rule.state.reads_from or rule.start_line
+    ignored = rule.trigger.startup == "ignore_historical" and begun < rule.start_line
+    return f" (startup: {rule.trigger.startup})" if ignored or rule.trigger.startup == "backfill" else ""
 
 
 def _variables(event: Event, rules: Rules) -> dict[str, Any]:
@@ -127,7 +141,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
         return Verdict(trigger=rule.name, outcome="error", reason=str(error))
     place = fired.get(rule.uid, 0)
     fired[rule.uid] = place + 1
-    return Intent(
+    intent = Intent(
         trigger=rule.uid,
         epoch=rule.state.epoch,
         run_key=event.key,
@@ -141,13 +155,15 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
         priority=trigger.priority,
         max_attempts=trigger.max_attempts,
     )
+    return timed(intent, event, rule, read.now, by_hand=read.by_hand == rule.name) if rule.timed else intent
 
 
 def _hold(rule: Rule, rules: Rules, read: Read) -> str:
     if rule.state.paused:
         return "paused"
     guarded = read.first and rules.feed.way == "poll" and rules.feed.first == "baseline" and rule.trigger.flood_limit
-    return "flood" if guarded else ""
+    # who asks for history gets it
+    return "flood" if guarded and not rule.state.backfilling else ""
 
 
 def _spaced(rule: Rule, rules: Rules, now: datetime, place: int) -> datetime:

@@ -19,7 +19,7 @@ __all__ = ["Rule", "Rules", "compile_rules"]
 class Rule:
     """One trigger: what it asks of an event, and what it wants done."""
 
-    __slots__ = ("condition", "gather_by", "mapping", "name", "slot", "start_line", "state", "trigger", "uid")
+    __slots__ = ("condition", "gather_by", "mapping", "name", "slot", "start_line", "state", "timed", "trigger", "uid")
 
     def __init__(self, trigger: Trigger, state: TriggerState) -> None:
         self.trigger = trigger
@@ -27,6 +27,7 @@ class Rule:
         self.uid = state.uid
         self.name = trigger.name
         self.start_line: datetime = state.start_line
+        self.timed = trigger.max_age > 0 or trigger.quiet is not None
         self.condition: Condition | None = _condition(trigger.condition) if trigger.condition else None
         self.mapping: Any = _compiled(trigger.mapping) if trigger.mapping is not None else None
         self.slot: Template | None = _template(trigger.concurrency_key) if trigger.concurrency_key else None
@@ -50,9 +51,14 @@ class Rules:
         self.reads_meta = self.needs is not None and "meta" in self.needs.tree
 
     @property
-    def start_line(self) -> datetime | None:
-        """The oldest start line of its triggers: nothing before it is wanted."""
-        return min((rule.start_line for rule in self.rules), default=None)
+    def reads_from(self) -> datetime | None:
+        """Nothing before it needs to be read."""
+        return min((rule.state.reads_from or rule.start_line for rule in self.rules), default=None)
+
+    @property
+    def backfilling(self) -> tuple[Rule, ...]:
+        """Those of which the store does not know yet that they have all that their start line asks for."""
+        return tuple(rule for rule in self.rules if rule.state.backfilling)
 
     @property
     def resting(self) -> bool:

@@ -64,6 +64,8 @@ class Frame:
     earlier: StepRecord | None = None
     warnings: list[str] = field(default_factory=list)
     caused: list[Event] = field(default_factory=list)
+    tokens: int = 0
+    usd: float = 0.0
 
     @property
     def key(self) -> str:
@@ -184,6 +186,8 @@ async def _visit(frame: Frame) -> StepRecord:
         warnings=tuple(frame.warnings),
         started_at=started,
         finished_at=frame.execution.clock.now(),
+        tokens=frame.tokens,
+        usd=frame.usd,
     )
 
 
@@ -221,6 +225,8 @@ def _failed(frame: Frame, halted: Halted, error: HarkenError, started: datetime,
         warnings=tuple(frame.warnings),
         started_at=started,
         finished_at=execution.clock.now(),
+        tokens=frame.tokens,
+        usd=frame.usd,
     )
     if step.on_error == "fail":
         execution.ledger.note(record, pure=step.pure)

@@ -34,10 +34,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`names` maps default, tiers and names of one's own to provider:model; `providers` has the accounts."""
+    """`names` maps default, tiers and names of one's own to provider:model; `providers` has the accounts.
+
+    `prices` are dollars for a million tokens, in and out, by provider:model. `watched` are the triggers whose runs
+    have a limit in dollars.
+    """
 
     names: Mapping[str, str] = {}
     providers: Mapping[str, Account] = {}
+    prices: Mapping[str, tuple[float, float]] = {}
+    watched: frozenset[str] = frozenset()
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     data: Any = None
     usage: Mapping[str, int] = {}
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.get("input_tokens", 0) + self.usage.get("output_tokens", 0)
 
 
 class Models:
@@ -83,6 +93,18 @@ class Models:
         known = [*TIERS, *names]
         raise NeedsAttention(f"there is no model {asked!r}", fix=nearest(asked, known) or "Use provider:model")
 
+    def cost(self, answer: Answer) -> float | None:
+        """What the answer took, in dollars; None when nobody told us the model's price."""
+        price = (0.0, 0.0) if answer.model == ECHO else self._settings.prices.get(answer.model)
+        if price is None:
+            return None
+        spent = answer.usage.get("input_tokens", 0) * price[0] + answer.usage.get("output_tokens", 0) * price[1]
+        return spent / 1_000_000
+
+    def watches(self, trigger: str) -> bool:
+        """Whether this trigger's runs have a limit in dollars."""
+        return trigger in self._settings.watched
+
     async def test(self, name: str = "") -> Answer:
         """Ask the model for one word; raises what a step would raise."""
         return await self.ask(name, "Answer with the single word: ready", system="", max_tokens=256)
@@ -100,7 +122,7 @@ class Models:
         """Ask once. Raises RetryLater when the provider is away or busy, NeedsAttention when a person has to act."""
         model = self.resolve(name)
         if model == ECHO:
-            return _echo(prompt, schema)
+            return _echo(prompt, system, schema)
         settings: Limits = {}
         if max_tokens is not None:
             settings["max_tokens"] = max_tokens
@@ -190,10 +212,15 @@ def _without_status(error: Exception, model: str, provider: str) -> HarkenError:
     return RetryLater(f"{model} did not answer in the form that was asked for ({type(error).__name__})")
 
 
-def _echo(prompt: str, schema: Mapping[str, Any] | None) -> Answer:
-    usage = {"input_tokens": 0, "output_tokens": 0, "requests": 0}
+def _echo(prompt: str, system: str, schema: Mapping[str, Any] | None) -> Answer:
     text = f"{ECHO_SAYS}\n{prompt}"
+    usage = {"input_tokens": _roughly(system + prompt), "output_tokens": _roughly(text), "requests": 0}
     return Answer(model=ECHO, text=text, data=None if schema is None else _skeleton(schema, text), usage=usage)
+
+
+def _roughly(text: str) -> int:
+    """Tokens as a rule of thumb, so that budgets can be tried offline: one for four letters."""
+    return (len(text) + 3) // 4
 
 
 def _skeleton(schema: Mapping[str, Any], text: str) -> Any:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from harken.run.build import Builder, Strict
 from harken.run.execute import Frame
+from harken.run.models import Answer
 from harken.run.plan import Kind, Made, Shaped
 
 __all__ = ["CAUTION", "LLM"]
@@ -45,10 +46,19 @@ def _llm(params: LlmWords, builder: Builder) -> Made:
             max_tokens=params.max_tokens,
             temperature=params.temperature,
         )
+        _charge(frame, answer)
         response = answer.text if schema is None else answer.data
         return Shaped(response, {"model": answer.model, "usage": dict(answer.usage)})
 
     return Made(act=act)
+
+
+def _charge(frame: Frame, answer: Answer) -> None:
+    models = frame.reach.models
+    usd = models.cost(answer)
+    frame.tokens, frame.usd = frame.tokens + answer.tokens, frame.usd + (usd or 0.0)
+    if usd is None and models.watches(frame.execution.claimed.trigger):
+        frame.warnings.append(f"{answer.model} has no price under models.prices, so it counts as 0 dollars")
 
 
 LLM = Kind(name="llm", params=LlmWords, build=_llm, timeout=120.0, shaped=True)

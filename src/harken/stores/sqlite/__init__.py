@@ -32,6 +32,7 @@ from harken.store import (
     Settlement,
     Stale,
 )
+from harken.stores.seal import PlainSeal
 from harken.stores.sqlite import (
     commit,
     definitions,
@@ -85,14 +86,17 @@ class SqliteStore:
         if readonly:
             if not path.exists():
                 raise Misconfigured(f"there is no store at {path}", fix="Start once: harken start")
+            seal = opening.existing_seal(path, key, alone=False) or PlainSeal()
             connection = opening.connect(path, readonly=True)
-            books = Books(connection, opening.seal_for(connection, key, create=False), clock)
-            return cls(path, books, None, clock, None)
+            opening.refuse_old(connection)
+            return cls(path, Books(connection, seal, clock), None, clock, None)
         lock = opening.lock(path)
         try:
+            # first of all the key: whoever has the wrong one changes nothing
+            known = opening.existing_seal(path, key, alone=True)
             connection = opening.connect(path)
             opening.migrate(connection)
-            books = Books(connection, opening.seal_for(connection, key), clock)
+            books = Books(connection, known or opening.seal_for(connection, key), clock)
         except BaseException:
             os.close(lock)
             raise
@@ -126,6 +130,7 @@ class SqliteStore:
         connection = opening.connect(self.path, readonly=True)
         books = Books(connection, self._books.seal, self._clock, for_reading=True)
         books.priorities = self._books.priorities
+        books.short = self._books.short
         return books
 
     async def _write(self, verb: Callable[..., T], *args: Any, manner: Manner = "guarded") -> T:
@@ -326,6 +331,11 @@ class SqliteStore:
 
     async def check(self) -> Sequence[str]:
         return await self._read(upkeep.check)
+
+    @staticmethod
+    def rekey(path: str | Path, old: str, new: str) -> None:
+        """Make the file open with another key. Nobody may have it open."""
+        opening.rekey(Path(path), old, new)
 
     async def backup(self, target: str) -> None:
         await self._read(_backup, target)

@@ -15,7 +15,7 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
 from harken.event import Identity, Span
-from harken.feed import Feed
+from harken.feed import Budget, Feed, Trigger
 from harken.stores.seal import Seal
 
 __all__ = ["Books", "FeedRow", "TriggerRow", "micros", "moment", "moment_or_none"]
@@ -51,13 +51,14 @@ class FeedRow:
 
 
 class TriggerRow:
-    __slots__ = ("feed", "fired", "id", "name", "uid")
+    __slots__ = ("budget", "feed", "fired", "id", "name", "uid")
 
-    def __init__(self, id: int, uid: str, name: str, feed: str) -> None:
+    def __init__(self, id: int, uid: str, name: str, feed: str, budget: Budget | None) -> None:
         self.id = id
         self.uid = uid
         self.name = name
         self.feed = feed
+        self.budget = budget
         self.fired = 0
 
 
@@ -70,10 +71,14 @@ class Books:
         self._feeds: dict[str, FeedRow] = {}
         self._triggers: dict[str, TriggerRow] = {}
         self._names: dict[int, str] = {}
+        self._budgets: dict[int, Budget | None] = {}
         self._leases: dict[int, tuple[int, int]] = {}
         self._touched: list[FeedRow] = []
         self._fired: list[TriggerRow] = []
         self.priorities: set[int] = set()
+        # triggers whose runs may be held by their budget
+        self.short: set[int] = set()
+        self._short_known = False
         self.swept: dict[str, int] = {}
         self.next_event = 1
         self.next_run = 1
@@ -86,6 +91,16 @@ class Books:
         self.next_event = max(counted[0], 1 + (self.value("SELECT max(id) FROM events") or 0))
         self.next_run = max(counted[1], 1 + (self.value("SELECT max(seq) FROM runs") or 0))
         self.priorities = {row[0] for row in self.execute("SELECT DISTINCT priority FROM runs WHERE state < 6")} | {0}
+        self.know_short()
+
+    def know_short(self) -> None:
+        """Find out who is short of budget, if that is not certain."""
+        if self._short_known:
+            return
+        held = "SELECT DISTINCT trigger FROM runs WHERE state<6 AND state=1 AND hold='budget'"
+        self.short.clear()
+        self.short.update(row[0] for row in self.execute(held))
+        self._short_known = True
 
     def keep_counting(self) -> None:
         """Before rows are deleted: ids only ever rise, also when the newest are gone."""
@@ -99,7 +114,9 @@ class Books:
         self._feeds.clear()
         self._triggers.clear()
         self._names.clear()
+        self._budgets.clear()
         self._leases.clear()
+        self._short_known = False
 
     def abandon(self) -> None:
         """The whole group was rolled back, and its counters with it."""
@@ -145,11 +162,21 @@ class Books:
     def trigger(self, uid: str) -> TriggerRow:
         trigger = self._triggers.get(uid)
         if trigger is None:
-            row = self.row("SELECT id, uid, name, feed FROM triggers WHERE uid=?", (uid,))
+            row = self.row("SELECT id, uid, name, feed, definition FROM triggers WHERE uid=?", (uid,))
             if row is None:
                 raise NotFound(f"there is no trigger with uid {uid!r}")
-            trigger = self._triggers[uid] = TriggerRow(*row)
+            trigger = self._triggers[uid] = TriggerRow(row[0], uid, row[2], row[3], self._budget_in(row[4]))
         return trigger
+
+    def budget(self, trigger: int) -> Budget | None:
+        """What the runs of this trigger may use."""
+        if trigger not in self._budgets:
+            definition = self.value("SELECT definition FROM triggers WHERE id=?", (trigger,))
+            self._budgets[trigger] = self._budget_in(definition) if definition is not None else None
+        return self._budgets[trigger]
+
+    def _budget_in(self, definition: bytes) -> Budget | None:
+        return msgspec.json.decode(self.seal.open(definition), type=Trigger).budget
 
     def trigger_named(self, name: str) -> TriggerRow:
         uid = self.value("SELECT uid FROM triggers WHERE name=? AND removed_at IS NULL", (name,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ __all__ = ["close_span", "commit", "extend_coverage", "write_tick"]
 CLAIM_SECONDS = 60
 
 _encode_verdicts = msgspec.json.Encoder().encode
+_decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
 
 INSERT_MEMORY = """INSERT OR IGNORE INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
 VALUES (?,?,?,?,?,?,?)"""
@@ -55,10 +57,13 @@ def commit(books: Books, wanted: Commit) -> Committed | Stale:
         return Stale(feed.revision)
     if several:
         books.execute("RELEASE page")
-    if wanted.token is None and wanted.tick is None:
-        books.touch(feed)
-    else:
-        _advance(books, feed, wanted, now)
+    if wanted.tick is not None or not _looks_back(wanted):
+        if wanted.token is None and wanted.tick is None:
+            books.touch(feed)
+        else:
+            _advance(books, feed, wanted, now)
+    if wanted.backfilled:
+        _backfilled(books, feed, wanted.backfilled)
     for uid, limit in wanted.release.items():
         queue.release_flood(books, books.trigger(uid), limit, now)
     return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
@@ -68,6 +73,8 @@ def _record(
     books: Books, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
 ) -> tuple[int, tuple[Verdict, ...]]:
     event = entry.event
+    if entry.again:
+        return _again(books, entry, now)
     event_id = books.next_event
     # whatever the database would refuse is found out here, before anything is written
     columns = _columns(books, entry)
@@ -146,7 +153,7 @@ def _text(books: Books, sealed: bytes | None) -> str | None:
 def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
     books.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
     row = books.row("SELECT verdicts FROM events WHERE id=?", (first,))
-    earlier = msgspec.json.decode(books.seal.open(row[0]), type=tuple[Verdict, ...]) if row else ()
+    earlier = _decode_verdicts(books.seal.open(row[0])) if row else ()
     run_ids = {verdict.trigger: verdict.run_id for verdict in earlier}
     duplicates: list[Verdict] = []
     for decision in entry.decisions:
@@ -154,6 +161,37 @@ def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tupl
         reason = f"the same occurrence as event {first}"
         duplicates.append(Verdict(trigger=trigger, outcome="duplicate", reason=reason, run_id=run_ids.get(trigger, "")))
     return first, tuple(duplicates)
+
+
+def _looks_back(wanted: Commit) -> bool:
+    """It is about stored events only, so it says nothing about the feed being alive."""
+    return bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
+
+
+def _again(books: Books, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
+    """Decide a stored event for those triggers that had nothing to do with it before."""
+    row = books.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
+    if row is None:
+        return 0, ()
+    verdicts = {verdict.trigger: verdict for verdict in _decode_verdicts(books.seal.open(row[0]))}
+    for decision in entry.decisions:
+        name = decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
+        if name in verdicts and verdicts[name].outcome != "before_start":
+            continue
+        if isinstance(decision, Verdict):
+            verdicts[name] = decision
+        else:
+            verdicts[name] = queue.resolve(books, decision, entry.again, now, None, "")
+    decided = tuple(verdicts.values())
+    books.execute("UPDATE events SET verdicts=? WHERE id=?", (books.seal.shut(_encode_verdicts(decided)), entry.again))
+    return entry.again, decided
+
+
+def _backfilled(books: Books, feed: FeedRow, uids: Sequence[str]) -> None:
+    for uid in uids:
+        books.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
+    books.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
+    books.feed_changed(feed.name)
 
 
 def _recorded(feed: FeedRow, event: Event, event_id: int, now: int, verdicts: tuple[Verdict, ...]) -> Recorded:

@@ -41,11 +41,7 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
         encoded = msgspec.json.encode(trigger)
         if row is None:
             changed.add(trigger.feed)
-            start = now - round(trigger.backfill * 1_000_000)
-            books.execute(
-                "INSERT INTO triggers (uid, name, feed, definition, start_line, created_at) VALUES (?,?,?,?,?,?)",
-                (secrets.token_hex(8), trigger.name, trigger.feed, books.seal.shut(encoded), start, now),
-            )
+            _insert_trigger(books, trigger, encoded, now)
             continue
         if row[4] is not None or books.seal.open(row[3]) != encoded:
             changed |= {trigger.feed, row[2]}
@@ -56,8 +52,9 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
         if row[4] is not None and books.value("SELECT baselined FROM feeds WHERE name=?", (trigger.feed,)):
             # the first read came to its end without it, and nobody else will let its runs go
             queue.release_flood(books, books.trigger_named(trigger.name), trigger.flood_limit, now)
-        if definitions.starting:
+        if definitions.starting and trigger.startup != "since_last":
             _start_again(books, trigger, row[1], now)
+            changed.add(trigger.feed)
     for _, id, feed, _, removed_at in known.values():
         if removed_at is None:
             changed.add(feed)
@@ -65,12 +62,33 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
     return changed
 
 
+def _insert_trigger(books: Books, trigger: Trigger, encoded: bytes, now: int) -> None:
+    start = now - round(trigger.backfill * 1_000_000)
+    books.execute(
+        """INSERT INTO triggers (uid, name, feed, definition, start_line, reads_from, backfilling, created_at)
+        VALUES (?,?,?,?,?,?,?,?)""",
+        (
+            secrets.token_hex(8),
+            trigger.name,
+            trigger.feed,
+            books.seal.shut(encoded),
+            start,
+            start,
+            trigger.backfill > 0,
+            now,
+        ),
+    )
+
+
 def _start_again(books: Books, trigger: Trigger, id: int, now: int) -> None:
     """Apply the startup mode that the user chose for every start."""
-    if trigger.startup == "since_last":
+    if trigger.startup == "ignore_historical":
+        # what happened meanwhile is read all the same, so that each of it gets its verdict
+        books.execute("UPDATE triggers SET start_line=? WHERE id=?", (now, id))
         return
-    back = trigger.backfill if trigger.startup == "backfill" else 0.0
-    books.execute("UPDATE triggers SET start_line=? WHERE id=?", (now - round(back * 1_000_000), id))
+    reset_at = books.value("SELECT reset_at FROM triggers WHERE id=?", (id,))
+    start = max(now - round(trigger.backfill * 1_000_000), reset_at or 0)
+    books.execute("UPDATE triggers SET start_line=?, reads_from=?, backfilling=1 WHERE id=?", (start, start, id))
 
 
 def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: int) -> None:
@@ -81,10 +99,13 @@ def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: 
         if row is None:
             _insert_feed(books, feed, encoded, now)
         elif feed.name in changed or row[3] is not None or books.seal.open(row[2]) != encoded:
+            before = msgspec.json.decode(books.seal.open(row[2]), type=Feed)
             books.execute(
                 "UPDATE feeds SET definition=?, revision=revision+1, removed_at=NULL WHERE id=?",
                 (books.seal.shut(encoded), row[1]),
             )
+            if before.identity != feed.identity:
+                _begin_anew(books, feed, row[1], now)
     for _, id, _, removed_at in known.values():
         if removed_at is None:
             books.execute("UPDATE feeds SET removed_at=?, revision=revision+1 WHERE id=?", (now, id))
@@ -96,7 +117,7 @@ def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
         (feed.name, books.seal.shut(encoded), feed.way != "poll", now),
     )
     heir = books.connection.last_insert_rowid()
-    earlier = books.row("SELECT id FROM feeds WHERE name=?", (feed.inherits,)) if feed.inherits else None
+    earlier = books.row("SELECT id, definition FROM feeds WHERE name=?", (feed.inherits,)) if feed.inherits else None
     if earlier is None:
         return
     books.execute(
@@ -106,8 +127,24 @@ def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
         FROM feeds WHERE id=?) WHERE id=?""",
         (earlier[0], heir),
     )
+    if msgspec.json.decode(books.seal.open(earlier[1]), type=Feed).identity != feed.identity:
+        _begin_anew(books, feed, heir, now)
+        return
     books.execute(
         """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
         SELECT ?, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=?""",
         (heir, earlier[0]),
+    )
+
+
+def _begin_anew(books: Books, feed: Feed, id: int, now: int) -> None:
+    """Another identity names everything differently: what was read up to now must not be found a second time."""
+    books.execute("DELETE FROM memory WHERE feed=?", (id,))
+    if feed.first == "baseline":
+        books.execute("UPDATE feeds SET baselined=0 WHERE id=?", (id,))
+    last = books.value("SELECT last_success FROM feeds WHERE id=?", (id,)) or now
+    books.execute(
+        """UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=max(start_line, ?),
+        reads_from=max(reads_from, ?) WHERE feed=? AND removed_at IS NULL AND created_at<?""",
+        (books.next_event, last, last, feed.name, now),
     )

@@ -50,6 +50,7 @@ def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
             sets += [f"{column}=seal_name({column})" for column in RENAMED.get(table, ())]
             connection.execute(f"UPDATE {table} SET {', '.join(sets)}")
         connection.execute("UPDATE events SET verdicts=seal_verdicts(verdicts)")
+        connection.execute("UPDATE triggers SET paused=seal_text(CAST(paused AS BLOB)) WHERE paused<>''")
         connection.execute("UPDATE runs SET waiting_for=seal_waiting(waiting_for) WHERE waiting_for LIKE 'run:%'")
         connection.execute(
             "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','keys',?,1,0)",

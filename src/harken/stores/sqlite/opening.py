@@ -14,7 +14,9 @@ from harken.errors import Misconfigured, Refused
 from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
 from harken.stores.sqlite.encrypt import encrypt
 
-__all__ = ["connect", "lock", "migrate", "seal_for"]
+__all__ = ["connect", "existing_seal", "lock", "migrate", "refuse_old", "rekey", "seal_for"]
+
+KEYS = "SELECT value FROM documents WHERE kind='seal' AND name='keys'"
 
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
 
@@ -67,11 +69,20 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     return connection
 
 
+def _steps() -> list[str]:
+    found = files(__package__).joinpath("migrations").iterdir()
+    return sorted(step.name for step in found if step.name.endswith(".sql"))
+
+
+def refuse_old(connection: apsw.Connection) -> None:
+    """Who only reads cannot bring the schema up to date."""
+    if 0 < connection.pragma("user_version") < len(_steps()):
+        raise Misconfigured("the store was written by an older Harken", fix="Start once: harken start")
+
+
 def migrate(connection: apsw.Connection) -> None:
     """Bring the schema up to date, one numbered step at a time, each in a transaction."""
-    steps = sorted(
-        step.name for step in files(__package__).joinpath("migrations").iterdir() if step.name.endswith(".sql")
-    )
+    steps = _steps()
     version: int = connection.pragma("user_version")
     if version > len(steps):
         fix = "Use that version, or restore a backup made by this one"
@@ -81,17 +92,78 @@ def migrate(connection: apsw.Connection) -> None:
         connection.execute(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version={number}; COMMIT;")
 
 
-def seal_for(connection: apsw.Connection, operator_key: str, *, create: bool = True) -> Seal:
-    """The seal that this file needs. Raise Misconfigured when the key is missing or is not the right one."""
-    row = connection.execute("SELECT value FROM documents WHERE kind='seal' AND name='keys'").fetchone()
-    if row is not None:
-        if not operator_key:
-            fix = "Set HARKEN_ENCRYPTION_KEY to its key"
-            raise Misconfigured("the store is encrypted", fix=fix)
-        return AesSeal(*unwrap(operator_key, bytes(row[0]).decode()))
-    if not operator_key or not create:
+def existing_seal(path: Path, operator_key: str, *, alone: bool) -> Seal | None:
+    """The seal of a file that is encrypted, found without writing a byte of it; None for any other file.
+
+    `alone`: we hold the lock. Raise Misconfigured when the key is missing or is not the right one.
+    """
+    wrapped = _wrapped(path, alone=alone)
+    if not wrapped:
+        return None
+    if not operator_key:
+        raise Misconfigured(f"the store {path} is encrypted", fix="Set HARKEN_ENCRYPTION_KEY to its key")
+    return AesSeal(*unwrap(operator_key, wrapped))
+
+
+def _wrapped(path: Path, *, alone: bool) -> str:
+    """The file's keys, wrapped; empty when it has none."""
+    if not path.exists() or not path.stat().st_size:
+        return ""
+    log = path.with_name(path.name + "-wal")
+    if alone and not (log.exists() and log.stat().st_size):
+        # nobody writes it and it is whole, so not even the companions have to be made
+        address = f"{path.absolute().as_uri()}?immutable=1"
+        connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    else:
+        connection = connect(path, readonly=True)
+    try:
+        # a file that never got its first table has no keys either
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name='documents'").fetchone()
+        row = connection.execute(KEYS).fetchone() if known else None
+    finally:
+        connection.close()
+    return bytes(row[0]).decode() if row else ""
+
+
+def seal_for(connection: apsw.Connection, operator_key: str) -> Seal:
+    """The seal of a file that has none yet: with a key, everything that is there is encrypted first."""
+    if not operator_key:
         return PlainSeal()
     data_key, identity_key = secrets.token_bytes(32), secrets.token_bytes(32)
     seal = AesSeal(data_key, identity_key)
     encrypt(connection, seal, wrap(operator_key, data_key, identity_key))
     return seal
+
+
+def rekey(path: Path, old: str, new: str) -> None:
+    """Wrap the file's two keys with another operator's key, and leave no trace of the old wrapping in it.
+
+    One row in one transaction: after a crash either the old key opens the file, or the new one. Raise Refused while
+    another process has the store, or when there is nothing to rewrap.
+    """
+    held = lock(path)
+    try:
+        wrapped = _wrapped(path, alone=True)
+        if not wrapped:
+            fix = "Set HARKEN_ENCRYPTION_KEY and start: that encrypts what is there"
+            raise Refused(f"the store {path} is not encrypted", fix=fix)
+        again = _rewrapped(wrapped, old, new)
+        connection = connect(path)
+        try:
+            connection.execute("PRAGMA secure_delete=ON")
+            connection.execute("UPDATE documents SET value=? WHERE kind='seal' AND name='keys'", (again.encode(),))
+            # pages in the log still hold the old wrapping until they are written over
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+    finally:
+        os.close(held)
+
+
+def _rewrapped(wrapped: str, old: str, new: str) -> str:
+    try:
+        return wrap(new, *unwrap(old, wrapped))
+    except Misconfigured:
+        # whoever was interrupted between the store and the stored secrets begins again with the same two keys
+        unwrap(new, wrapped)
+        return wrapped

@@ -6,6 +6,7 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.store import NewRun
+from harken.stores.sqlite.admission import count_run
 from harken.stores.sqlite.books import Books, micros
 from harken.stores.sqlite.queue import (
     BLOCKED,
@@ -92,7 +93,8 @@ def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
         books.execute("DELETE FROM journal WHERE run=?", (seq,))
         books.execute("UPDATE runs SET workflow_rev=? WHERE seq=?", (workflow_rev, seq))
     books.execute(
-        "UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=0, due_at=? WHERE seq=?",
+        """UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=0, due_at=?, budgeted=0,
+        quiet_from=NULL, quiet_until=NULL WHERE seq=?""",
         (books.now(), seq),
     )
     admit(books, seq, books.now())
@@ -100,7 +102,13 @@ def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
 
 
 def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
-    return let_go(books, books.trigger_named(trigger), hold, books.now(), drop=drop)
+    """A person decides: what is let go counts, but no budget holds it again."""
+    found, now = books.trigger_named(trigger), books.now()
+    if not drop:
+        held = f"SELECT seq FROM runs WHERE trigger=? AND state={HELD} AND budgeted AND (?='' OR hold=?)"
+        for (seq,) in books.execute(held, (found.id, hold, hold)).fetchall():
+            count_run(books, seq, found.id, now)
+    return let_go(books, found, hold, now, drop=drop)
 
 
 def drop_dead(books: Books, run_id: str) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from harken.event import Verdict
 from harken.store import GatherInto, Intent
 from harken.stores.sqlite.books import Books, TriggerRow, micros
+from harken.stores.sqlite.spending import has_room, spend
 
 __all__ = [
     "BLOCKED",
@@ -71,27 +72,34 @@ def resolve(
                 return Verdict(trigger=trigger.name, outcome="skipped", reason="an earlier run of this key is not over")
             state = READY if taken else BLOCKED
     due = micros(intent.due_at)
+    if intent.quiet is not None and micros(intent.quiet.start) <= now < micros(intent.quiet.end):
+        due = max(due, micros(intent.quiet.end))
+    hold = intent.hold
+    if trigger.budget is not None and state == READY and due <= now and over_budget(books, trigger, now):
+        state, hold = HELD, "budget"
     claim = handed is not None and state == READY and due <= now
     # fmt: off
     row = (
         seq, run_id, trigger.id, intent.workflow_rev, RUNNING if claim else state, intent.priority, due,
         intent.max_attempts, 1 if claim else 0, now + CLAIM_US if claim else None, holder if claim else None, event_id,
         books.seal.shut(intent.input) if intent.input else None, slot, intent.overlap if slot else None, None, 1,
-        intent.hold or None, now, now if claim else None,
+        hold or None, now, now if claim else None,
     )
     # fmt: on
     books.execute(INSERT_RUN, row)
     if not books.connection.changes():
         return _duplicate(trigger, run_id)
+    if intent.quiet is not None or trigger.budget is not None:
+        _mark(books, trigger, intent, seq, now, starts=claim)
     books.next_run = seq + 1
     books.priorities.add(intent.priority)
     books.count_fired(trigger)
     if claim:
         assert handed is not None
         handed.append((seq, run_id, intent))
-    if intent.hold:
-        return Verdict(trigger=trigger.name, outcome="held", reason=HOLD_REASONS[intent.hold], run_id=run_id.hex())
-    return Verdict(trigger=trigger.name, outcome="fired", run_id=run_id.hex())
+    if hold:
+        return Verdict(trigger=trigger.name, outcome="held", reason=HOLD_REASONS[hold], run_id=run_id.hex())
+    return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
 
 
 HOLD_REASONS = {
@@ -101,13 +109,35 @@ HOLD_REASONS = {
 }
 
 
+def over_budget(books: Books, trigger: TriggerRow, now: int) -> bool:
+    """Nothing is left, or others have waited for longer."""
+    assert trigger.budget is not None
+    books.know_short()
+    if trigger.id in books.short or not has_room(books, trigger.id, trigger.budget, now):
+        books.short.add(trigger.id)
+        return True
+    return False
+
+
+def _mark(books: Books, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
+    """Note when the run may not start, and that it counts; one that is handed over starts now."""
+    quiet = (None, None) if intent.quiet is None else (micros(intent.quiet.start), micros(intent.quiet.end))
+    counts = trigger.budget is not None and not starts
+    books.execute("UPDATE runs SET quiet_from=?, quiet_until=?, budgeted=? WHERE seq=?", (*quiet, counts, seq))
+    if trigger.budget is not None and starts:
+        spend(books, trigger.id, "runs", 1, now)
+
+
 def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
     reason = "this occurrence has its run already"
     return Verdict(trigger=trigger.name, outcome="duplicate", reason=reason, run_id=run_id.hex())
 
 
 def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
-    earlier = _gathered_before(books, trigger, intent.run_key)
+    alone = run_id_of(books, intent.trigger, intent.epoch, intent.run_key)
+    # it may have had a run of its own when it was younger, or before somebody edited the trigger
+    known = books.value("SELECT 1 FROM runs WHERE id=?", (alone,))
+    earlier = alone if known else _gathered_before(books, trigger, intent.run_key)
     if earlier is not None:
         return _duplicate(trigger, earlier)
     key = books.seal.name(f"gather\0{into.key}")
@@ -126,7 +156,8 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
         # fmt: off
         fresh = (
             seq, run_id, trigger.id, intent.workflow_rev, GATHERING, intent.priority, micros(into.due_at),
-            intent.max_attempts, 0, None, None, None, None, slot, intent.overlap if slot else None, key, 1,
+            intent.max_attempts, 0, None, None, None, books.seal.shut(intent.input) if intent.input else None, slot,
+            intent.overlap if slot else None, key, 1,
             intent.hold or None, now, None,
         )
         # fmt: on
@@ -138,11 +169,14 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
         books.count_fired(trigger)
     else:
         seq, run_id, gathered = row[0], row[1], row[2] + 1
-        books.execute("UPDATE runs SET gathered=? WHERE seq=?", (gathered, seq))
+        due = max(row[3], micros(into.due_at)) if into.extends else row[3]
+        books.execute("UPDATE runs SET gathered=?, due_at=? WHERE seq=?", (gathered, due, seq))
+    if intent.quiet is not None or trigger.budget is not None:
+        _mark(books, trigger, intent, seq, now, starts=False)
     books.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
     if into.max and gathered >= into.max:
         close_gathering(books, seq, now)
-    reason = f"event {gathered} of the run that is gathering"
+    reason = f"event {gathered} of the run that is gathering" + (f": {intent.reason}" if intent.reason else "")
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
 
@@ -207,8 +241,8 @@ def _push_out(books: Books, slot: bytes, current: int, seq: int, now: int) -> bo
         (CANCELLED, now, reason, slot),
     )
     books.execute(
-        "UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=? AND state IN (?,?)",
-        (CANCELLED, now, reason, current, READY, WAITING),
+        "UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=? AND state IN (?,?,?)",
+        (CANCELLED, now, reason, current, HELD, READY, WAITING),
     )
     if books.connection.changes():
         books.execute("UPDATE slots SET run=? WHERE key=?", (seq, slot))
@@ -243,22 +277,20 @@ def release_flood(books: Books, trigger: TriggerRow, limit: int, now: int) -> No
 def let_go(books: Books, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
     """Release (or cancel) the trigger's held runs, oldest first; how many."""
     which, bindings = ("AND hold=?", [hold]) if hold else ("", [])
-    held: list[Any] = [
-        row[0]
-        for row in books.execute(
-            f"SELECT seq FROM runs WHERE trigger=? AND state={HELD} {which} ORDER BY due_at, seq",
-            [trigger.id, *bindings],
-        )
-    ]
+    held: list[Any] = books.execute(
+        f"SELECT seq, due_at, slot FROM runs WHERE trigger=? AND state={HELD} {which} ORDER BY due_at, seq",
+        [trigger.id, *bindings],
+    ).fetchall()
     if not drop:
         books.execute(
             f"UPDATE runs SET hold=NULL WHERE trigger=? AND state={GATHERING} {which}", [trigger.id, *bindings]
         )
-    for seq in held:
+    for seq, due, slot in held:
         if drop:
             reason = books.shut("dropped by hand while it was held")
             books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, now, reason, seq))
+            if slot is not None:
+                free_slot(books, slot, seq)
         else:
-            due = books.value("SELECT due_at FROM runs WHERE seq=?", (seq,))
             admit(books, seq, now, due=due)
     return len(held)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from harken.errors import LeaseLost
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
+from harken.stores.sqlite.admission import let_in, may_start
 from harken.stores.sqlite.books import Books, micros, moment, moment_or_none
 from harken.stores.sqlite.commit import commit
 from harken.stores.sqlite.orders import id_of, start, tell_parent
@@ -25,10 +26,14 @@ from harken.stores.sqlite.queue import (
     free_slot,
 )
 from harken.stores.sqlite.records import events_of, journal_of
+from harken.stores.sqlite.spending import HOUR, charge
 
 __all__ = ["claim", "extend", "journal", "next_due", "park", "settle"]
 
 # `state<6` stands in the SQL word for word, or SQLite does not know that the partial index of open runs applies
+
+READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? AND quiet_until>? FROM runs
+WHERE state<6 AND state={READY} AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?"""
 
 NEVER = 2**62
 """The due time of a run that only an answer can wake."""
@@ -37,13 +42,15 @@ NEVER = 2**62
 def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
     now = books.now()
     _close_due(books, now)
+    if books.short:
+        let_in(books, limit, now)
     until = now + round(seconds * 1_000_000)
     claimed: list[Claimed] = []
     for priority in sorted(list(books.priorities), reverse=True):
-        due = f"SELECT seq FROM runs WHERE state<6 AND state={READY} AND priority=? AND due_at<=?"
         room = limit - len(claimed)
-        rows = books.execute(f"{due} ORDER BY due_at, seq LIMIT ?", (priority, now, room)).fetchall()
-        claimed.extend(_claim_one(books, row[0], holder, until, now) for row in rows)
+        for seq, budgeted, quiet in books.execute(READY_NOW, (now, now, priority, now, room)).fetchall():
+            if not (quiet or budgeted) or may_start(books, seq, now):
+                claimed.append(_claim_one(books, seq, holder, until, now))
         if len(claimed) >= limit:
             break
     return claimed
@@ -97,6 +104,10 @@ def next_due(books: Books) -> datetime | None:
         for state in (READY, GATHERING, WAITING)
         for priority in list(books.priorities)
     ]
+    if books.short:
+        # every budget begins anew with an hour or a day, and every day with an hour
+        now = books.now()
+        found.append(now - now % HOUR + HOUR)
     due = min((due for due in found if due is not None and due < NEVER), default=None)
     return moment_or_none(due)
 
@@ -124,6 +135,9 @@ def journal(
 
 
 def _append(books: Books, seq: int, record: StepRecord) -> None:
+    if (record.tokens or record.usd) and record not in journal_of(books, seq):
+        # a worker that does not know whether its write was taken writes the same record again
+        charge(books, seq, record)
     books.execute(
         "INSERT INTO journal (run, n, record) VALUES (?, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=?), ?)",
         (seq, seq, books.shut_json(record)),

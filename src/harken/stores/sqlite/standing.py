@@ -13,12 +13,15 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.pace import Health
 from harken.store import Listeners
 from harken.stores.sqlite.books import Books, merged, moment, moment_or_none
+from harken.stores.sqlite.spending import window
 
 __all__ = ["feed_states", "listeners", "state", "trigger_states"]
 
 FEED_COLUMNS = """name, revision, cursor, watermark, next_due, health, reads, baselined, last_success, last_tick,
 cover_start, cover_end, coverage, created_at, span_end"""
-TRIGGER_COLUMNS = "uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at"
+TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at, reads_from,
+backfilling"""
+SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
 
 
 def feed_states(books: Books, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[FeedState]:
@@ -49,18 +52,27 @@ def _feed_state(books: Books, row: tuple[Any, ...]) -> FeedState:
 
 
 def trigger_states(books: Books, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[TriggerState]:
-    rows = books.execute(f"SELECT {TRIGGER_COLUMNS} FROM triggers WHERE {where} ORDER BY name", bindings)
+    now = books.now()
+    columns = f"{TRIGGER_COLUMNS}, {SPENT}, {SPENT}, {SPENT}"
+    spans = [mark for what in ("runs", "tokens", "usd") for mark in (what, window(what, now))]
+    rows = books.execute(f"SELECT {columns} FROM triggers WHERE {where} ORDER BY name", [*spans, *bindings])
     return [
         TriggerState(
             uid=row[0],
             name=row[1],
             epoch=row[2],
             start_line=moment(row[3]),
-            paused=row[4],
+            # sealed like every text that a person wrote; a store from before has it plain
+            paused=row[4] if isinstance(row[4], str) else books.text(row[4]),
             created_at=moment(row[5]),
             fired=row[6],
             last_fired_at=moment_or_none(row[7]),
             removed_at=moment_or_none(row[8]),
+            reads_from=moment_or_none(row[9]),
+            backfilling=bool(row[10]),
+            runs_this_hour=int(row[11] or 0),
+            tokens_today=int(row[12] or 0),
+            usd_today=row[13] or 0.0,
         )
         for row in rows
     ]

@@ -12,7 +12,7 @@ __all__ = ["pause", "reset", "resume", "wake"]
 
 def pause(books: Books, trigger: str, reason: str) -> TriggerState:
     found = books.trigger_named(trigger)
-    books.execute("UPDATE triggers SET paused=? WHERE id=?", (reason or "paused", found.id))
+    books.execute("UPDATE triggers SET paused=? WHERE id=?", (books.shut(reason or "paused"), found.id))
     _new_revision(books, found.feed)
     return trigger_states(books, "id=?", (found.id,))[0]
 
@@ -32,8 +32,9 @@ def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
     queue.let_go(books, found, "paused", now)
     if cursor:
         books.execute(
-            "UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=? WHERE id=?",
-            (books.next_event, now, found.id),
+            """UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=?, reads_from=?, reset_at=?, backfilling=0
+            WHERE id=?""",
+            (books.next_event, now, now, now, found.id),
         )
         books.execute("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=?", (found.feed,))
         _wipe_memory(books, found.feed)

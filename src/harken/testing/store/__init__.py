@@ -3,6 +3,7 @@
 A store's test module gives two fixtures and subclasses the suites; see docs/reference/testing.md.
 """
 
+from harken.testing.store.budgets import BudgetContract
 from harken.testing.store.feeds import FeedsContract
 from harken.testing.store.given import Given, Reopen, StoreWorld
 from harken.testing.store.records import RecordsContract
@@ -11,6 +12,7 @@ from harken.testing.store.runs import RunsContract
 from harken.testing.store.upkeep import UpkeepContract
 
 __all__ = [
+    "BudgetContract",
     "FeedsContract",
     "Given",
     "RecordsContract",

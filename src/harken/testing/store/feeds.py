@@ -6,13 +6,22 @@ from harken.testing.store.committing import CommittingContract
 from harken.testing.store.gathering import GatheringContract
 from harken.testing.store.leasing import LeasingContract
 from harken.testing.store.opening import OpeningContract
+from harken.testing.store.quiet import QuietContract
 from harken.testing.store.remembering import RememberingContract
 from harken.testing.store.slots import SlotContract
+from harken.testing.store.starting import StartingContract
 
 __all__ = ["FeedsContract"]
 
 
 class FeedsContract(
-    OpeningContract, LeasingContract, CommittingContract, RememberingContract, GatheringContract, SlotContract
+    OpeningContract,
+    StartingContract,
+    LeasingContract,
+    CommittingContract,
+    RememberingContract,
+    GatheringContract,
+    SlotContract,
+    QuietContract,
 ):
     """Subclass it beside a `store` and a `reopen` fixture."""

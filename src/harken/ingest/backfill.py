@@ -1,0 +1,109 @@
+"""A trigger that looks back: what is stored of that time is decided again, before the rest of it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from harken.clock import Clock
+from harken.errors import RetryLater
+from harken.event import Event, Recorded
+from harken.ingest.gate import MOST_REMATCHES, Gate
+from harken.match import Read, Rule, Rules, Sighting, match
+from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Opened, Records
+
+__all__ = ["Backfill", "Shelf"]
+
+PAGE = 100
+SKEW = timedelta(hours=1)
+"""An event may be recorded before it says it happened, by so much as clocks differ."""
+
+
+class Shelf(Feeds, Records, Protocol):
+    """The part of the store that looking back needs."""
+
+
+class Backfill:
+    """Doing it twice changes nothing: an event that has its verdict keeps it."""
+
+    def __init__(self, store: Shelf, gate: Gate, clock: Clock) -> None:
+        self._store = store
+        self._gate = gate
+        self._clock = clock
+
+    async def decide_again(self, feed: str, token: int | None) -> None:
+        """Fire what the feed's triggers, where they look back, found before their start or were not there for."""
+        rules = await self._gate.rulebook.rules(feed)
+        fired: dict[str, int] = {}
+        stored = await self._stored(feed, rules.backfilling)
+        for begin in range(0, len(stored), PAGE):
+            found = [await self._store.event(id) for id in stored[begin : begin + PAGE]]
+            await self._commit(feed, [event for event in found if event is not None], token, fired)
+
+    async def of_pushed(self, definitions: Definitions, opened: Opened) -> None:
+        """What was pushed to us cannot be read again: what is stored of it is all there is."""
+        pushed = {feed.name for feed in definitions.feeds if feed.way != "poll"}
+        looking = {trigger.feed for trigger in definitions.triggers if opened.triggers[trigger.name].backfilling}
+        for feed in sorted(looking & pushed):
+            await self.decide_again(feed, None)
+            await self._finish(feed)
+
+    async def _finish(self, feed: str) -> None:
+        rules = await self._gate.rulebook.rules(feed)
+        done = [rule.uid for rule in rules.backfilling]
+        await self._store.commit(Commit(feed=feed, revision=rules.revision, backfilled=done))
+        await self._gate.rulebook.learn(feed)
+
+    async def _stored(self, feed: str, looking: Sequence[Rule]) -> list[int]:
+        """Events that one of them may want, oldest first. Only their ids: a day of events may be large."""
+        oldest = min((rule.start_line for rule in looking), default=self._clock.now())
+        found: list[int] = []
+        before: int | None = None
+        while True:
+            page = await self._store.events(feed=feed, since=oldest - SKEW, before=before, limit=PAGE)
+            found += [event.id for event in page.items if any(_wants(rule, event) for rule in looking)]
+            before = page.next
+            if before is None:
+                return found[::-1]
+
+    async def _commit(self, feed: str, events: Sequence[Recorded], token: int | None, fired: dict[str, int]) -> None:
+        for _ in range(MOST_REMATCHES):
+            rules = await self._gate.rulebook.rules(feed)
+            entries = _entries(events, rules, Read(now=self._clock.now(), again=True, fired=fired))
+            commit = Commit(feed=feed, revision=rules.revision, token=token, entries=entries)
+            if isinstance(await self._gate.commit(commit), Committed):
+                _count(entries, fired)
+                return
+            await self._gate.rulebook.learn(feed)
+        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times while it was looked back")
+
+
+def _wants(rule: Rule, event: Recorded) -> bool:
+    if event.occurred_at is None or event.occurred_at < rule.start_line:
+        return False
+    verdicts = {verdict.trigger: verdict.outcome for verdict in event.verdicts}
+    return verdicts.get(rule.name, "before_start") == "before_start"
+
+
+def _entries(events: Sequence[Recorded], rules: Rules, read: Read) -> list[Entry]:
+    looking = Rules(rules.revision, rules.feed, rules.backfilling)
+    sightings = [Sighting(_as_it_was(event), "", 0, 1) for event in events]
+    decided = match(sightings, looking, read)
+    return [msgspec.structs.replace(entry, again=event.id) for entry, event in zip(decided, events, strict=True)]
+
+
+def _as_it_was(event: Recorded) -> Event:
+    dated: datetime | None = event.occurred_at
+    return Event(
+        subject=event.subject, type=event.type, data=event.data, key=event.key, state=event.state, occurred_at=dated
+    )
+
+
+def _count(entries: Sequence[Entry], fired: dict[str, int]) -> None:
+    for entry in entries:
+        for decision in entry.decisions:
+            if isinstance(decision, Intent):
+                fired[decision.trigger] = fired.get(decision.trigger, 0) + 1
