@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from multidict import CIMultiDict
 
-from harken.budget import Budget
+from harken.budget import Budget, Level
 from harken.clock import from_unix
-from harken.errors import RetryLater
+from harken.errors import Deferred, RetryLater
 
 START = 1_800_000_000.0
 
@@ -243,12 +243,21 @@ async def test_a_block_survives_a_restart(clock: HandClock) -> None:
 
 def test_the_revision_rises_when_there_is_something_worth_storing(clock: HandClock) -> None:
     budget = Budget(clock)
-    budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=99, X_RateLimit_Reset=60), 200)
-    assert budget.revision == 0
     budget.learn(headers(Retry_After=60), 429)
     assert budget.revision == 1
     budget.learn(headers(Retry_After=30), 429)
     assert budget.revision == 1
+
+
+async def test_what_is_left_is_worth_storing_once_a_minute(clock: HandClock) -> None:
+    budget = Budget(clock)
+    told = headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=99, X_RateLimit_Reset=600)
+    revisions = []
+    for _ in range(5):
+        budget.learn(told, 200)
+        revisions.append(budget.revision)
+        await clock.advance(25)
+    assert revisions == [1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("doc", [{}, {"blocked_until": "soon"}, {"blocked_until": None, "limit": [], "remaining": "x"}])
@@ -357,6 +366,57 @@ async def test_a_caller_without_patience_is_told_when_to_come_back(clock: HandCl
         await budget.take("a", patience=10)
     assert (raised.value.reason, raised.value.after) == ("rate_limited", 700)
     assert clock.sleeps == 0
+
+
+async def test_a_turn_that_is_far_away_is_not_waited_for_either(clock: HandClock) -> None:
+    budget = Budget(clock, rate=0.1)
+    await budget.take("a", patience=5)
+    with pytest.raises(Deferred, match=r"spaced; the next turn is in 10 s") as raised:
+        await budget.take("a", patience=5)
+    assert (raised.value.reason, raised.value.after) == ("rate_limited", 10)
+
+
+async def test_the_last_calls_of_a_quota_are_deferred_and_not_waited_for(clock: HandClock) -> None:
+    budget = Budget(clock)
+    budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=5, X_RateLimit_Reset=3000), 200)
+    await budget.take("a", patience=5)
+    with pytest.raises(Deferred) as raised:
+        await budget.take("b", patience=5)
+    assert raised.value.after == pytest.approx(600)
+
+
+async def test_those_in_line_count_when_patience_is_short(clock: HandClock) -> None:
+    caller = Caller(Budget(clock, rate=1), clock)
+    for name in "abcdef":
+        caller.queue(name, 2)
+    await settle()
+    with pytest.raises(Deferred):
+        await caller.budget.take("g", patience=5)
+    assert caller.budget.level.waiting == {"a": 1, "b": 2, "c": 2, "d": 2, "e": 2, "f": 2}
+
+
+def test_the_level_says_what_is_left_and_why_it_is_blocked(clock: HandClock) -> None:
+    budget = Budget(clock, rate=2)
+    budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=40, X_RateLimit_Reset=50), 200)
+    assert budget.level == Level(limit=100, remaining=40, resets_at=START + 50, rate=2)
+    budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=0, X_RateLimit_Reset=50), 200)
+    assert (budget.level.blocked_until, budget.level.why) == (START + 50, "used up")
+    budget.learn(headers(Retry_After=700), 429)
+    assert (budget.level.blocked_until, budget.level.why) == (START + 700, "asked")
+
+
+async def test_a_quota_that_was_reset_since_is_not_shown(clock: HandClock) -> None:
+    budget = Budget(clock)
+    budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=0, X_RateLimit_Reset=50), 200)
+    await clock.advance(51)
+    assert budget.level == Level(limit=100)
+
+
+async def test_a_changed_rate_holds_from_now_on(clock: HandClock) -> None:
+    budget = Budget(clock)
+    assert all(runs_at_once(budget) for _ in range(5))
+    budget.rate = 1
+    assert [runs_at_once(budget) for _ in range(2)] == [True, False]
 
 
 async def test_when_the_block_is_over_nothing_suspends_any_more(clock: HandClock) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from harken.errors import (
     CursorExpired,
+    Deferred,
     HarkenError,
     LeaseLost,
     Misconfigured,
@@ -54,6 +55,19 @@ def fail_often(error: BaseException, times: int, policy: Policy = WORKFLOW, inte
         steps.append(fail(error, health, policy, interval))
         health = steps[-1].health
     return steps
+
+
+def test_a_deferred_read_comes_back_when_its_turn_comes_and_counts_as_nothing() -> None:
+    steps = fail_often(Deferred("used up", after=40), 12)
+    assert {(step.wait_seconds, step.health.failures, step.health.state, step.say) for step in steps} == {
+        (40, 0, "closed", "")
+    }
+    assert steps[-1].health.blocked_until == NOW + 40
+    assert error_code(Deferred("x")) == "deferred"
+
+
+def test_a_pause_is_told_once_also_when_a_person_reads_meanwhile() -> None:
+    assert [step.say for step in fail_often(NeedsAttention("401", fix="Check the token"), 3)] == ["paused", "", ""]
 
 
 def test_429_waits_30_60_120_up_to_600_seconds() -> None:

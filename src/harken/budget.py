@@ -9,17 +9,22 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Literal
+
+import msgspec
 
 from harken.clock import Clock
-from harken.errors import RetryLater
+from harken.errors import Deferred
 
-__all__ = ["Budget", "asked_wait", "is_rate_limited"]
+__all__ = ["Budget", "Level", "asked_wait", "is_rate_limited"]
 
 # waits are slept in slices, so that a wall clock that jumps (sleep, NTP) or a more generous header is noticed
 SLICE = 5.0
 SCARCE = 0.1
 # a server that asks for more is broken, and the sum must stay a date
 LONGEST = 366 * 86400.0
+# what the headers say changes with every call: often enough for whoever looks at it while we are stopped
+NOTED_EVERY = 60.0
 _EPOCH, _EPOCH_MS = 1e9, 1e11
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
 _FAMILIES = ("X-RateLimit-", "RateLimit-", "X-Rate-Limit-")
@@ -43,6 +48,21 @@ def asked_wait(status: int, headers: Mapping[str, str], now: float) -> float | N
     return wait
 
 
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """What a budget holds now. Times are wall time; `waiting` counts the calls in line, by caller.
+
+    `why` it is blocked: the server asked for it (Retry-After), or said that the quota is used up.
+    """
+
+    limit: float | None = None
+    remaining: float | None = None
+    resets_at: float | None = None
+    blocked_until: float | None = None
+    why: Literal["", "asked", "used up"] = ""
+    rate: float | None = None
+    waiting: Mapping[str, int] = {}
+
+
 class Budget:
     """The calls one credential may still make. `rate` is calls per second; `state` is an earlier `to_doc()`."""
 
@@ -60,7 +80,33 @@ class Budget:
         self._last = ""
         self._head: asyncio.Future[None] | None = None
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._noted_at = -math.inf
         self._calm = self._is_calm()
+
+    @property
+    def rate(self) -> float | None:
+        """The configured calls per second; it may be changed at any time."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: float | None) -> None:
+        self._rate = rate or None
+        self._calm = self._is_calm()
+
+    @property
+    def level(self) -> Level:
+        ahead = self._reset_at > self._clock.time()
+        until = self.blocked_until
+        asked = until is not None and until == self._blocked_until
+        return Level(
+            limit=self._limit,
+            remaining=self._remaining if ahead else None,
+            resets_at=self._reset_at if ahead else None,
+            blocked_until=until,
+            why="" if until is None else "asked" if asked else "used up",
+            rate=self._rate,
+            waiting=dict(self._in_line()),
+        )
 
     @property
     def blocked_until(self) -> float | None:
@@ -73,14 +119,14 @@ class Budget:
     async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None:
         """Return when the call may be made: round robin between callers, first come first served within one.
 
-        If the server's own limit lasts longer than `patience` seconds, raises RetryLater instead of waiting.
+        If that is more than `patience` seconds away, raises Deferred instead of waiting.
         """
         if self._calm:
             if self._remaining is not None:
                 self._remaining -= cost
                 self._calm = self._remaining > self._scarce_below
             return
-        self._refuse_to_linger(patience)
+        self._refuse_to_linger(who, patience)
         if self._head is None and self._wait() <= 0:
             self.spend(cost)
             return
@@ -91,10 +137,8 @@ class Budget:
         now = self._clock.time()
         if now >= self._reset_at:
             self._remaining = None
-        gap = 1 / self._rate if self._rate else 0.0
+        gap = self._gap(now)
         if self._remaining is not None:
-            if self._remaining <= self._scarce_below:
-                gap = max(gap, (self._reset_at - now) / max(self._remaining, 1))
             self._remaining -= cost
         self._next_at = self._clock.monotonic() + gap * cost
         self._calm = self._is_calm()
@@ -126,8 +170,9 @@ class Budget:
         left, reset = _number(remaining), _seconds(_first(headers, _RESET), now)
         if left is None or reset is None:
             return
-        if left <= 0 < reset:
+        if left <= 0 < reset or abs(now - self._noted_at) >= NOTED_EVERY:
             self.revision += 1
+            self._noted_at = now
         self._remaining, self._reset_at = left, now + reset
         self._limit = _number(_first(headers, _LIMIT)) or self._limit
         self._scarce_below = SCARCE * (self._limit or 0.0)
@@ -174,14 +219,32 @@ class Budget:
         blocked = 0.0 if until is None else until - self._clock.time()
         return max(blocked, self._next_at - self._clock.monotonic())
 
-    def _refuse_to_linger(self, patience: float | None) -> None:
-        until = self.blocked_until
-        if patience is None or until is None:
+    def _refuse_to_linger(self, who: str, patience: float | None) -> None:
+        if patience is None:
             return
-        wait = until - self._clock.time()
-        if wait > patience:
+        # everyone in line goes once before a newcomer, who then follows what it has in line itself
+        ahead = len(self._waiting) + (self._head is not None) + max(0, len(self._waiting.get(who, ())) - 1)
+        wait = max(self._wait(), 0.0) + ahead * self._gap(self._clock.time())
+        if wait <= patience:
+            return
+        if self.blocked_until is None:
+            message = f"the calls of this credential are spaced; the next turn is in {wait:.0f} s"
+        else:
             message = f"the service's rate limit for this credential is used up for another {wait:.0f} s"
-            raise RetryLater(message, after=wait, reason="rate_limited")
+        raise Deferred(message, after=wait)
+
+    def _in_line(self) -> dict[str, int]:
+        line = {who: len(queue) for who, queue in self._waiting.items()}
+        if self._head is not None:
+            line[self._last] = line.get(self._last, 0) + 1
+        return line
+
+    def _gap(self, now: float) -> float:
+        """How far apart calls are: by the configured rate, and by what is left once that is little."""
+        gap = 1 / self._rate if self._rate else 0.0
+        if self._remaining is None or self._remaining > self._scarce_below or now >= self._reset_at:
+            return gap
+        return max(gap, (self._reset_at - now) / max(self._remaining, 1))
 
     def _is_calm(self) -> bool:
         plenty = self._remaining is None or self._remaining > self._scarce_below

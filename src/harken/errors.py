@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 __all__ = [
     "CursorExpired",
+    "Deferred",
     "HarkenError",
     "LeaseLost",
     "Malformed",
@@ -56,6 +57,15 @@ class RetryLater(HarkenError):
         super().__init__(message, fix=fix)
         self.after = after
         self.reason = reason
+
+
+class Deferred(RetryLater):
+    """Nothing was asked: the credential's calls are used up or spaced. Come back in `after` seconds."""
+
+    code = "deferred"
+
+    def __init__(self, message: str, *, after: float | None = None, fix: str = "") -> None:
+        super().__init__(message, after=after, reason="rate_limited", fix=fix)
 
 
 class NeedsAttention(HarkenError):

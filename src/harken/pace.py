@@ -8,6 +8,7 @@ import msgspec
 
 from harken.errors import (
     CursorExpired,
+    Deferred,
     HarkenError,
     LeaseLost,
     NeedsAttention,
@@ -115,6 +116,8 @@ def after_failure(
         return Step(health=health, wait_seconds=max(error.after or 0.0, min(interval, STORE_WAIT_CAP)))
     if isinstance(error, NeedsAttention | CursorExpired | Refused):
         return _paused(error, health, interval, now)
+    if isinstance(error, Deferred):
+        return _deferred(error, health, interval, now, roll)
     if isinstance(error, RetryLater) and error.reason == "rate_limited":
         return _rate_limited(error, health, policy, now, roll)
     return _failed(error, health, policy, interval, now, roll)
@@ -122,7 +125,7 @@ def after_failure(
 
 def error_code(error: BaseException) -> str:
     """Name an error for records and metrics, never by its text."""
-    if isinstance(error, RetryLater) and error.reason != "failed":
+    if isinstance(error, RetryLater) and error.reason != "failed" and not isinstance(error, Deferred):
         return error.reason
     if isinstance(error, HarkenError):
         return error.code
@@ -142,17 +145,32 @@ def added_jitter(ms: float, roll: float) -> float:
 def _paused(error: HarkenError, health: Health, interval: float, now: float) -> Step:
     marked = _marked(error, health, now, failures=health.failures + 1)
     paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
-    return Step(health=paused, wait_seconds=interval, say="paused")
+    return Step(health=paused, wait_seconds=interval, say="" if health.state == "paused" else "paused")
+
+
+def _deferred(error: Deferred, health: Health, interval: float, now: float, roll: float) -> Step:
+    """No call was made, so there is nothing to back off from: come back when the turn comes."""
+    wait = (interval if error.after is None else error.after) * (1 + BACKOFF_SPREAD * roll)
+    if health.state == "paused":
+        return Step(health=health, wait_seconds=wait)
+    marked = _marked(error, health, now, failures=health.failures)
+    limited = msgspec.structs.replace(
+        marked, rate_limited=max(1, health.rate_limited), blocked_until=now + wait, state=_untried(health)
+    )
+    return Step(health=limited, wait_seconds=wait)
 
 
 def _rate_limited(error: RetryLater, health: Health, policy: Policy, now: float, roll: float) -> Step:
     count = health.rate_limited + 1
     wait = _wait(_doubled(policy.limited_first, count - 1, policy.limited_cap), error, roll)
-    # a probe that meets a 429 has told us nothing about the breaker: it goes on waiting
-    state: State = "open" if health.state == "half_open" else health.state
     marked = _marked(error, health, now, failures=health.failures)
-    limited = msgspec.structs.replace(marked, rate_limited=count, blocked_until=now + wait, state=state)
+    limited = msgspec.structs.replace(marked, rate_limited=count, blocked_until=now + wait, state=_untried(health))
     return Step(health=limited, wait_seconds=wait, say="rate_limited" if count == 1 else "")
+
+
+def _untried(health: Health) -> State:
+    # a probe that meets a 429 has told us nothing about the breaker: it goes on waiting
+    return "open" if health.state == "half_open" else health.state
 
 
 def _failed(error: BaseException, health: Health, policy: Policy, interval: float, now: float, roll: float) -> Step:

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from harken.config.loaded import Loaded
+from harken.budget import Level
+from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
@@ -19,6 +20,7 @@ from harken.operate import Operator, Preview, Shown
 from harken.pace import Health
 from harken.runs import Workflow
 from harken.schedule import Every
+from harken.source import Host
 from harken.store import Commit, Committed, Failure, Tick
 from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock
@@ -48,6 +50,7 @@ class FakeEngine:
         self.nudges = 0
         self.ticked: list[str] = []
         self.facts: dict[str, Any] = {"pid": 1, "url": "http://127.0.0.1:9091"}
+        self.levels: dict[str, Level] = {}
         self.waits = 0
         self.beats = 1
 
@@ -57,7 +60,7 @@ class FakeEngine:
     async def diff(self) -> Mapping[str, Any]:
         return await self.reload()
 
-    async def tick(self, feed: str) -> Mapping[str, Any]:
+    async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         self.ticked.append(feed)
         return {"result": "events", "seen": 2, "new": 1}
 
@@ -70,6 +73,12 @@ class FakeEngine:
 
     def status(self) -> Mapping[str, Any]:
         return self.facts
+
+    def lend(self, account: Account) -> Host:
+        raise NotImplementedError("the office has no services")
+
+    def budgets(self) -> Mapping[str, Level]:
+        return self.levels
 
     def nudge(self) -> None:
         self.nudges += 1

@@ -13,18 +13,24 @@ from harken.app.health import Health, Subsystem
 from harken.app.metrics import Metrics
 from harken.clock import Clock
 from harken.config import Loaded
+from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import Live, Report
 from harken.run.worker import Worker
-from harken.store import Committed
+from harken.schedule import Every
+from harken.store import Commit, Committed
 from harken.stores.sqlite import SqliteStore
 
 __all__ = ["Gauges"]
 
 log = structlog.get_logger("harken.app")
 
+STATUSES = ("success", "error", "not_modified", "rate_limited", "skipped")
 STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
-ERRORS = {"attention": "attention", "refused": "attention", "cursor_expired": "cursor_expired", "timeout": "timeout"}
+KINDS_OF_ERROR = ("retry", "attention", "cursor_expired", "timeout")
+# whatever is refused waits for a person, like a wrong token
+REFUSED = ("refused", "misconfigured", "not_found", "unauthorized", "malformed")
+ERRORS = {**{kind: kind for kind in KINDS_OF_ERROR}, **dict.fromkeys(REFUSED, "attention")}
 LAG = 10.0
 
 
@@ -35,6 +41,15 @@ def _outcomes(committed: Committed) -> Iterable[tuple[str, int]]:
     return Counter(verdict.outcome for found in verdicts for verdict in found).items()
 
 
+def _label(feed: Feed) -> str:
+    return feed.integration or feed.kind
+
+
+def _missed(feed: Feed, seconds: float) -> int:
+    """How many reads were due while one took so long."""
+    return int(seconds // feed.schedule.seconds) if isinstance(feed.schedule, Every) else 0
+
+
 class Gauges:
     def __init__(self, store: SqliteStore, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
         self._store = store
@@ -42,7 +57,6 @@ class Gauges:
         self._worker = worker
         self._health = Health(clock)
         self._dead: dict[str, str] = {}
-        self.loaded = loaded
         self._metrics = metrics = Metrics()
         self._polls = metrics.counter("harken_poll_trigger_polls_total", "Reads of polled feeds.")
         self._new = metrics.counter("harken_poll_trigger_events_total", "New events found by polling.")
@@ -58,6 +72,25 @@ class Gauges:
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
         intake.poller.observe = self._polled
+        intake.skipped = self._skipped
+        self.loaded = loaded
+
+    @property
+    def loaded(self) -> Loaded:
+        return self._loaded
+
+    @loaded.setter
+    def loaded(self, loaded: Loaded) -> None:
+        """What is counted is there from the start, and goes with the last feed of its integration."""
+        self._loaded = loaded
+        self._names = {_label(feed) for feed in loaded.feeds if feed.way == "poll"}
+        self._metrics.keep("integration", self._names)
+        self._metrics.keep("provider", {feed.kind for feed in loaded.feeds})
+        for name in sorted(self._names):
+            for status in STATUSES:
+                self._polls(0, integration=name, status=status)
+            for kind in KINDS_OF_ERROR:
+                self._errors(0, integration=name, error_type=kind)
 
     def page(self) -> bytes:
         return self._metrics.page()
@@ -65,9 +98,12 @@ class Gauges:
     def health(self) -> Mapping[str, Any]:
         return self._health.report([self._store_state(), self._reading(), self._running(), self._configured()])
 
-    def committed(self, feed: str, committed: Committed) -> None:
+    def committed(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
         provider = live.feed.kind if live else "harken"
+        if live is not None and live.feed.way == "poll":
+            for entry in commit.entries:
+                self._new(integration=_label(live.feed), type=entry.event.type)
         self._received(len(committed.verdicts), provider=provider)
         for outcome, count in _outcomes(committed):
             if outcome in ("fired", "gathered"):
@@ -85,13 +121,22 @@ class Gauges:
             log.error("part.died", part=task.get_name(), exc_info=error)
 
     def _polled(self, live: Live, report: Report, seconds: float) -> None:
-        name = live.feed.integration or live.feed.kind
+        name, code = _label(live.feed), live.health.code
+        if name not in self._names:
+            # it left the configuration while it was being read
+            return
+        # no call was made: the budget of the credential put the read off
+        deferred = report.result == "rate_limited" and code == "deferred"
+        self._polls(integration=name, status="skipped" if deferred else STATUS.get(report.result, report.result))
         self._latency(seconds, integration=name)
-        self._polls(integration=name, status=STATUS.get(report.result, report.result))
-        if report.new:
-            self._new(report.new, integration=name, type=live.feed.kind)
+        if missed := _missed(live.feed, seconds):
+            self._polls(missed, integration=name, status="skipped")
         if report.result == "error":
-            self._errors(integration=name, error_type=ERRORS.get(live.health.code, "retry"))
+            self._errors(integration=name, error_type=ERRORS.get(code, "retry"))
+
+    def _skipped(self, live: Live) -> None:
+        if _label(live.feed) in self._names:
+            self._polls(integration=_label(live.feed), status="skipped")
 
     def _active(self) -> float:
         return sum(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 __all__ = ["Metrics"]
 
 Labels = tuple[tuple[str, str], ...]
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MOST_SERIES = 2_000
+"""Of one metric. A label that strangers could fill must not fill the memory: what comes after is counted as `other`."""
 
 
 class Metrics:
@@ -28,6 +31,8 @@ class Metrics:
         def count(by: float = 1, **labels: str) -> None:
             # each caller names its labels in one order, so they need no sorting here
             key = tuple(labels.items())
+            if key not in table:
+                key = _bounded(table, key)
             table[key] = table.get(key, 0) + by
 
         return count
@@ -37,7 +42,9 @@ class Metrics:
         table = self._histograms.setdefault(name, {})
 
         def observe(value: float, **labels: str) -> None:
-            key = tuple(sorted(labels.items()))
+            key = tuple(labels.items())
+            if key not in table:
+                key = _bounded(table, key)
             counts, total = table.setdefault(key, ([0] * (len(BUCKETS) + 1), [0.0]))
             counts[bisect_left(BUCKETS, value)] += 1
             total[0] += value
@@ -47,9 +54,17 @@ class Metrics:
     def gauge(self, name: str, help: str, ask: Callable[[], float]) -> None:
         self._gauges[name] = (help, ask)
 
+    def keep(self, label: str, values: Collection[str]) -> None:
+        """Forget every series whose `label` has another value: what it counted is no longer there."""
+        kept = {None, "other", *values}
+        tables: list[dict[Labels, Any]] = [*self._counters.values(), *self._histograms.values()]
+        for table in tables:
+            for key in [key for key in table if dict(key).get(label) not in kept]:
+                del table[key]
+
     def page(self) -> bytes:
         """Everything in Prometheus' text format."""
-        return "".join(f"{line}\n" for line in self._lines()).encode()
+        return "".join(f"{line}\n" for line in self._lines()).encode("utf-8", "replace")
 
     def _lines(self) -> Iterable[str]:
         for name, table in self._counters.items():
@@ -67,6 +82,10 @@ class Metrics:
     def _head(self, name: str, kind: str) -> Iterable[str]:
         yield f"# HELP {name} {self._help[name]}"
         yield f"# TYPE {name} {kind}"
+
+
+def _bounded(table: Collection[Labels], key: Labels) -> Labels:
+    return key if len(table) < MOST_SERIES else tuple((name, "other") for name, _ in key)
 
 
 def _buckets(name: str, labels: Labels, counts: list[int], total: float) -> Iterable[str]:

@@ -1,12 +1,13 @@
-"""Housekeeping: runs whose worker is gone, records that are old, budgets that changed."""
+"""Housekeeping: runs whose worker is gone, records that are old, budgets that changed, feeds that stopped."""
 
 from __future__ import annotations
 
 import structlog
 
+from harken.app.alerts import Alerts
 from harken.app.parts import Parts
 from harken.clock import Clock
-from harken.errors import RetryLater
+from harken.errors import HarkenError
 from harken.ingest.timer import Timer
 from harken.run.worker import Worker
 from harken.store import Store
@@ -21,20 +22,22 @@ AFTER_A_JUMP = 120.0
 """After a sleep every claim looks stale: let the living ones renew before anyone judges them."""
 
 
-async def keep_house(store: Store, parts: Parts, timer: Timer, worker: Worker, clock: Clock) -> None:
+async def keep_house(store: Store, parts: Parts, alerts: Alerts, timer: Timer, worker: Worker, clock: Clock) -> None:
     rounds = 0
     while True:
         await clock.sleep(ROUND)
         rounds += 1
         try:
             await parts.save_budgets(store)
+            await alerts.look()
             jumped = timer.jumped_at is not None and clock.time() - timer.jumped_at < AFTER_A_JUMP
             if not jumped and await store.reap():
                 worker.nudge()
             if rounds % RETAIN_EVERY == 0:
                 await _retain(store, parts)
-        except RetryLater as error:
-            log.warning("store.trouble", reason=str(error))
+        except HarkenError as error:
+            # whatever could not be done now is done in a later round
+            log.warning("upkeep.trouble", reason=str(error))
 
 
 async def _retain(store: Store, parts: Parts) -> None:

@@ -11,9 +11,12 @@ from harken.errors import Refused
 __all__ = ["store_command"]
 
 
+NEW_KEY = "HARKEN_NEW_ENCRYPTION_KEY"
+
+
 @click.group("store", context_settings={"help_option_names": ["-h", "--help"]})
 def store_command() -> None:
-    """Check, back up and restore the store."""
+    """Check, back up, restore and rekey the store."""
 
 
 @command(store_command, "check")
@@ -55,10 +58,7 @@ def restore_store(session: Session, backup: str) -> None:
     from harken.operate.restore import restore
     from harken.operate.site import store_file
 
-    controller = session.controller()
-    if controller is not None:
-        message = f"a controller is running (pid {controller.pid})"
-        raise Refused(message, fix="Stop it first with: harken controller stop")
+    _refuse_running(session)
     answer = restore(store_file(session.directory), Path(backup).expanduser())
     if session.as_json:
         print_json(answer)
@@ -66,3 +66,42 @@ def restore_store(session: Session, backup: str) -> None:
     say(f"{answer['store']} is now the copy of {answer['backup']}")
     if answer["kept"]:
         say(f"The store of before is {answer['kept']}")
+
+
+@command(store_command, "rekey")
+@click.option("--new-key-file", type=click.Path(), help="Read the new key from this file.")
+def rekey_store(session: Session, new_key_file: str | None) -> None:
+    """Make the store open with another key than HARKEN_ENCRYPTION_KEY. Refused while a controller runs.
+
+    The new key is HARKEN_NEW_ENCRYPTION_KEY, or the content of --new-key-file, or asked for.
+    """
+    from harken.app import rekey
+
+    _refuse_running(session)
+    path = rekey(session.directory, _new_key(new_key_file))
+    if session.as_json:
+        print_json({"store": str(path), "rekeyed": True})
+        return
+    say(f"{path} opens with the new key only. Start with HARKEN_ENCRYPTION_KEY set to it.")
+    say("Backups from before still need the old key.")
+
+
+def _new_key(file: str | None) -> str:
+    import os
+    import sys
+    from pathlib import Path
+
+    if file is not None:
+        return Path(file).expanduser().read_text(encoding="utf-8").strip()
+    if os.environ.get(NEW_KEY):
+        return os.environ[NEW_KEY]
+    if sys.stdin.isatty():
+        return str(click.prompt("New key", hide_input=True, confirmation_prompt=True, err=True))
+    raise Refused("there is no new key", fix=f"Set {NEW_KEY}, or name a file with --new-key-file")
+
+
+def _refuse_running(session: Session) -> None:
+    controller = session.controller()
+    if controller is not None:
+        message = f"a controller is running (pid {controller.pid})"
+        raise Refused(message, fix="Stop it first with: harken controller stop")

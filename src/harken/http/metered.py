@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from yarl import URL
 
-from harken.http.client import Client, Quota
+from harken.budget import Budget
+from harken.http.client import Client
 from harken.http.replies import Reply
 
 __all__ = ["Metered"]
@@ -16,11 +18,18 @@ PATIENCE = 5.0
 
 
 class Metered:
-    def __init__(self, client: Client, budget: Quota, who: str) -> None:
+    """`keep` stores what must outlive us; it is awaited before anyone hears of an answer that closes the door."""
+
+    def __init__(self, client: Client, budget: Budget, who: str, keep: Callable[[], Awaitable[None]]) -> None:
         self._client = client
         self._budget = budget
         self._who = who
+        self._keep = keep
 
     async def request(self, method: str, url: str | URL, **options: Any) -> Reply:
         """As `Client.request`, paid from the budget."""
-        return await self._client.request(method, url, budget=self._budget, who=self._who, patience=PATIENCE, **options)
+        budget, known = self._budget, self._budget.revision
+        reply = await self._client.request(method, url, budget=budget, who=self._who, patience=PATIENCE, **options)
+        if budget.revision != known and budget.blocked_until is not None:
+            await self._keep()
+        return reply

@@ -1,0 +1,98 @@
+"""What each credential may still ask of its service, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from harken.budget import Level
+from harken.clock import from_unix
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain, plain
+from harken.operate.words import ago
+from harken.schedule import Every
+
+if TYPE_CHECKING:
+    from harken.config.loaded import Loaded
+
+__all__ = ["budget_of", "listed", "rows"]
+
+WHY = {
+    "asked": "the service answered 429 and asked for this wait",
+    "used up": "the service says that the quota is used up until then",
+}
+
+
+async def listed(desk: Desk) -> Plain:
+    """Every credential that feeds or steps spend from, by its name."""
+    return {"items": _all(desk), "next": None}
+
+
+def budget_of(desk: Desk, feed: str) -> Plain | None:
+    """The budget that this feed spends from, if anything is known of it."""
+    return next((row for row in _all(desk) if feed in row["feeds"]), None)
+
+
+def _all(desk: Desk) -> list[Plain]:
+    if desk.engine is None or desk.loaded is None:
+        return []
+    return rows(desk.loaded, desk.engine.budgets(), desk.clock.now())
+
+
+def rows(loaded: Loaded, levels: Mapping[str, Level], now: datetime) -> list[Plain]:
+    """One flat row for each credential that is configured, or that is still blocked."""
+    spenders = _spenders(loaded)
+    blocked = [name for name, level in levels.items() if level.blocked_until is not None]
+    return [
+        _row(loaded, name, *spenders.get(name, (set(), set())), levels.get(name, Level()), now)
+        for name in sorted({*spenders, *blocked})
+    ]
+
+
+def _spenders(loaded: Loaded) -> dict[str, tuple[set[str], set[str]]]:
+    """Integrations and feeds by the credential that they spend from."""
+    from harken.config.sources import credential_of
+
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for account in loaded.integrations.values():
+        if account.model is not None or account.rate_limit is not None:
+            found.setdefault(account.credential, (set(), set()))[0].add(account.name)
+    for feed in loaded.feeds:
+        if feed.way == "poll" and feed.kind != "cron":
+            integrations, feeds = found.setdefault(credential_of(feed, loaded), (set(), set()))
+            integrations.add(feed.integration or feed.kind)
+            feeds.add(feed.name)
+    return found
+
+
+def _row(loaded: Loaded, name: str, integrations: set[str], feeds: set[str], level: Level, now: datetime) -> Plain:
+    rates = [account.rate_limit for account in loaded.integrations.values() if account.credential == name]
+    every = [feed.schedule.seconds for feed in loaded.feeds if feed.name in feeds and isinstance(feed.schedule, Every)]
+    return {
+        "credential": name,
+        "integrations": sorted(integrations),
+        "feeds": sorted(feeds),
+        "limit": _whole(level.limit),
+        "remaining": _whole(None if level.remaining is None else max(0.0, level.remaining)),
+        "resets_at": _moment(level.resets_at),
+        "blocked_until": _moment(level.blocked_until),
+        "reason": _reason(level, now),
+        "waiting": sum(level.waiting.values()),
+        "rate_limit": level.rate or next((rate for rate in rates if rate), None),
+        "reads_per_hour": round(sum(3600 / seconds for seconds in every), 1),
+    }
+
+
+def _reason(level: Level, now: datetime) -> str:
+    if level.blocked_until is None:
+        return ""
+    return f"{WHY.get(level.why, level.why)}; the next call is made {ago(from_unix(level.blocked_until), now)}"
+
+
+def _moment(at: float | None) -> str | None:
+    return None if at is None else str(plain(from_unix(at)))
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
