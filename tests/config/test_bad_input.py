@@ -99,7 +99,10 @@ def test_ten_errors_in_one_file_are_all_reported_at_their_places(tmp_path: Path)
             "harken.yaml:1:32: integrations.x.token: json has no such setting. "
             "There are: allow_agents, allow_private_networks, backoff, base_url, kind, rate_limit",
         ),
-        ("integrations: {x: {kind: pagerduty}}", "harken.yaml:1:19: integrations.x.token: is missing. Add token:"),
+        (
+            "integrations: {x: {kind: pagerduty}}",
+            "harken.yaml:1:19: integrations.x.token: is missing. Add token:, or run: harken integrations x configure",
+        ),
         (
             "integrations: {x: {kind: json, rate_limit: fast}}",
             "harken.yaml:1:44: integrations.x.rate_limit: this is not a rate. "
@@ -119,7 +122,7 @@ def test_ten_errors_in_one_file_are_all_reported_at_their_places(tmp_path: Path)
         (
             "feeds: {x: {integration: pagerduty}}",
             "harken.yaml:1:26: feeds.x.integration: pagerduty has no account. "
-            "Set PAGERDUTY_TOKEN, or add it under integrations:",
+            "Run: harken integrations pagerduty configure; or set PAGERDUTY_TOKEN",
         ),
         (
             "feeds: {harken: {integration: cron, query: {cron: x}}}",

@@ -23,6 +23,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "http": settings.Http,
     "models": settings.Models,
     "models.providers.NAME": settings.Provider,
+    "models.prices.NAME": settings.Price,
     "steps": settings.Steps,
     "agent": settings.Agent,
     "agent.queue": settings.Queue,
@@ -38,7 +39,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "trigger.gather": blocks.GatherBlock,
     "trigger.gather.digest": blocks.DigestBlock,
     "trigger.quiet_hours": blocks.QuietHours,
-    "trigger.budget": blocks.Budget,
+    "trigger.budget": blocks.BudgetBlock,
 }
 IN_PARTS = {Settings, readings.Reading, blocks.Mapped, blocks.Common, blocks.Listening}
 

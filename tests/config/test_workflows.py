@@ -331,15 +331,6 @@ def test_triggers_that_do_not_fit_are_refused_with_a_reason(tmp_path: Path, writ
     assert message in refusal(tmp_path, written)
 
 
-@pytest.mark.parametrize(
-    "rest",
-    ["stale_after: 1h", "max_age: 2d", "quiet_hours: {start: '22:00', end: '07:00'}", "budget: {runs_per_hour: 5}"],
-)
-def test_what_this_version_does_not_act_on_is_accepted_with_a_warning(tmp_path: Path, rest: str) -> None:
-    loaded, _, _ = one(tmp_path, f"api: true, {rest}")
-    assert [(finding.severity, finding.code) for finding in loaded.findings] == [("warning", "ignored")]
-
-
 def test_an_integration_says_how_its_feeds_wait_after_too_many_calls(tmp_path: Path) -> None:
     files = {
         "harken.yaml": "integrations: {shop: {kind: json, backoff: {initial: 1s, max: 5s}}}",

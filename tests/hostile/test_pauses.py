@@ -12,7 +12,6 @@ from harken.ingest.intake import Intake
 from harken.ingest.live import Live
 from harken.schedule import Every
 from harken.source import Batch
-from harken.store import Feeds
 from harken.testing import HandClock
 
 
@@ -30,7 +29,7 @@ class Nothing:
 
 async def test_a_feed_does_not_spin_while_the_lease_cannot_be_taken() -> None:
     clock = HandClock()
-    intake = Intake(cast(Feeds, Away()), clock, Random(1), cast(Any, None), lambda feed: Nothing(), holder="me")
+    intake = Intake(cast(Any, Away()), clock, Random(1), cast(Any, None), lambda feed: Nothing(), holder="me")
     feed = Feed(name="items", kind="json", integration="shop", schedule=Every(seconds=60.0))
     overdue = clock.now() - timedelta(seconds=5)
     live = Live(

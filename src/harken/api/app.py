@@ -30,14 +30,17 @@ def build(
     operator: Operator,
     *,
     hosts: Collection[str],
-    metrics: Callable[[], bytes],
+    metrics: Callable[[], bytes] | None,
     health: Callable[[], Mapping[str, Any]],
 ) -> ASGIApp:
-    """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}."""
+    """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
+
+    Without `metrics` there is no such page.
+    """
     routes = [
         Routed("/health", _health(health), methods=["GET"]),
         Routed("/health/ready", _ready(health), methods=["GET"]),
-        Routed("/metrics", _metrics(metrics), methods=["GET"]),
+        *([Routed("/metrics", _metrics(metrics), methods=["GET"])] if metrics else []),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
         *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
     ]
@@ -48,7 +51,8 @@ def build(
 def _endpoint(operator: Operator, route: Route) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         params = await read_params(route, request)
-        return _json(await operator.call(route.operation, **params))
+        answer = msgspec.json.encode(await operator.call(route.operation, **params))
+        return Response(operator.discreet(answer), media_type="application/json")
 
     return endpoint
 
@@ -91,7 +95,7 @@ async def _sse(operator: Operator, after: int | None) -> AsyncIterator[bytes]:
     # a first comment, so that a reader knows at once that it is connected
     yield b": harken\n\n"
     async for event in operator.tail(after):
-        yield b": still here\n\n" if event is None else _frame(event)
+        yield b": still here\n\n" if event is None else operator.discreet(_frame(event))
 
 
 def _frame(event: Mapping[str, Any]) -> bytes:

@@ -64,6 +64,7 @@ _TABLE = (
     _post("triggers.release", f"{_TRIGGER}/release", name="text"),
     _post("triggers.drop", f"{_TRIGGER}/drop", name="text"),
     _get("triggers.show", _TRIGGER, name="text"),
+    _get("budget.list", "/api/budget"),
     _get("feeds.list", "/api/feeds"),
     _get("feeds.show", "/api/feeds/{name:path}", name="text"),
     _get(
@@ -83,6 +84,10 @@ _TABLE = (
     _get("workflows.list", "/api/workflows"),
     _get("workflows.check", "/api/workflows/check", name="text"),
     _post("workflows.run", "/api/workflows/{name:path}/run", name="text", input="object"),
+    _get("integrations.list", "/api/integrations"),
+    _post("integrations.test", "/api/integrations/{name}/test", name="text"),
+    _post("integrations.whoami", "/api/integrations/{name}/whoami", name="text"),
+    _post("integrations.renew", "/api/integrations/{name}/renew", name="text"),
     _get("models.list", "/api/models"),
     _post("models.test", "/api/models/test", name="text"),
 )  # fmt: skip

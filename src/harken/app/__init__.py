@@ -21,9 +21,9 @@ from harken.app.controller import Controller, Offline
 from harken.app.parts import Parts
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
-from harken.errors import HarkenError, Misconfigured
+from harken.errors import HarkenError, Misconfigured, NotFound, Refused
 from harken.operate import Operator
-from harken.operate.check import load_directory
+from harken.operate.check import credentials_of, load_directory
 from harken.operate.site import run_file
 from harken.services import registry
 from harken.stores.sqlite import SqliteStore
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
-__all__ = ["App", "open_offline", "run"]
+__all__ = ["App", "lending", "open_offline", "rekey", "run"]
 
 log = structlog.get_logger("harken.app")
 
@@ -73,7 +73,7 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(store.close)
             app = cls(loaded, store, clock)
-            stack.push_async_callback(app._stop)
+            stack.push_async_callback(app.stop)
             await app._start(host or loaded.settings.server.host, port)
             yield app
 
@@ -125,20 +125,28 @@ class App:
             self._library.put(msgspec.structs.replace(workflow, definition=revealed))
 
     def _committed(self, feed: str, commit: Any, committed: Any) -> None:
-        self._gauges.committed(feed, committed)
+        self._gauges.committed(feed, commit, committed)
         self.controller.tell()
 
     async def _start(self, host: str, port: int | None) -> None:
+        sockets = self._bind(host, self.loaded.settings.server.port if port is None else port)
+        await self.begin()
+        await self._listen(host, sockets)
+        self._write_run_file()
+
+    async def begin(self) -> None:
+        """Read, match and run; `stop` ends it. Nobody can ask it anything yet."""
+        from harken.app.alerts import Alerts
+        from harken.app.freshness import Freshness
         from harken.app.upkeep import keep_house
 
         self._compile()
-        sockets = self._bind(host, self.loaded.settings.server.port if port is None else port)
         await self.parts.recall_budgets(self.store)
         await self.controller.open()
         self._spawn(self.worker.run(), "worker")
-        self._spawn(keep_house(self.store, self.parts, self.intake.timer, self.worker, self._clock), "upkeep")
-        await self._listen(host, sockets)
-        self._write_run_file()
+        alerts = Alerts(self.store, self.intake, self._clock)
+        self._spawn(Freshness(self.store, self.intake, self._clock).watch(self.parts), "freshness")
+        self._spawn(keep_house(self.store, self.parts, alerts, self.intake.timer, self.worker, self._clock), "upkeep")
 
     def _bind(self, host: str, port: int) -> list[Any]:
         from harken.app.serve import bind, is_loopback
@@ -160,7 +168,8 @@ class App:
         port = int(sockets[0].getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = self.controller.url = f"http://{shown}:{port}"
-        metrics, health = self._gauges.page, self._gauges.health
+        metrics = self._gauges.page if self.loaded.settings.metrics.enabled else None
+        health = self._gauges.health
         api = build(self.operator, hosts=hosts_of(host, port), metrics=metrics, health=health)
         webhooks = self.intake.webhooks
         self._listeners = [Listener(root(api, webhooks), sockets[0])]
@@ -179,7 +188,7 @@ class App:
         self._tasks.append(task)
         task.add_done_callback(self._gauges.task_ended)
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
         run_file(self.store.path).unlink(missing_ok=True)
         self.controller.stop()
         for listener in self._listeners:
@@ -191,7 +200,7 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(HarkenError):
             await self.parts.save_budgets(self.store)
-        await self.parts.http.close()
+        await self.parts.close()
 
 
 def _refuse_blocking(loaded: Loaded) -> None:
@@ -224,8 +233,36 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
             await store.open(loaded.definitions())
         stack.push_async_callback(store.close)
         parts = Parts(loaded, registry(), clock, Random())
-        stack.push_async_callback(parts.http.close)
+        await parts.recall_budgets(store, keep=False)
+        stack.push_async_callback(parts.close)
         yield Operator(store, Offline(store, parts, clock), loaded, clock)
+
+
+def rekey(directory: Path, new_key: str) -> Path:
+    """Make the store open with another key than HARKEN_ENCRYPTION_KEY. Returns its path."""
+    old = os.environ.get(KEY, "")
+    if not new_key:
+        raise Refused("the new key is empty", fix="Make one, for example with: openssl rand -base64 32")
+    if new_key == old:
+        raise Refused("the new key is the old one", fix="Make another, for example with: openssl rand -base64 32")
+    path = Path(load_directory(directory).store)
+    if not path.exists():
+        raise NotFound(f"there is no store at {path}", fix="Nothing has to be done: the first start takes any key")
+    credentials = credentials_of(directory)
+    credentials.check()
+    SqliteStore.rekey(path, old, new_key)
+    credentials.reseal(new_key)
+    return path
+
+
+@asynccontextmanager
+async def lending(loaded: Loaded) -> AsyncIterator[Parts]:
+    """What a configuration describes, for as long as it is asked something; no store is touched."""
+    parts = Parts(loaded, registry(), SystemClock(), Random())
+    try:
+        yield parts
+    finally:
+        await parts.close()
 
 
 def run(directory: Path, *, host: str | None = None, port: int | None = None, role: str = "all") -> int:
@@ -246,8 +283,9 @@ async def _serve(directory: Path, host: str | None, port: int | None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     holder: dict[str, App] = {}
-    settings = load_directory(directory).settings.log
-    set_up_logs(settings.level, settings.format, lambda: holder["app"].loaded.secrets if holder else ())
+    loaded = load_directory(directory)
+    settings = loaded.settings.log
+    set_up_logs(settings.level, settings.format, lambda: holder["app"].parts.secrets() if holder else loaded.secrets)
     async with App.start(directory, host=host, port=port) as app:
         holder["app"] = app
         reloading = asyncio.Event()

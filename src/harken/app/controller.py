@@ -13,14 +13,18 @@ import structlog
 from harken import __version__
 from harken.app.parts import Parts
 from harken.app.preview import preview
+from harken.budget import Level
 from harken.clock import Clock
-from harken.config import Loaded, carry_over, inherit, plan
+from harken.config import Account, Loaded, carry_over, inherit, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.operate.check import load_directory
 from harken.operate.engine import Preview
+from harken.operate.mended import free
+from harken.operate.queries import checked
 from harken.run.worker import Worker
+from harken.source import Host
 from harken.store import Definitions, Store
 
 __all__ = ["Controller", "Offline"]
@@ -44,7 +48,7 @@ class Offline:
         answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._parts.loaded))
         return answer | {"findings": _findings(self._parts.loaded)}
 
-    async def tick(self, feed: str) -> Mapping[str, Any]:
+    async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
@@ -52,6 +56,12 @@ class Offline:
 
     def status(self) -> Mapping[str, Any]:
         return {}
+
+    def lend(self, account: Account) -> Host:
+        return self._parts.lend(account)
+
+    def budgets(self) -> Mapping[str, Level]:
+        return self._parts.budgets()
 
     def nudge(self) -> None:
         """Nothing runs that would have to look."""
@@ -97,10 +107,13 @@ class Controller:
             self._parts.loaded = merged
             self._worker.use(self._parts.reach())
             definitions = merged.definitions()
-            await self._intake.apply(definitions)
+            renewed = _renewed(old, merged)
+            await self._intake.apply(definitions, renew=renewed)
             await _remember(self._store, definitions)
             self.on_loaded(merged)
-            self._worker.nudge()
+            answer["freed"] = (await free(self._store, merged.triggers, renewed)).freed
+            # feeds that were freed stand where the store says; the others go on undisturbed
+            (self.nudge if answer["freed"] else self._worker.nudge)()
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
             return answer
 
@@ -109,8 +122,8 @@ class Controller:
         found = await asyncio.to_thread(load_directory, old.directory)
         return _planned(old, carry_over(old, found), found)
 
-    async def tick(self, feed: str) -> Mapping[str, Any]:
-        return dict(msgspec.to_builtins(await self._intake.tick(feed)))
+    async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
+        return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
@@ -133,6 +146,12 @@ class Controller:
             "runs_dead": worker.dead,
             "runs_in_flight": worker.in_flight,
         }
+
+    def lend(self, account: Account) -> Host:
+        return self._parts.lend(account)
+
+    def budgets(self) -> Mapping[str, Level]:
+        return self._parts.budgets()
 
     def nudge(self) -> None:
         """A person changed the store: feeds stand where it says, and runs that became ready are claimed."""
@@ -181,6 +200,16 @@ class Controller:
                 future.set_result(False)
 
 
+def _renewed(old: Loaded, new: Loaded) -> frozenset[str]:
+    """The feeds that go on as they are, but with another credential."""
+    return frozenset(
+        feed.name
+        for feed in new.feeds
+        if old.integrations.get(feed.integration) != new.integrations.get(feed.integration)
+        or old.queries.get(feed.name) != new.queries.get(feed.name)
+    )
+
+
 def _planned(old: Loaded, merged: Loaded, found: Loaded) -> dict[str, Any]:
     answer: dict[str, Any] = msgspec.to_builtins(plan(old, merged))
     answer["refused"] = sorted(found.refused)
@@ -213,4 +242,5 @@ async def _preview(store: Store, parts: Parts, clock: Clock, trigger: str, lookb
     if wanted is None:
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
     feed = next(found for found in loaded.feeds if found.name == wanted.feed)
-    return await preview(store, feed, wanted, parts.source(feed), clock, lookback)
+    names = await checked(feed, loaded, parts.plugins, parts.lend)
+    return await preview(store, feed, wanted, parts.source(feed), clock, lookback, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import structlog
@@ -23,7 +23,7 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
 
     def hide(logger: Any, method: str, fields: Any) -> Any:
         known = secrets()
-        return {name: redact(value, known) if isinstance(value, str) else value for name, value in fields.items()}
+        return {name: _hidden(value, known) for name, value in fields.items()}
 
     structlog.configure(
         processors=[
@@ -37,4 +37,30 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Hiding(secrets))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def _hidden(value: Any, known: Collection[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _hidden(inner, known) for name, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_hidden(inner, known) for inner in value]
+    # anything else is printed as its repr, which may hold anything
+    return value if value is None or isinstance(value, bool | int | float) else redact(_text(value), known)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+class _Hiding(logging.Formatter):
+    """What libraries log, with their tracebacks."""
+
+    def __init__(self, secrets: Callable[[], Collection[str]]) -> None:
+        super().__init__("%(levelname)s %(name)s: %(message)s")
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record), self._secrets())

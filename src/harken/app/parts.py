@@ -8,15 +8,17 @@ from typing import Any
 
 import structlog
 
-from harken.budget import Budget
+from harken.app.hushed import HushedClient, HushedDestination, HushedSource, hushed_act
+from harken.budget import Budget, Level
 from harken.clock import Clock
-from harken.config import Loaded, credential_of, source_for
-from harken.errors import NotFound, RetryLater
+from harken.config import Account, Loaded, credential_of, source_for
+from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
+from harken.http.redact import hush
 from harken.operate.models import models_of
 from harken.run.reach import Reach
-from harken.source import Act, Destination, Host, Plugin, Source
+from harken.source import Act, Destination, Host, Plugin, PollSource, Source
 from harken.store import Registry
 
 __all__ = ["Parts"]
@@ -35,16 +37,27 @@ class Parts:
         self._clock = clock
         self._random = random
         http = loaded.settings.http
-        self.http = Client(
-            clock, settings=HttpSettings(proxy=http.proxy, ca_bundle=http.ca_bundle, client_cert=http.client_cert)
-        )
+        settings = HttpSettings(proxy=http.proxy, ca_bundle=http.ca_bundle, client_cert=http.client_cert)
+        self.http = Client(clock, settings=settings)
+        self._http_of_steps = HushedClient(clock, settings, self.secrets)
         self._budgets: dict[str, Budget] = {}
         self._saved: dict[str, int] = {}
+        self._kept_in: Registry | None = None
 
-    async def recall_budgets(self, store: Registry) -> None:
-        """Take up the limits that other people's servers told us before we stopped."""
+    async def recall_budgets(self, store: Registry, *, keep: bool = True) -> None:
+        """Take up the limits that other people's servers told us before we stopped; `keep` new ones there at once."""
+        self._kept_in = store if keep else None
         for document in await store.documents(BUDGETS):
-            self._budgets[document.name] = Budget(self._clock, state=document.value)
+            rate = self._rate(document.name)
+            self._budgets[document.name] = Budget(self._clock, rate=rate, state=document.value)
+
+    def budgets(self) -> Mapping[str, Level]:
+        """What each credential may still do, as far as it is known."""
+        return {name: budget.level for name, budget in self._budgets.items()}
+
+    async def _keep(self) -> None:
+        if self._kept_in is not None:
+            await self.save_budgets(self._kept_in)
 
     async def save_budgets(self, store: Registry) -> None:
         for name, budget in self._budgets.items():
@@ -58,13 +71,30 @@ class Parts:
                 return
             self._saved[name] = revision
 
+    async def close(self) -> None:
+        await self.http.close()
+        await self._http_of_steps.close()
+
+    def secrets(self) -> frozenset[str]:
+        """The secrets of now, and of before the last reload."""
+        return self.loaded.secrets
+
     def source(self, feed: Feed) -> Source:
-        return source_for(feed, self.loaded, self.plugins, self._host(credential_of(feed, self.loaded), feed.name))
+        host = self._host(credential_of(feed, self.loaded), feed.name)
+        try:
+            source = source_for(feed, self.loaded, self.plugins, host)
+        except HarkenError as error:
+            raise hush(error, self.secrets()) from None
+        return HushedSource(source, self.secrets) if isinstance(source, PollSource) else source
+
+    def lend(self, account: Account) -> Host:
+        """A host for what a person asks about this account; its calls are paid like any other."""
+        return self._host(account.credential, "people", allow_private=account.allow_private)
 
     def reach(self) -> Reach:
         """What the steps of runs may touch."""
         return Reach(
-            http=self.http,
+            http=self._http_of_steps,
             clock=self._clock,
             random=self._random,
             models=models_of(self.loaded),
@@ -77,8 +107,9 @@ class Parts:
     def _host(self, credential: str, who: str, *, allow_private: bool = False) -> Host:
         budget = self._budgets.get(credential)
         if budget is None:
-            budget = self._budgets[credential] = Budget(self._clock, rate=self._rate(credential))
-        client = Metered(self.http, budget, who)
+            budget = self._budgets[credential] = Budget(self._clock)
+        budget.rate = self._rate(credential)
+        client = Metered(self.http, budget, who, self._keep)
         return Host(http=client, clock=self._clock, random=self._random, allow_private=allow_private)
 
     def _rate(self, credential: str) -> float | None:
@@ -89,7 +120,7 @@ class Parts:
         plugin, account, host = self._service(channel)
         if plugin.destination is None:
             raise NotFound(f"{channel} cannot deliver messages", fix="Use a channel such as webhook")
-        return plugin.destination(None, account, host)
+        return HushedDestination(plugin.destination(None, account, host), self.secrets)
 
     def _action(self, name: str) -> tuple[Act, Any, Host]:
         channel, _, verb = name.rpartition(".")
@@ -97,13 +128,17 @@ class Parts:
         if verb not in plugin.actions:
             known = ", ".join(plugin.actions) or "none"
             raise NotFound(f"{channel} has no action {verb!r}", fix=f"It has: {known}")
-        return plugin.actions[verb], account, host
+        return hushed_act(plugin.actions[verb], self.secrets), account, host
 
     def _service(self, name: str) -> tuple[Plugin, Any, Host]:
         account = self.loaded.integrations.get(name)
         plugin = self.plugins.get(account.kind if account else name)
         if plugin is None:
-            raise NotFound(f"there is no integration {name!r}", fix="Name one of integrations: in harken.yaml")
+            raise NotFound(f"there is no integration {name!r}", fix="See: harken integrations list")
+        account = account or self.loaded.integrations.get(plugin.kind)
+        if account is None and plugin.account is not None:
+            fix = f"Run: harken integrations {plugin.kind} configure"
+            raise NotFound(f"there is no account of {plugin.kind}", fix=fix)
         credential = account.credential if account else name
         private = bool(account and account.allow_private)
         return plugin, account.model if account else None, self._host(credential, "steps", allow_private=private)

@@ -14,7 +14,7 @@ from harken.event import Event, Known, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
 from harken.operate.engine import Preview, Shown
-from harken.source import PollSource, Source
+from harken.source import Checked, PollSource, Source
 from harken.store import Feeds, Intent, Listeners
 
 __all__ = ["preview"]
@@ -23,9 +23,18 @@ MOST_PAGES = 50
 
 
 async def preview(
-    store: Feeds | None, feed: Feed, trigger: Trigger, source: Source, clock: Clock, lookback: float
+    store: Feeds | None,
+    feed: Feed,
+    trigger: Trigger,
+    source: Source,
+    clock: Clock,
+    lookback: float,
+    names: Checked | None = None,
 ) -> Preview:
-    """What the trigger would make of what the service shows now, as if it had been created `lookback` seconds ago."""
+    """What the trigger would make of what the service shows now, as if it had been created `lookback` seconds ago.
+
+    `names` is what the service says about those in the query.
+    """
     since = clock.now() - timedelta(seconds=lookback)
     if not isinstance(source, PollSource):
         note = f"{feed.name} is pushed: there is nothing to read. Send something, then: harken explain {trigger.name}"
@@ -36,7 +45,14 @@ async def preview(
     notes = () if all(event.occurred_at for event in events) else (UNDATED,)
     shown = _judged(events, known, rules, clock)
     return Preview(
-        trigger=trigger.name, feed=feed.name, since=since, shown=tuple(shown), complete=complete, notes=notes
+        trigger=trigger.name,
+        feed=feed.name,
+        since=since,
+        shown=tuple(shown),
+        complete=complete,
+        notes=notes,
+        found=dict(names.found) if names else {},
+        unknown=tuple(names.unknown) if names else (),
     )
 
 
@@ -82,7 +98,7 @@ def _judged(events: Sequence[Event], known: Mapping[str, Known], rules: Rules, c
 
 def _shown(event: Event, decision: Verdict | Intent) -> Shown:
     if isinstance(decision, Intent):
-        outcome, reason = "gathered" if decision.gather else "fired", ""
+        outcome, reason = "gathered" if decision.gather else "fired", decision.reason
     else:
         outcome, reason = decision.outcome, decision.reason
     return msgspec.convert(

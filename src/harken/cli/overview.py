@@ -78,7 +78,8 @@ def _plan(session: Session, plan: Mapping[str, Any], nothing: str) -> None:
         table(changes, (("what", "what"), ("item", "item"), ("why", "why")))
     else:
         say(nothing)
-    for note in (*(plan.get("notes") or ()), *(plan.get("findings") or ())):
+    freed = [f"{trigger} had stopped and is read again" for trigger in plan.get("freed") or ()]
+    for note in (*freed, *(plan.get("notes") or ()), *(plan.get("findings") or ())):
         say(str(note))
 
 

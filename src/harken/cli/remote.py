@@ -15,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from harken.api.routes import ROUTES
 from harken.errors import (
     CursorExpired,
+    Deferred,
     HarkenError,
     LeaseLost,
     Malformed,
@@ -34,8 +35,8 @@ RECONNECT_SECONDS = 1.0
 _ERRORS: Mapping[str, type[HarkenError]] = {
     kind.code: kind
     for kind in (
-        CursorExpired, LeaseLost, Malformed, Misconfigured, NeedsAttention, NotFound, Refused, RetryLater, StoreBusy,
-        StoreUnavailable,
+        CursorExpired, Deferred, LeaseLost, Malformed, Misconfigured, NeedsAttention, NotFound, Refused, RetryLater,
+        StoreBusy, StoreUnavailable,
     )
 }  # fmt: skip
 

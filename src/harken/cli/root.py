@@ -19,7 +19,7 @@ INTERRUPTED = 130
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Begin": {
         "init": ("harken.cli.init", "Write a configuration that works without any account."),
-        "demo": ("harken.cli.start", "Watch Harken at work on a make-believe company."),
+        "demo": ("harken.cli.start", "Watch Harken at work on this machine, without an account."),
         "start": ("harken.cli.start", "Run the controller until it is stopped."),
         "status": ("harken.cli.overview", "Show what runs and what needs a look."),
         "doctor": ("harken.cli.overview", "Check this machine, with the fix for what is wrong."),
@@ -30,15 +30,18 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "See and do": {
         "triggers": ("harken.cli.triggers", "List, test, pause, resume, reset and explain triggers."),
         "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),
+        "budget": ("harken.cli.budget", "Show what each credential may still ask of its service."),
         "events": ("harken.cli.events", "Follow, list, show and replay events."),
         "runs": ("harken.cli.runs", "List, show, retry, cancel and approve runs."),
         "dead": ("harken.cli.runs", "Retry or drop what was given up on."),
         "workflows": ("harken.cli.workflows", "List, check and run workflows."),
         "models": ("harken.cli.workflows", "See which models are set, and ask them something."),
+        "integrations": ("harken.cli.integrations", "Configure, test and list accounts at services."),
+        "secrets": ("harken.cli.secrets", "Store values for ${secret:NAME}."),
     },
     "Look after it": {
         "config": ("harken.cli.config", "Check the configuration."),
-        "store": ("harken.cli.store", "Check, back up and restore the store."),
+        "store": ("harken.cli.store", "Check, back up, restore and rekey the store."),
         "service": ("harken.cli.service", "Start with the machine: systemd or launchd."),
         "controller": ("harken.cli.controller", "Start, stop or ask after the controller."),
     },
@@ -96,6 +99,8 @@ def _told(error: Exception) -> int:
         click.echo(f"harken: {error.filename}: {error.strerror}", err=True)
         click.echo("  Check the path and its permissions", err=True)
     else:
-        click.echo(f"harken: unexpected {type(error).__name__}: {error}", err=True)
+        # its text may quote anything, an address with a token in it too
+        what = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        click.echo(f"harken: unexpected {type(error).__name__}{': ' + what if what else ''}", err=True)
         click.echo("  This is a fault of Harken. HARKEN_DEBUG=1 shows where it is", err=True)
     return 1

@@ -40,11 +40,21 @@ def start_command(session: Session, host: str | None, port: int | None, role: st
 
 
 @command(None, "demo")
+@click.argument("name", default="")
 @click.option("--seconds", type=float, help="Stop after so long; exits 1 if anything was lost or doubled.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9091, show_default=True, help="Listen on this port.")
 @click.option("--keep", is_flag=True, help="Keep the demo's files afterwards.")
-def demo_command(session: Session, seconds: float | None, port: int, keep: bool) -> int:
-    """Watch Harken at work on a make-believe company on this machine."""
+def demo_command(session: Session, name: str, seconds: float | None, port: int, keep: bool) -> int:
+    """Watch Harken at work on this machine, without an account.
+
+    Without a NAME: on a make-believe company. With one: the example workflows of a service, on a stand-in for it.
+
+    \b
+      pagerduty   a first look at the incidents that become yours
+      slack       drafts for those who mention you
+      jira        what the tickets that become yours are about
+      datadog     what the monitors of your team say
+    """
     from harken.demo import run
 
-    return run(seconds=seconds, as_json=session.as_json, port=port, keep=keep)
+    return run(name, seconds=seconds, as_json=session.as_json, port=port, keep=keep)

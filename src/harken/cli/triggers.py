@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from harken.cli.session import Session, command
-from harken.cli.show import fields, listing, print_json, say, table
+from harken.cli.show import Column, clock, fields, listing, print_json, say, table
 
 __all__ = ["explain_command", "triggers_command"]
 
-COLUMNS = (
+SPANS = 5
+COLUMNS: tuple[Column, ...] = (
     ("name", "name"),
     ("type", "type"),
     ("status", "status"),
@@ -21,6 +22,26 @@ COLUMNS = (
     ("last fired", "last_fired_at"),
     ("last read", "last_read_at"),
     ("reason", "reason"),
+)
+
+POLLED: tuple[Column, ...] = (
+    ("name", "name"),
+    ("integration", "integration"),
+    ("status", "status"),
+    ("last poll", "last_tick_at"),
+    ("next poll", "next_read_at"),
+    ("errors", "failures"),
+    ("interval", lambda row: _seconds(row["interval_seconds"])),
+    ("reason", "reason"),
+)
+TICKS: tuple[Column, ...] = (
+    ("from", "started_at"),
+    ("to", "ended_at"),
+    ("reads", "count"),
+    ("result", "result"),
+    ("seen", "seen"),
+    ("new", "new"),
+    ("error", "error"),
 )
 
 
@@ -33,19 +54,28 @@ def triggers_command() -> None:
 @click.option("--type", "kind", default="", metavar="TYPE", help="Only poll, webhook, schedule, stream or event.")
 def list_triggers(session: Session, kind: str) -> None:
     """List the triggers with their status: new, healthy, degraded, paused or stale."""
-    listing(
-        session,
-        session.call("triggers.list", type=kind or None),
-        COLUMNS,
-        "There are no triggers yet. Try: harken init",
-    )
+    answer = session.call("triggers.list", type=kind or None)
+    nothing = f"There are no {kind} triggers" if kind else "There are no triggers yet. Try: harken init"
+    listing(session, answer, POLLED if kind == "poll" else COLUMNS, nothing)
 
 
 @command(triggers_command, "show")
 @click.argument("name")
 def show_trigger(session: Session, name: str) -> None:
-    """Show one trigger: its definition, its status and why, and what is held."""
-    fields(session, session.call("triggers.show", name=name))
+    """Show one trigger: its status and why, how far it has read, its last reads, and what is held."""
+    answer = session.call("triggers.show", name=name)
+    fields(session, answer, hide=("advice", "coverage", "gaps", "ticks", "last_error", "last_error_at"))
+    if session.as_json:
+        return
+    for label, spans in (("covered", answer["coverage"]), ("gap", answer["gaps"])):
+        for span in spans[-SPANS:]:
+            say(f"{label}: {clock(span['start'])} to {clock(span['end'])}")
+    if answer["ticks"]:
+        table(answer["ticks"], TICKS)
+    if answer["last_error"]:
+        say(f"last error ({clock(answer['last_error_at'])}): {answer['last_error']}")
+    if answer["advice"]:
+        say(f"→ {answer['advice']}")
 
 
 @command(triggers_command, "test")
@@ -60,8 +90,10 @@ def test_trigger(session: Session, name: str, lookback: float | None) -> None:
     if answer["shown"]:
         columns = (("key", "key"), ("occurred", "occurred_at"), ("verdict", "outcome"), ("reason", "reason"))
         table(answer["shown"], columns)
-    for note in answer["notes"]:
-        say(note)
+    for written, meant in answer["found"].items():
+        say(f"{written} is {meant}")
+    for sentence in (*answer["unknown"], *answer["notes"]):
+        say(sentence)
     more = "" if answer["complete"] else ", of those that a dry run reads; there are more"
     say(f"{answer['sentence']}{more}. Nothing was changed.")
 
@@ -129,6 +161,10 @@ def explain_command(session: Session, name: str, key: str) -> None:
         return
     for line in answer["lines"]:
         say(line)
+
+
+def _seconds(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:g} s"
 
 
 def _changed(session: Session, row: dict[str, Any]) -> None:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Protocol, get_args
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from harken.config.findings import Path, Place, Report, nearest
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account, digest
 from harken.config.settings import Duration
-from harken.config.tree import Node, Scalar, Table, shown
+from harken.config.tree import Items, Node, Scalar, Table, shown
 from harken.config.validate import Invalid, Strict, as_table, check
+from harken.errors import HarkenError
 from harken.source import Plugin
 
-__all__ = ["Backoff", "Integration", "implied_account", "plugin_of", "read_account", "secrets_in"]
+__all__ = [
+    "Backoff",
+    "Entry",
+    "Integration",
+    "Stored",
+    "as_nodes",
+    "implied_account",
+    "plugin_of",
+    "read_account",
+    "secret_fields",
+    "secrets_in",
+    "stored_account",
+]
 
 _RATE = re.compile(
     r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(\d{0,9})\s*(s|sec|second|m|min|minute|h|hour|d|day)\s*", re.ASCII
@@ -62,14 +77,38 @@ class Integration(Strict):
         return value
 
 
+class Entry(Protocol):
+    """An account that a person has stored: settings of an integration, secrets included."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def fields(self) -> Mapping[str, Any]: ...
+
+
+class Stored(Protocol):
+    """What `harken integrations NAME configure` has stored. Both raise HarkenError when it cannot be read."""
+
+    def accounts(self) -> Mapping[str, str]:
+        """The kind of each account, by name."""
+        ...
+
+    def account(self, name: str) -> Entry | None: ...
+
+
 def plugin_of(kind: str, plugins: Mapping[str, Plugin]) -> Plugin | None:
     """The service of this kind, by its name or one of its aliases."""
     found = plugins.get(kind)
     return found or next((plugin for plugin in plugins.values() if kind in plugin.aliases), None)
 
 
-def read_account(name: str, node: Node, plugins: Mapping[str, Plugin], report: Report, path: Path) -> Account | None:
-    """Return the account that stands under `integrations:`; None when anything in it is wrong."""
+def read_account(
+    name: str, node: Node, plugins: Mapping[str, Plugin], report: Report, path: Path, stored: Stored | None = None
+) -> Account | None:
+    """Return the account that stands under `integrations:`; None when anything in it is wrong.
+
+    One that names no secret has its credential in the store.
+    """
     table = as_table(node, report, path)
     if table is None:
         return None
@@ -79,7 +118,9 @@ def read_account(name: str, node: Node, plugins: Mapping[str, Plugin], report: R
     plugin = _plugin(kind, plugins, report, path) if kind else None
     if plugin is None:
         return None
-    model = _model(plugin, table, report, path)
+    filled = _filled(name, table, plugin, stored, report, path)
+    model = _model(plugin, filled, report, path)
+    _say_configure(name, plugin, report, path)
     _not_yet(table, report, path)
     if common is None or report.failed:
         return None
@@ -93,7 +134,61 @@ def read_account(name: str, node: Node, plugins: Mapping[str, Plugin], report: R
         allow_private=common.allow_private_networks,
         rate_limit=common.rate_limit,
         backoff=(common.backoff.initial, max(common.backoff.initial, common.backoff.max)) if common.backoff else None,
+        origin="config" if filled is table else "stored",
     )
+
+
+def stored_account(
+    name: str, stored: Stored, plugins: Mapping[str, Plugin], place: Place, report: Report, path: Path
+) -> Account | None:
+    """The account that is stored under this name; None when it cannot be read or anything in it is wrong."""
+    entry = _entry(name, stored, place, report, path)
+    if entry is None:
+        return None
+    items = {"kind": Scalar(value=entry.kind, place=place), **as_nodes(name, entry.fields, place)}
+    table = Table(items=items, keys=dict.fromkeys(items, place), place=place)
+    account = read_account(name, table, plugins, report, path)
+    return replace(account, origin="stored") if account else None
+
+
+def _entry(name: str, stored: Stored, place: Place, report: Report, path: Path) -> Entry | None:
+    try:
+        return stored.account(name)
+    except HarkenError as error:
+        report.error(place, path, f"the stored account {name} cannot be used: {error.message}", error.fix, "unreadable")
+        return None
+
+
+def as_nodes(name: str, fields: Mapping[str, Any], place: Place) -> dict[str, Node]:
+    """Stored settings as if they were written here, shown as references."""
+
+    def node(key: str, value: Any) -> Node:
+        if isinstance(value, list):
+            return Items(items=tuple(node(key, inner) for inner in value), place=place)
+        return Scalar(value=value, place=place, shown=f"${{stored:{name}.{key}}}")
+
+    return {key: node(key, value) for key, value in fields.items()}
+
+
+def _filled(name: str, table: Table, plugin: Plugin, stored: Stored | None, report: Report, path: Path) -> Table:
+    """The table with what is stored for it. One that writes a secret itself is left as it is: credentials don't mix."""
+    if stored is None or plugin.account is None or secret_fields(plugin.account) & set(table.items):
+        return table
+    entry = _entry(name, stored, table.place, report, path)
+    if entry is None or entry.kind != plugin.kind:
+        return table
+    known = {key: value for key, value in entry.fields.items() if key in plugin.account.model_fields}
+    items = {**as_nodes(name, known, table.place), **table.items}
+    return Table(items=items, keys={**dict.fromkeys(items, table.place), **table.keys}, place=table.place)
+
+
+def secret_fields(model: type[BaseModel]) -> set[str]:
+    """The settings of an account that hold a secret."""
+
+    def holds(annotation: Any) -> bool:
+        return annotation is SecretStr or any(map(holds, get_args(annotation)))
+
+    return {name for name, field in model.model_fields.items() if holds(field.annotation)}
 
 
 def _plugin(kind: Node, plugins: Mapping[str, Plugin], report: Report, path: Path) -> Plugin | None:
@@ -118,6 +213,15 @@ def _model(plugin: Plugin, table: Table, report: Report, path: Path) -> BaseMode
     return None
 
 
+def _say_configure(name: str, plugin: Plugin, report: Report, path: Path) -> None:
+    """A secret that is missing need not be written into the file."""
+    secret = {(*path, field) for field in secret_fields(plugin.account)} if plugin.account else set()
+    for at, found in enumerate(report.findings):
+        if found.code == "missing" and found.path in secret:
+            fix = f"{found.fix}, or run: harken integrations {name} configure"
+            report.findings[at] = msgspec.structs.replace(found, fix=fix)
+
+
 def _not_yet(table: Table, report: Report, path: Path) -> None:
     if "allow_agents" in table.items:
         place, path = table.keys["allow_agents"], (*path, "allow_agents")
@@ -139,12 +243,13 @@ def implied_account(
 ) -> Account | None:
     """The account of a kind that is used without being configured: none is needed, or the environment has it."""
     if plugin.account is None:
-        return Account(name=plugin.kind, kind=plugin.kind, credential=plugin.kind)
+        return Account(name=plugin.kind, kind=plugin.kind, credential=plugin.kind, origin="none")
     found = {name: environ[variable] for variable, name in plugin.environment.items() if environ.get(variable)}
     required = {name for name, field in plugin.account.model_fields.items() if field.is_required()}
     if required - set(found):
         missing = [variable for variable, name in plugin.environment.items() if name in required - set(found)]
-        fix = f"Set {', '.join(missing)}, or add it under integrations:" if missing else "Add it under integrations:"
+        store = f"harken integrations {plugin.kind} configure"
+        fix = f"Run: {store}; or set {', '.join(missing)}" if missing else f"Run: {store}"
         report.error(place, path, f"{plugin.kind} has no account", fix, "unknown_name")
         return None
     items: dict[str, Node] = {name: Scalar(value=value, place=place) for name, value in found.items()}
@@ -153,7 +258,14 @@ def implied_account(
         return None
     base_url = str(found.get("base_url", ""))
     credential = f"{plugin.kind}:{digest(['environment', sorted(found), base_url], 12)}"
-    return Account(name=plugin.kind, kind=plugin.kind, credential=credential, model=model, base_url=base_url)
+    return Account(
+        name=plugin.kind,
+        kind=plugin.kind,
+        credential=credential,
+        model=model,
+        base_url=base_url,
+        origin="environment",
+    )
 
 
 def secrets_in(value: Any) -> set[str]:

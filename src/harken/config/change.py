@@ -10,6 +10,7 @@ import msgspec
 
 from harken.config.loaded import MAIN, Account, Loaded, item, stamped
 from harken.config.settings import Settings, store_location
+from harken.config.uses import uses
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.schedule import Every
@@ -54,7 +55,7 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
         triggers=triggers,
         feeds=inherit(feeds, triggers, old.feeds, old.triggers),
         queries=queries,
-        integrations=_accounts(old, new, feeds),
+        integrations=_accounts(old, new, feeds, stay),
         origins={**{name: old.origins[name] for name in old.origins if name not in new.origins}, **new.origins},
         references={**old.references, **new.references},
         secrets=old.secrets | new.secrets,
@@ -111,8 +112,9 @@ def _quicker(feed: Feed, other: Feed) -> Feed:
     return msgspec.structs.replace(feed, schedule=Every(seconds=min(seconds))) if len(seconds) == len(both) else feed
 
 
-def _accounts(old: Loaded, new: Loaded, feeds: Iterable[Feed]) -> dict[str, Account]:
+def _accounts(old: Loaded, new: Loaded, feeds: Iterable[Feed], stay: Mapping[str, Workflow]) -> dict[str, Account]:
     used = {feed.integration for feed in feeds}
+    used |= {name for flow in stay.values() for _, name in uses(flow.definition.get("steps"))}
     kept = {
         name: account
         for name, account in old.integrations.items()
@@ -189,6 +191,8 @@ def _notes(old: Loaded, after: Loaded, refused: set[str]) -> Iterable[str]:
     yield from _cursor_notes(old, after, before, now)
     for name, feed in now.items():
         what = _differs(before[name], feed) if name in before else ""
+        if name in before and before[name].identity != feed.identity:
+            yield _renamed(name, before[name], feed)
         if what:
             fix = "harken triggers reset --cursor starts over"
             yield f"{name}: the new {what} is read with the cursor and memory of the old one; {fix}"
@@ -202,9 +206,16 @@ def _cursor_notes(old: Loaded, after: Loaded, before: Mapping[str, Feed], now: M
         earlier, later = before.get(left.get(trigger.name, "")), now.get(trigger.feed)
         if earlier is None or later is None or earlier.name == later.name:
             continue
+        if later.name not in before and not _differs(earlier, later) and earlier.identity != later.identity:
+            yield _renamed(trigger.name, earlier, later)
         if later.name in before:
             yield f"{trigger.name}: listens to {later.name} from now on, which has its own cursor"
         elif what := _differs(earlier, later):
             yield f"{trigger.name}: the new {what} starts a new cursor"
         elif later.inherits != earlier.name:
             yield f"{trigger.name}: goes on with the cursor of {later.inherits}"
+
+
+def _renamed(what: str, earlier: Feed, later: Feed) -> str:
+    change = f"identity changes from {earlier.identity} to {later.identity}"
+    return f"{what}: {change}; what was read before is not looked at again, what comes now is named anew"

@@ -30,6 +30,8 @@ Code = Literal[
     "not_yet",
     "empty_query",
     "ignored",
+    "no_price",
+    "too_short",
 ]
 CODES: Mapping[Code, str] = {
     "syntax": "the file is not the YAML that Harken reads",
@@ -49,6 +51,8 @@ CODES: Mapping[Code, str] = {
     "not_yet": "this version does not have it",
     "empty_query": "the query asks for everything",
     "ignored": "it is accepted, and this version does not act on it",
+    "no_price": "a limit in dollars, and a model without a price",
+    "too_short": "the time is so short that it would be over all the time",
 }
 
 

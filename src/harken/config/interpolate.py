@@ -88,7 +88,7 @@ class Lookup:
         except HarkenError as error:
             raise _Unset(f"the secret {name} cannot be read: {error.message}", error.fix) from None
         if value is None:
-            raise _Unset(f"there is no secret {name!r}", "Store it first, or use ${VAR} or ${file:path}")
+            raise _Unset(f"there is no secret {name!r}", f"Store it: harken secrets set {name or 'NAME'}")
         return value
 
 

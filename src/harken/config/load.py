@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from harken.config.accounts import read_account
+from harken.config.accounts import Stored, read_account, secrets_in
 from harken.config.files import read, workflow_files
 from harken.config.findings import Finding, Place, Report, nearest, redact
 from harken.config.interpolate import Lookup, is_secret_name
 from harken.config.loaded import MAIN, Loaded, item, stamped
+from harken.config.prices import check_prices
 from harken.config.readings import internal_feed, read_feed, share
 from harken.config.settings import Settings, store_location
 from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Table, strings
+from harken.config.tree import Node, Scalar, Table, strings
 from harken.config.validate import as_table, check
 from harken.config.workflows import Checker, Entry, name_of, read_workflow
 from harken.feed import INTERNAL
 from harken.source import Plugin
 
-__all__ = ["LATER_SECTIONS", "load"]
+__all__ = ["LATER_SECTIONS", "load", "store_of", "written_accounts"]
 
 LATER_SECTIONS = ("pollers", "trackers", "projects", "agents")
 _NAMED = ("integrations", "feeds")
+_OWN_KEY = "HARKEN_ENCRYPTION_KEY"
 
 
 def load(
@@ -34,8 +36,15 @@ def load(
     secrets: Callable[[str], str | None] | None = None,
     check_condition: Callable[[str], object] | None = None,
     check_template: Callable[[str], object] | None = None,
+    stored: Stored | None = None,
+    checker_for: Callable[[Mapping[str, str]], Checker] | None = None,
+    wanted: Iterable[str] = (),
 ) -> Loaded:
-    """Read the directory. Never raises for what is in it: a wrong item is refused by name, and its siblings run."""
+    """Read the directory. Never raises for what is in it: a wrong item is refused by name, and its siblings run.
+
+    `checker_for` makes the check of workflows from the kinds of the accounts, by name. `wanted` accounts are looked
+    up although nothing uses them.
+    """
     lookup = Lookup(directory, environ or {}, secrets)
     around = Surroundings(
         plugins=plugins,
@@ -43,8 +52,36 @@ def load(
         references=lookup.references,
         check_condition=check_condition or _condition,
         check_template=check_template or _template,
+        stored=stored,
     )
-    return _Reading(directory, lookup, around).all(check_workflow)
+    return _Reading(directory, lookup, around).all(lambda: _checker(around, check_workflow, checker_for), wanted)
+
+
+def store_of(directory: Path, environ: Mapping[str, str]) -> str:
+    """The store's file as harken.yaml names it, before the rest can be read: secrets are kept beside it."""
+    named = _main(directory, environ).items.get("store")
+    alone = Table(items={"store": named}, keys={"store": named.place}, place=named.place) if named else None
+    settings = check(Settings, alone, Report()) if isinstance(named, Scalar) and alone else None
+    return store_location(settings or Settings(), directory)
+
+
+def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:
+    """What stands under integrations: by name, right or wrong."""
+    section = _main(directory, environ).items.get("integrations")
+    items = section.items.items() if isinstance(section, Table) else ()
+    return {name: node for name, node in items if isinstance(node, Table)}
+
+
+def _main(directory: Path, environ: Mapping[str, str]) -> Table:
+    report = Report()
+    tree = read(directory, MAIN, Lookup(directory, environ), report) if (directory / MAIN).exists() else None
+    return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(MAIN))
+
+
+def _checker(
+    around: Surroundings, checker: Checker | None, checker_for: Callable[[Mapping[str, str]], Checker] | None
+) -> Checker | None:
+    return checker_for(around.kinds()) if checker_for else checker
 
 
 def _condition(source: str) -> object:
@@ -73,15 +110,24 @@ class _Reading:
         self._entries: dict[str, Entry] = {}
         self._claims: dict[str, list[tuple[str, Place]]] = {}
 
-    def all(self, checker: Checker | None) -> Loaded:
+    def all(self, checks: Callable[[], Checker | None], wanted: Iterable[str]) -> Loaded:
         self._main()
+        checker = checks()
         report = Report()
         files = workflow_files(self._directory, report)
         self._keep("file:workflows", report)
         for file in files:
             self._workflow(file, checker)
         self._paths()
+        for name in wanted:
+            self._look_up(name)
         return self._loaded()
+
+    def _look_up(self, name: str) -> None:
+        report = Report()
+        if item("integration", name) not in self._around.refused:
+            self._around.account(name, Place(MAIN), report, ("integrations", name))
+        self._keep(item("integration", name), report)
 
     def _keep(self, name: str, report: Report) -> bool:
         """Take over what was found; whether the item may run."""
@@ -152,8 +198,9 @@ class _Reading:
     def _item(self, kind: str, name: str, node: Node, report: Report, path: tuple[str, str]) -> None:
         if kind == "integration":
             self._around.secrets |= _written_secrets(node)
-            account = read_account(name, node, self._around.plugins, report, path)
+            account = read_account(name, node, self._around.plugins, report, path, self._around.stored)
             if account is not None and not report.failed:
+                self._around.secrets |= secrets_in(account.model)
                 self._around.accounts[name] = account
             return
         if name == INTERNAL or "/" in name or not name.strip():
@@ -168,6 +215,8 @@ class _Reading:
         report = Report()
         tree = read(self._directory, file, self._lookup, report)
         entry = read_workflow(tree, file, self._around, checker, report) if tree is not None else None
+        if tree is not None and entry is not None:
+            check_prices(entry.trigger, entry.workflow.definition, self._settings.models, tree, report)
         name = name_of(tree) if tree is not None else ""
         label = item("workflow", name) if name else item("file", file)
         if name and tree is not None:
@@ -209,7 +258,8 @@ class _Reading:
             if entry.made is not None:
                 name = entry.made.feed.name
                 feeds[name] = share(feeds.get(name), entry.made)
-        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets} - {""})
+        own = self._around.environ.get(_OWN_KEY, "")
+        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets, own} - {""})
         loaded = Loaded(
             directory=self._directory,
             settings=self._settings,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel
@@ -17,9 +17,10 @@ from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions
 
-__all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "stamped"]
+__all__ = ["MAIN", "Account", "Loaded", "Origin", "digest", "item", "revision", "stamped"]
 
 MAIN = "harken.yaml"
+Origin = Literal["config", "stored", "environment", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Account:
     """A configured integration, or a kind that needs none.
 
     `credential` names whose quota is spent, and is not made of the secret. `rate_limit` is calls per second.
+    `origin` is where the credential comes from.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Account:
     allow_private: bool = False
     rate_limit: float | None = None
     backoff: tuple[float, float] | None = None
+    origin: Origin = "config"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
 
-from harken.config.accounts import implied_account, plugin_of, secrets_in
+from harken.config.accounts import Stored, implied_account, plugin_of, secrets_in, stored_account
 from harken.config.findings import Path, Place, Report, nearest
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account
+from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.source import Plugin
 
@@ -35,13 +37,14 @@ class Surroundings:
     references: Mapping[str, str]
     check_condition: Callable[[str], object]
     check_template: Callable[[str], object]
+    stored: Stored | None = None
     accounts: dict[str, Account] = field(default_factory=dict)
     feeds: dict[str, Made] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     secrets: set[str] = field(default_factory=set)
 
     def account(self, name: str, place: Place, report: Report, path: Path) -> tuple[Account, Plugin] | None:
-        """The account that `integration: NAME` means: a configured one, or a kind that needs no configuration."""
+        """The account that `integration: NAME` means: a configured one, a stored one, or the environment's."""
         account = self.accounts.get(name) or self._implied(name, place, report, path)
         plugin = plugin_of(account.kind, self.plugins) if account else None
         if account is None or plugin is None:
@@ -50,18 +53,52 @@ class Surroundings:
         self.accounts[account.name] = account
         return account, plugin
 
+    def need(self, name: str, place: Place, report: Report, path: Path) -> None:
+        """A step uses this account: it must be there, if its service takes one."""
+        plugin = plugin_of(self.kinds().get(name, name), self.plugins)
+        if plugin is not None and plugin.account is not None:
+            self.account(name, place, report, path)
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        """The kinds of the stored accounts by name; read once for a whole configuration."""
+        return self.stored.accounts() if self.stored else {}
+
+    def kinds(self) -> Mapping[str, str]:
+        """The kind of every account that has a name of its own, configured or stored."""
+        try:
+            stored = self._names
+        except HarkenError:
+            # said where an account is looked for; what is configured works without it
+            stored = {}
+        return {**stored, **{name: account.kind for name, account in self.accounts.items()}}
+
     def _implied(self, name: str, place: Place, report: Report, path: Path) -> Account | None:
         if f"integration:{name}" in self.refused:
             report.error(place, path, f"the integration {name} was refused", "Correct it first", "depends")
             return None
         plugin = plugin_of(name, self.plugins)
-        if plugin is None:
-            fix = nearest(name, {*self.accounts, *self.plugins})
+        if plugin is None and name not in self.kinds():
+            fix = nearest(name, {*self.kinds(), *self.plugins})
             report.error(place, path, f"there is no integration {name!r}", fix, "unknown_name")
             return None
-        known = self.accounts.get(plugin.kind)
-        if known is not None and known.kind == plugin.kind:
+        known = self.accounts.get(plugin.kind) if plugin else None
+        if plugin is not None and known is not None and known.kind == plugin.kind:
             return known
+        return self._stored(name, plugin, place, report, path)
+
+    def _stored(self, name: str, plugin: Plugin | None, place: Place, report: Report, path: Path) -> Account | None:
+        """The account that is stored under the name, else the one that the environment has for the kind."""
+        if self.stored is not None and (plugin is None or plugin.account is not None):
+            try:
+                names = self._names
+            except HarkenError as error:
+                report.error(place, path, f"stored accounts cannot be read: {error.message}", error.fix, "unreadable")
+                return None
+            wanted = name if name in names or plugin is None else plugin.kind
+            if wanted in names:
+                return stored_account(wanted, self.stored, self.plugins, place, report, path)
+        assert plugin is not None
         self.secrets |= {
             self.environ[name] for name in plugin.environment if is_secret_name(name) and self.environ.get(name)
         }

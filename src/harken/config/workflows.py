@@ -13,6 +13,7 @@ from harken.config.loaded import revision
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Node, Scalar, Table, locate, plain, shown
 from harken.config.triggers import read_trigger
+from harken.config.uses import uses
 from harken.config.validate import Strict, check
 from harken.errors import HarkenError
 from harken.feed import Trigger
@@ -71,6 +72,7 @@ def read_workflow(node: Node, file: str, around: Surroundings, checker: Checker 
     if "steps" not in node.items:
         report.error(node.place, ("steps",), "is missing", "Add steps:", "missing")
     _check_steps(node, checker, report)
+    _check_accounts(node, around, report)
     definition = _definition(node)
     name = name_of(node)
     # with the name: two workflows that do the same must not be taken for each other
@@ -102,3 +104,9 @@ def _check_steps(node: Table, checker: Checker | None, report: Report) -> None:
     for flaw in flaws:
         path: Path = tuple(flaw.path)
         report.error(locate(node, path), path, flaw.message, flaw.suggestion, "step")
+
+
+def _check_accounts(node: Table, around: Surroundings, report: Report) -> None:
+    steps = node.items.get("steps")
+    for path, name in uses(plain(steps)) if steps is not None else ():
+        around.need(name, locate(node, path), report, path)

@@ -29,13 +29,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one event and one trigger. `verdict` is None when the trigger did not listen."""
+    """All that is known of one event and one trigger. `verdict` is None when the trigger did not listen.
+
+    `budget` says which limit of the trigger is used up, and until when.
+    """
 
     trigger: TriggerState
     event: Recorded
     verdict: Verdict | None
     run: Run | None
     now: datetime
+    budget: str = ""
 
 
 def answer(case: Case) -> Answer:
@@ -50,8 +54,12 @@ def _fired(case: Case, verdict: Verdict) -> Answer:
     if run is None:
         sentence = f"{_it(case)} fired and started run {verdict.run_id}, which retention has removed since"
         return Answer(stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case))
+    if run.hold == "budget" and run.status == "held":
+        return _held(case, verdict)
+    waits = f"; it {verdict.reason}" if verdict.reason and run.status == "ready" else ""
     sentence = (
-        f"{_it(case)} fired {ago(case.event.recorded_at, case.now)} and started run {run.id}, {_doing(run, case.now)}"
+        f"{_it(case)} fired {ago(case.event.recorded_at, case.now)} and started run {run.id}, "
+        f"{_doing(run, case.now)}{waits}"
     )
     return Answer(
         stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case), advice=_run_advice(run)
@@ -82,6 +90,8 @@ def _duplicate(case: Case, verdict: Verdict) -> Answer:
 def _before_start(case: Case, verdict: Verdict) -> Answer:
     if case.event.occurred_at is None:
         sentence = f"{_it(case)} was there before the trigger: it is {verdict.reason}"
+    elif "ignore_historical" in verdict.reason:
+        sentence = f"{_it(case)} {verdict.reason}: what happened while nothing ran is skipped on purpose"
     else:
         happened, start = stamp(case.event.occurred_at), stamp(case.trigger.start_line)
         sentence = (
@@ -102,7 +112,7 @@ def _held(case: Case, verdict: Verdict) -> Answer:
         now = f"; that run is over the hold: {_doing(run, case.now)}" if run else "; that run is gone since"
         sentence = f"{_it(case)} matched, and run {verdict.run_id} was held ({verdict.reason or 'no reason'}){now}"
         return Answer(stage="run", outcome="held", sentence=sentence, details=_details(case))
-    sentence = f"{_it(case)} matched; run {run.id} is held: {_hold(run.hold, verdict.reason)}"
+    sentence = f"{_it(case)} matched; run {run.id} is held: {_hold(case, run.hold, verdict.reason)}"
     advice = (
         f"Let it go: harken triggers {_freeing(run.hold)} {name}",
         f"Or cancel what is held: harken triggers drop {name}",
@@ -115,7 +125,10 @@ def _gathered(case: Case, verdict: Verdict) -> Answer:
     if run is None:
         sentence = f"{_it(case)} was gathered into run {verdict.run_id}, which retention has removed since"
         return Answer(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
-    together = f"{_it(case)} was gathered into run {run.id} with {count(len(run.event_keys), 'event')}"
+    together = f"{_it(case)} was gathered into run {run.id} with {count(len(run.event_keys), 'event')}{_why(verdict)}"
+    if run.hold == "budget" and run.status == "held":
+        sentence = f"{together}, which is held: {_hold(case, run.hold, '')}"
+        return Answer(stage="held", outcome="gathered", sentence=sentence, details=_details(case))
     if run.status == "gathering":
         sentence = f"{together}; it is still gathering and becomes due {when(run.due_at, case.now)}"
         return Answer(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
@@ -179,8 +192,16 @@ _HOLDS = {
 }
 
 
-def _hold(hold: str, reason: str) -> str:
+def _hold(case: Case, hold: str, reason: str) -> str:
+    if hold == "budget":
+        return f"{_HOLDS[hold]}{f' ({case.budget})' if case.budget else ''}. It goes by itself, in its turn"
     return reason or _HOLDS.get(hold, hold or "no reason was recorded")
+
+
+def _why(verdict: Verdict) -> str:
+    """What was said besides the number of the event in its digest."""
+    said = verdict.reason.partition(": ")[2]
+    return f" ({said})" if said else ""
 
 
 def _freeing(hold: str) -> str:

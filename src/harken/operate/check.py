@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
 from harken.operate.plain import Plain
 from harken.operate.site import findings
@@ -16,21 +17,48 @@ from harken.operate.words import did_you_mean
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from harken.config.accounts import Stored
     from harken.config.loaded import Loaded
+    from harken.config.workflows import Checker
     from harken.source import Plugin
 
-__all__ = ["config_findings", "load_directory", "of_workflows", "workflow_findings"]
+__all__ = ["config_findings", "credentials_of", "load_directory", "of_workflows", "workflow_findings"]
 
 
-def load_directory(directory: Path, environ: Mapping[str, str] | None = None) -> Loaded:
-    """The configuration, checked against the services and steps that are installed here."""
+def load_directory(
+    directory: Path,
+    environ: Mapping[str, str] | None = None,
+    *,
+    stored: Stored | None = None,
+    wanted: Iterable[str] = (),
+) -> Loaded:
+    """The configuration, checked against the services and steps that are installed here.
+
+    `stored` stands in for what is stored; `wanted` accounts are looked up although nothing uses them.
+    """
     from harken.config.load import load
-    from harken.run.workflow import check_workflow
     from harken.services import registry
 
     plugins = registry()
-    checker = partial(check_workflow, actions=_actions(plugins))
-    return load(directory, plugins=plugins, check_workflow=checker, environ=os.environ if environ is None else environ)
+    given = os.environ if environ is None else environ
+    credentials = credentials_of(directory, given)
+    return load(
+        directory,
+        plugins=plugins,
+        checker_for=lambda kinds: _checker(plugins, kinds),
+        environ=given,
+        secrets=credentials.secret,
+        stored=stored or credentials,
+        wanted=wanted,
+    )
+
+
+def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
+    """What is stored for the configuration in this directory."""
+    from harken.config.load import store_of
+
+    given = os.environ if environ is None else environ
+    return Credentials(Path(store_of(directory, given)), given)
 
 
 def config_findings(directory: Path) -> list[Plain]:
@@ -60,5 +88,18 @@ def _loaded(directory: Path) -> Loaded:
     return load_directory(directory)
 
 
-def _actions(plugins: Mapping[str, Plugin]) -> dict[str, type[BaseModel]]:
-    return {f"{kind}.{name}": act.params for kind, plugin in plugins.items() for name, act in plugin.actions.items()}
+def _checker(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> Checker:
+    from harken.run.workflow import check_workflow
+
+    return partial(check_workflow, actions=_actions(plugins, kinds))
+
+
+def _actions(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> dict[str, type[BaseModel]]:
+    """What may be written for each action: `jira.comment` of the kind, `jira-eu.comment` of an account."""
+    owners = {**{kind: kind for kind in plugins}, **kinds}
+    return {
+        f"{owner}.{name}": act.params
+        for owner, kind in owners.items()
+        if kind in plugins
+        for name, act in plugins[kind].actions.items()
+    }

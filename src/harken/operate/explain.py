@@ -13,10 +13,11 @@ from harken.feed import FeedState, TriggerState
 from harken.operate.answers import Answer, Case, answer
 from harken.operate.desk import Desk
 from harken.operate.health import standing
+from harken.operate.limits import limits, next_room
 from harken.operate.plain import Plain, plain
 from harken.operate.triggers import outcomes
 from harken.operate.unseen import Missing, at_time, near, remembered, unseen
-from harken.operate.words import count, when
+from harken.operate.words import count, stamp, when
 
 __all__ = ["explain"]
 
@@ -53,7 +54,8 @@ async def _of_subject(desk: Desk, feed: str, subject: str) -> Sequence[Recorded]
     before: int | None = None
     for _ in range(PAGES):
         page = await desk.store.events(feed=feed, before=before, limit=RECENT)
-        found = [event for event in page.items if event.subject == subject]
+        # what happens to one object several times is named subject@when
+        found = [event for event in page.items if event.subject == subject or event.subject.startswith(f"{subject}@")]
         if found or page.next is None:
             return found[:SHOWN]
         before = page.next
@@ -64,7 +66,10 @@ async def _decided(desk: Desk, trigger: TriggerState, found: Sequence[Recorded])
     event = found[0]
     verdict = _verdict(trigger, event)
     run = await desk.store.run(verdict.run_id) if verdict and verdict.run_id else None
-    given = answer(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=desk.clock.now()))
+    now, definition = desk.clock.now(), desk.triggers().get(trigger.name)
+    spent = next_room(definition, trigger, now)
+    budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
+    given = answer(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
     if len(found) == 1:
         return given
     earlier = [_line(trigger, other, desk.clock.now()) for other in found[1:]]
@@ -98,7 +103,9 @@ async def _sighting(desk: Desk, feed: str, key: str) -> tuple[Known, datetime, d
 
 async def _summary(desk: Desk, trigger: TriggerState, feed: str) -> Answer:
     now = desk.clock.now()
-    found = standing(trigger, desk.feeds().get(feed), await _state(desk, feed), now)
+    definition = desk.triggers().get(trigger.name)
+    stale_after = definition.stale_after if definition else 0.0
+    found = standing(trigger, desk.feeds().get(feed), await _state(desk, feed), now, stale_after)
     recent = (await desk.store.events(trigger=trigger.name, limit=SHOWN)).items
     counts = await outcomes(desk, trigger)
     reason = f": {found.reason}" if found.reason else ""
@@ -108,6 +115,7 @@ async def _summary(desk: Desk, trigger: TriggerState, feed: str) -> Answer:
         "status": found.status,
         "start_line": plain(trigger.start_line),
         "recent_outcomes": counts,
+        **{name: said for name, said in limits(definition, trigger, now).items() if said},
         "recent": [_line(trigger, event, now) for event in recent],
     }
     advice = [found.advice] if found.advice else []

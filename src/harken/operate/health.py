@@ -8,11 +8,12 @@ from typing import Literal
 import msgspec
 
 from harken.clock import from_unix
+from harken.durations import format_duration
 from harken.feed import Feed, FeedState, TriggerState
 from harken.operate.words import ago, count, duration, when
 from harken.schedule import Every
 
-__all__ = ["Standing", "Status", "standing"]
+__all__ = ["Standing", "Status", "last_sign", "standing"]
 
 Status = Literal["new", "healthy", "degraded", "paused", "stale"]
 
@@ -26,12 +27,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
 
 
-def standing(trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime) -> Standing:
-    """Return the most telling truth first: removed or paused, then failing, then silent, then new."""
+def standing(
+    trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float = 0.0
+) -> Standing:
+    """Return the most telling truth first: removed or paused, then stale, failing, late, new."""
     found = (
         _removed(trigger, now)
         or _paused(trigger, state)
-        or _failing(state, now)
+        or _stale(trigger, feed, state, now, stale_after)
+        or _failing(trigger, state, now)
         or _late(feed, state, now)
         or _new(feed, state, now)
     )
@@ -61,7 +65,26 @@ def _paused(trigger: TriggerState, state: FeedState | None) -> Standing | None:
     )
 
 
-def _failing(state: FeedState | None, now: datetime) -> Standing | None:
+def last_sign(trigger: TriggerState, state: FeedState | None) -> datetime:
+    """The last success of the trigger's feed: a read, or something that was pushed. Before the first one, its birth."""
+    last = state.last_success if state else None
+    return trigger.created_at if last is None else max(last, trigger.created_at)
+
+
+def _stale(
+    trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float
+) -> Standing | None:
+    last = last_sign(trigger, state)
+    if not stale_after or (now - last).total_seconds() <= stale_after:
+        return None
+    silence = "no read has succeeded" if feed is None or feed.way == "poll" else "nothing has come"
+    reason = f"{silence} since {when(last, now)}, which is longer than stale_after {format_duration(stale_after)}"
+    if state is not None and not state.health.clean:
+        reason = f"{reason}: {state.health.message}"
+    return Standing(status="stale", reason=reason, advice=f"See why: harken explain {trigger.name}")
+
+
+def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> Standing | None:
     if state is None or state.health.clean:
         return None
     health = state.health
@@ -73,7 +96,10 @@ def _failing(state: FeedState | None, now: datetime) -> Standing | None:
         reason = f"the service asked us to slow down: {health.message}"
     else:
         reason = f"{count(health.failures, 'failure')} in a row: {health.message}"
-    return Standing(status="degraded", reason=reason, advice=f"{following}; nothing is lost meanwhile")
+    advice = (
+        f"{following}; nothing is lost meanwhile. To see what the service shows: harken triggers test {trigger.name}"
+    )
+    return Standing(status="degraded", reason=reason, advice=advice)
 
 
 def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> Standing | None:

@@ -24,7 +24,12 @@ def models_of(loaded: Loaded | None) -> Models:
         name: Account(api_key=given.api_key.get_secret_value() if given.api_key else "", base_url=given.base_url or "")
         for name, given in providers.items()
     }
-    return Models(ModelSettings(names=models(loaded), providers=accounts))
+    names = models(loaded)
+    priced = loaded.settings.models.prices if loaded else {}
+    prices = {names.get(name, name): (price.input, price.output) for name, price in priced.items()}
+    triggers = loaded.triggers if loaded else ()
+    watched = frozenset(one.name for one in triggers if one.budget and one.budget.usd_per_day is not None)
+    return Models(ModelSettings(names=names, providers=accounts, prices=prices, watched=watched))
 
 
 async def listed(desk: Desk) -> Plain:

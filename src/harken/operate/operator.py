@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
-from harken.errors import Malformed, NotFound
-from harken.operate import events, feeds, models, overview, runs, triggers, workflows
+from harken.errors import HarkenError, Malformed, NotFound
+from harken.http.redact import hush, scrub_bytes
+from harken.operate import budget, events, feeds, integrations, models, overview, runs, triggers, workflows
 from harken.operate.desk import Desk
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
@@ -33,6 +34,7 @@ READS: Mapping[str, Operation] = {
     "triggers.show": triggers.show,
     "triggers.test": triggers.test,
     "triggers.explain": explain,
+    "budget.list": budget.listed,
     "feeds.list": feeds.listed,
     "feeds.show": feeds.show,
     "events.list": events.listed,
@@ -42,6 +44,9 @@ READS: Mapping[str, Operation] = {
     "dead.list": runs.buried,
     "workflows.list": workflows.listed,
     "workflows.check": workflows.check,
+    "integrations.list": integrations.listed,
+    "integrations.test": integrations.test,
+    "integrations.whoami": integrations.whoami,
     "models.list": models.listed,
     "models.test": models.test,
 }
@@ -62,6 +67,7 @@ CHANGES: Mapping[str, Operation] = {
     "dead.retry": runs.retry_dead,
     "dead.drop": runs.drop_dead,
     "workflows.run": workflows.run,
+    "integrations.renew": integrations.renew,
 }
 
 OPERATIONS: Mapping[str, Operation] = {**READS, **CHANGES}
@@ -94,12 +100,22 @@ class Operator:
         for name, value in params.items():
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise Malformed(f"{name} is larger than any id")
-        answer = await OPERATIONS[operation](self._desk, **params)
+        try:
+            answer = await OPERATIONS[operation](self._desk, **params)
+        except HarkenError as error:
+            raise hush(error, self._secrets()) from None
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
             await self._desk.store.audit("operator", operation, what, detail)
         return answer
+
+    def discreet(self, answer: bytes) -> bytes:
+        """An answer in JSON without our own tokens, whoever put them there."""
+        return scrub_bytes(answer, self._secrets())
+
+    def _secrets(self) -> frozenset[str]:
+        return self._desk.loaded.secrets if self._desk.loaded else frozenset()
 
     def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
         """Events as they are committed, and None when a while passed without one; ends when the engine stops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,12 +14,28 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.health import Standing
 from harken.operate.words import schedule_text
 from harken.runs import Run
+from harken.schedule import Every
 from harken.store import Buried, Page
 
-__all__ = ["Plain", "dead_row", "event_row", "feed_row", "page", "plain", "run_detail", "run_row", "trigger_row"]
+__all__ = [
+    "Plain",
+    "dead_row",
+    "event_row",
+    "feed_row",
+    "gaps",
+    "interval",
+    "page",
+    "plain",
+    "run_detail",
+    "run_row",
+    "short",
+    "spans",
+    "trigger_row",
+]
 
 Plain: TypeAlias = dict[str, Any]
 
+SHORT = 120
 _KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "event"}
 
 
@@ -103,10 +120,13 @@ def trigger_row(
         "feed": definition.feed if definition else "",
         "integration": feed.integration if feed else "",
         "workflow": definition.workflow if definition else "",
+        "interval_seconds": interval(feed),
+        "failures": state.health.failures if state else 0,
         "fired": trigger.fired,
         "last_fired_at": _text(trigger.last_fired_at),
+        "last_tick_at": _text(state.last_tick if state else None),
         "last_read_at": _text(state.last_success if state else None),
-        "next_read_at": _text(state.next_due if state else None),
+        "next_read_at": _text(state.next_due if state and found.status != "paused" else None),
         "paused": trigger.paused,
         "start_line": _text(trigger.start_line),
     }
@@ -117,6 +137,11 @@ def trigger_type(feed: Feed | None) -> str:
     if feed is None:
         return ""
     return "schedule" if feed.kind == "cron" else _KINDS[feed.way]
+
+
+def interval(feed: Feed | None) -> float | None:
+    """The seconds between two reads, where they are regular."""
+    return feed.schedule.seconds if feed and isinstance(feed.schedule, Every) else None
 
 
 def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> Plain:
@@ -152,6 +177,19 @@ def dead_row(buried: Buried) -> Plain:
 
 def spans(coverage: Sequence[Span]) -> list[Plain]:
     return [{"start": _text(span.start), "end": _text(span.end)} for span in coverage]
+
+
+def gaps(coverage: Sequence[Span]) -> list[Plain]:
+    """What lies between the proven spans: times that no read has covered."""
+    ordered = sorted(coverage, key=lambda span: span.start)
+    between = [Span(before.end, after.start) for before, after in pairwise(ordered)]
+    return spans([gap for gap in between if gap.start < gap.end])
+
+
+def short(value: Any, most: int = SHORT) -> str:
+    """A cursor for people: enough to tell one from another."""
+    text = "" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def _step(record: Any) -> Plain:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from harken.errors import Refused
-from harken.feed import FeedState, Trigger, TriggerState
+from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
+from harken.operate.budget import budget_of
 from harken.operate.desk import Desk
 from harken.operate.health import Standing, standing
-from harken.operate.plain import Plain, plain, trigger_row, trigger_type
+from harken.operate.limits import limits
+from harken.operate.plain import Plain, gaps, plain, short, spans, trigger_row, trigger_type
 from harken.operate.words import count, schedule_text
 
 __all__ = ["drop", "listed", "pause", "release", "reset", "resume", "run_now", "show", "test"]
@@ -16,6 +18,7 @@ __all__ = ["drop", "listed", "pause", "release", "reset", "resume", "run_now", "
 LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
 RECENT = 50
+TICKS = 10
 UNOPENED = Standing(status="new", reason="no controller has opened it yet", advice="harken start, or harken reload")
 
 
@@ -30,13 +33,13 @@ async def listed(desk: Desk, *, type: str = "") -> Plain:
 
 
 async def show(desk: Desk, *, name: str) -> Plain:
-    """One trigger with its definition, its recent verdicts and what is held."""
+    """One trigger: its definition, how far its feed has come, its recent verdicts and what is held."""
     state = await desk.trigger(name)
     feeds = {found.name: found for found in await desk.store.feeds()}
     definition = desk.triggers().get(name)
     feed = desk.feeds().get(definition.feed) if definition else None
     held = await desk.store.runs(trigger=name, status="held", limit=RECENT)
-    return _row(desk, state, feeds) | {
+    shown = _row(desk, state, feeds) | {
         "uid": state.uid,
         "epoch": state.epoch,
         "created_at": plain(state.created_at),
@@ -49,7 +52,38 @@ async def show(desk: Desk, *, name: str) -> Plain:
         "held": len(held.items),
         "held_more": held.next is not None,
         "recent": await outcomes(desk, state),
+        **limits(definition, state, desk.clock.now()),
     }
+    return shown | await _reading(desk, feed, opened=feed is not None and feed.name in feeds)
+
+
+async def _reading(desk: Desk, feed: Feed | None, *, opened: bool) -> Plain:
+    """How far the feed has come: what it remembers, what it has proven to have read, and its last reads."""
+    state = await desk.store.state(feed.name) if feed and opened else None
+    ticks = await desk.store.ticks(feed.name, limit=TICKS) if feed and opened else ()
+    wrong = next((tick for tick in ticks if tick.error), None)
+    spent = budget_of(desk, feed.name) if feed else None
+    return {
+        "identity": feed.identity if feed else "",
+        "lookback": feed.lookback if feed else 0.0,
+        "cursor": short(state.cursor if state else None),
+        "watermark": plain(state.watermark) if state else None,
+        "memory": state.memory if state else 0,
+        "reads": state.reads if state else 0,
+        "last_error": wrong.error if wrong else state.health.message if state else "",
+        "last_error_at": plain(wrong.ended_at) if wrong else None,
+        "blocked_until": spent["blocked_until"] if spent else None,
+        "calls_left": spent["remaining"] if spent else None,
+        "coverage": spans(state.coverage if state else ()),
+        "gaps": gaps(state.coverage if state else ()),
+        "ticks": [_tick(tick) for tick in ticks],
+    }
+
+
+def _tick(tick: TickSpan) -> Plain:
+    shown: Plain = plain(tick)
+    del shown["feed"]
+    return shown
 
 
 async def outcomes(desk: Desk, state: TriggerState, limit: int = RECENT) -> dict[str, int]:
@@ -81,7 +115,7 @@ async def run_now(desk: Desk, *, name: str) -> Plain:
         kind = trigger_type(feed) or "removed"
         fix = f"Start its workflow by hand with: harken workflows run {_workflow(desk, name)}"
         raise Refused(f"trigger {name} is a {kind} trigger: there is nothing to read now", fix=fix)
-    return {"trigger": name, "feed": feed.name} | dict(await engine.tick(feed.name))
+    return {"trigger": name, "feed": feed.name} | dict(await engine.tick(feed.name, name))
 
 
 async def pause(desk: Desk, *, name: str, reason: str = "") -> Plain:
@@ -137,7 +171,8 @@ def _row(desk: Desk, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
     definition: Trigger | None = desk.triggers().get(state.name)
     feed = desk.feeds().get(definition.feed) if definition else None
     feed_state = feeds.get(definition.feed) if definition else None
-    found = standing(state, feed, feed_state, desk.clock.now()) if state.uid else UNOPENED
+    stale_after = definition.stale_after if definition else 0.0
+    found = standing(state, feed, feed_state, desk.clock.now(), stale_after) if state.uid else UNOPENED
     return trigger_row(state, definition, feed, feed_state, found)
 
 

@@ -1,0 +1,191 @@
+"""`harken integrations NAME configure`: fill in the form, try it, store it, and let it take effect."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harken.cli.session import Session
+from harken.cli.show import clean, say
+from harken.errors import HarkenError, Refused
+
+if TYPE_CHECKING:
+    from harken.operate.forms import Field, Form
+
+__all__ = ["configured"]
+
+PRIVATE = "allow_private_networks"
+
+
+def configured(
+    session: Session,
+    name: str,
+    *,
+    store_as: str,
+    from_env: bool,
+    allow_private_networks: bool,
+    no_test: bool,
+    yes: bool,
+    given: Sequence[str],
+) -> int:
+    """Do all of it; the exit code."""
+    from harken.operate.forms import form_of
+
+    form = form_of(session.directory, name, store_as)
+    if list(given) == ["fields"]:
+        return _fields(form)
+    flags = _parsed(form, given)
+    values: dict[str, Any] = {**form.stored, **(form.from_environment() if from_env else {}), **flags}
+    values |= {PRIVATE: True} if allow_private_networks else {}
+    if sys.stdin.isatty():
+        values |= _asked_for(form, values, everything=not (flags or from_env))
+    _refuse_wrong(form, values)
+    _may_replace(form, yes)
+    if form.own_secret:
+        _warn(f"harken.yaml has a credential of its own for {form.name}: it wins over the one that is stored")
+    loaded = form.tried(values)
+    if not no_test:
+        _try(form, loaded)
+    say(f"Stored in {form.keep(values)}")
+    _take_effect(session, form)
+    if not no_test:
+        _check(form, loaded)
+    return 0
+
+
+def _fields(form: Form) -> int:
+    for one in form.fields:
+        kind = "secret" if one.secret else "required" if one.required else f"default: {one.default or 'none'}"
+        variable = f", {one.variable} with --from-env" if one.variable else ""
+        say(f"--{one.name.replace('_', '-')}  {one.description} ({kind}{variable})")
+    return 0
+
+
+def _parsed(form: Form, given: Sequence[str]) -> dict[str, str]:
+    known = {one.name: one for one in form.fields}
+    values: dict[str, str] = {}
+    rest = list(given)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        if not flag.startswith("--") or name not in known:
+            options = ", ".join(f"--{field.replace('_', '-')}" for field in known)
+            raise Refused(f"{form.kind} has no {flag}", fix=f"It takes: {options}")
+        if not equals:
+            if not rest:
+                raise Refused(f"{flag} needs a value", fix=f"{flag} - reads standard input, {flag} @PATH a file")
+            value = rest.pop(0)
+        values[name] = _value(known[name], value)
+    return values
+
+
+def _value(field: Field, value: str) -> str:
+    if value == "-":
+        return sys.stdin.read().strip("\r\n")
+    if value.startswith("@"):
+        try:
+            return Path(value[1:]).expanduser().read_text("utf-8").strip("\r\n")
+        except (OSError, UnicodeError) as error:
+            raise Refused(f"{value[1:]} cannot be read: {type(error).__name__}", fix="Name a text file") from None
+    if field.secret:
+        flag = f"--{field.name.replace('_', '-')}"
+        _warn(f"others on this machine can see {flag} and your shell keeps it: use `{flag} -` or `{flag} @PATH`")
+    return value
+
+
+def _asked_for(form: Form, values: Mapping[str, Any], *, everything: bool) -> dict[str, str]:
+    """Ask a person for each field that has no value yet, or for all of them, until the answer is one it takes."""
+    answers: dict[str, str] = {}
+    for one in form.fields:
+        if one.name in form.written or not (everything or (one.required and one.name not in values)):
+            continue
+        while True:
+            answers[one.name] = _ask(one, str(values.get(one.name, "")))
+            problem = form.problems({**values, **answers}).get(one.name)
+            if problem is None:
+                break
+            click.echo(f"{one.name}: {clean(problem)}", err=True)
+    return answers
+
+
+def _ask(one: Field, known: str) -> str:
+    otherwise = known or one.default
+    shown = "" if one.required and not otherwise else "keep" if one.secret and known else otherwise or "none"
+    hint = f" (Enter: {shown})" if shown else ""
+    default = otherwise if shown else None
+    text = f"{one.name}: {one.description}{hint}"
+    answer = click.prompt(text, default=default, show_default=False, hide_input=one.secret, err=True)
+    return str(answer).strip()
+
+
+def _refuse_wrong(form: Form, values: Mapping[str, Any]) -> None:
+    wrong = form.problems(values)
+    if wrong:
+        told = "; ".join(f"{name or form.kind}: {problem}" for name, problem in wrong.items())
+        raise Refused(told, fix=f"See: harken integrations {form.name} configure fields")
+
+
+def _may_replace(form: Form, yes: bool) -> None:
+    if not form.exists or yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused(f"a credential is stored for {form.name} already", fix="To replace it: --yes")
+    click.confirm(f"Replace the stored credential of {form.name}?", abort=True, err=True)
+
+
+def _try(form: Form, loaded: Any) -> None:
+    from harken.operate.integrations import identified
+
+    if form.plugin.whoami is None:
+        say(f"{form.kind} cannot be asked whose credential it is; stored untried")
+        return
+    try:
+        who = asyncio.run(_lent(loaded, identified, form.name))["who"]
+    except HarkenError as error:
+        raise type(error)(
+            error.message, fix=f"{error.fix or 'Check it'}. Nothing was stored; --no-test stores it untried"
+        ) from None
+    said = ", ".join(f"{name} {value}" for name, value in who.items() if value not in ("", None))
+    say(f"{form.kind} knows us: {said}")
+
+
+async def _lent(loaded: Any, question: Any, name: str) -> Any:
+    from harken.app import lending
+
+    async with lending(loaded) as parts:
+        return await question(loaded, name, parts.lend)
+
+
+def _take_effect(session: Session, form: Form) -> None:
+    """Tell the controller, and free what had stopped; without either there is nothing to tell."""
+    from harken.operate.site import store_file
+
+    if session.controller() is None and not store_file(session.directory).exists():
+        return
+    answer = session.call("integrations.renew", name=form.name)
+    if answer["reloaded"]:
+        say("The running controller uses it now")
+    for trigger in answer["freed"]:
+        say(f"{trigger} had stopped and is read again")
+    for trigger in answer["left"]:
+        say(f"{trigger} is paused by a person. To go on: harken triggers resume {trigger}")
+
+
+def _check(form: Form, loaded: Any) -> None:
+    from harken.operate.integrations import queried
+
+    answer = asyncio.run(_lent(loaded, queried, form.name))
+    for check in answer["checks"]:
+        for written, meant in check["found"].items():
+            say(f"{', '.join(check['triggers']) or check['feed']}: {written} is {meant}")
+    for problem in answer["problems"]:
+        say(problem)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)

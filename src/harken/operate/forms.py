@@ -1,0 +1,197 @@
+"""What a person fills in to store an account: the fields of its service, what is known of them, and what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from harken.credentials import Credentials, StoredAccount
+from harken.errors import NotFound, Refused
+from harken.http.redact import redact
+from harken.operate.check import credentials_of, load_directory
+from harken.operate.words import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from harken.config.loaded import Loaded
+    from harken.source import Plugin
+
+__all__ = ["Field", "Form", "form_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One thing to fill in. `variable` is where --from-env finds it; `default` is what holds when it is left out."""
+
+    name: str
+    description: str
+    secret: bool
+    required: bool
+    default: str = ""
+    variable: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """The fields of one account. `stored` is what is stored now, `written` what harken.yaml says about it.
+
+    `own_secret`: harken.yaml has its own credential for it, which wins over whatever is stored.
+    """
+
+    directory: Path
+    name: str
+    kind: str
+    plugin: Plugin = field(repr=False)
+    fields: tuple[Field, ...]
+    stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    written: frozenset[str] = frozenset()
+    own_secret: bool = False
+    exists: bool = False
+
+    def from_environment(self) -> dict[str, str]:
+        """The values that the environment has; Refused when it has none."""
+        found = {one.name: os.environ[one.variable] for one in self.fields if os.environ.get(one.variable)}
+        if not found:
+            names = ", ".join(one.variable for one in self.fields if one.variable)
+            raise Refused(f"the environment has nothing for {self.kind}", fix=f"Set {names}" if names else "")
+        return found
+
+    def problems(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """What is wrong, by field; the rest counts only when it is there. Holds no secret."""
+        from harken.config.accounts import Integration, as_nodes
+        from harken.config.findings import Place, Report
+        from harken.config.tree import Table
+        from harken.config.validate import check
+
+        assert self.plugin.account is not None
+        place, report = Place("configure"), Report()
+        for model in (self.plugin.account, Integration):
+            mine = {key: value for key, value in self.settings(values).items() if key in model.model_fields}
+            items = as_nodes(self.name, mine, place)
+            check(model, Table(items=items, keys=dict.fromkeys(items, place), place=place), report)
+        shown = [(str(found.path[0]) if found.path else "", found) for found in report.findings]
+        hidden = [str(value) for value in values.values()]
+        return {
+            name: redact(f"{found.message}. {found.fix}" if found.fix else found.message, hidden)
+            for name, found in shown
+            if name != "kind" and not (found.code == "missing" and name in self.written)
+        }
+
+    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values as they are stored: lists are lists, and what is empty is left out."""
+        assert self.plugin.account is not None
+        known = self.plugin.account.model_fields
+        return {
+            name: _typed(known[name], value) if name in known else value
+            for name, value in values.items()
+            if value not in ("", None)
+        }
+
+    def tried(self, values: Mapping[str, Any]) -> Loaded:
+        """The configuration as it would be if these values were stored."""
+        entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
+        stored = _Overlaid(credentials_of(self.directory), entry)
+        return load_directory(self.directory, stored=stored, wanted=(self.name,))
+
+    def keep(self, values: Mapping[str, Any]) -> str:
+        """Store them; where they are now."""
+        entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
+        return credentials_of(self.directory).keep(entry)
+
+
+class _Overlaid:
+    """What is stored, with one entry in place of its own."""
+
+    def __init__(self, credentials: Credentials, entry: StoredAccount) -> None:
+        self._credentials = credentials
+        self._entry = entry
+
+    def accounts(self) -> Mapping[str, str]:
+        return {**self._credentials.accounts(), self._entry.name: self._entry.kind}
+
+    def account(self, name: str) -> StoredAccount | None:
+        return self._entry if name == self._entry.name else self._credentials.account(name)
+
+
+def form_of(directory: Path, name: str, store_as: str = "") -> Form:
+    """The form for an account: `name` is its own, or a kind; `store_as` gives it another name."""
+    from harken.config.accounts import secret_fields
+    from harken.config.load import written_accounts
+
+    credentials = credentials_of(directory)
+    written = written_accounts(directory, os.environ)
+    plugin = _plugin(name, credentials.accounts(), written)
+    wanted = store_as or (plugin.kind if name in plugin.aliases else name)
+    _free(wanted, plugin)
+    if plugin.account is None:
+        raise Refused(f"{plugin.kind} needs no account", fix="Use it as it is")
+    entry = credentials.account(wanted)
+    mine = written[wanted].items if wanted in written else {}
+    secret = secret_fields(plugin.account)
+    return Form(
+        directory=directory,
+        name=wanted,
+        kind=plugin.kind,
+        plugin=plugin,
+        fields=tuple(_fields(plugin, secret)),
+        stored=entry.fields if entry and entry.kind == plugin.kind else {},
+        written=frozenset(mine),
+        own_secret=bool(secret & set(mine)),
+        exists=entry is not None,
+    )
+
+
+def _plugin(name: str, stored: Mapping[str, str], written: Mapping[str, Any]) -> Plugin:
+    from harken.services import registry
+
+    plugins = registry()
+    kind = getattr(written[name].items.get("kind"), "value", None) if name in written else stored.get(name, name)
+    plugin = plugins.get(str(kind))
+    if plugin is None:
+        known = {*(kind for kind in plugins if plugins[kind].account is not None), *stored, *written}
+        raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
+    return plugin
+
+
+def _free(name: str, plugin: Plugin) -> None:
+    """The name of a kind means that kind, and the words of the command are taken."""
+    from harken.services import registry
+
+    other = registry().get(name)
+    if name in ("list", "NAME") or (other is not None and other.kind != plugin.kind):
+        raise Refused(f"an account of {plugin.kind} cannot be called {name}", fix="Choose another --name")
+
+
+def _fields(plugin: Plugin, secret: set[str]) -> list[Field]:
+    assert plugin.account is not None
+    variables = {name: variable for variable, name in plugin.environment.items()}
+    return [
+        Field(
+            name=name,
+            description=info.description or name.replace("_", " "),
+            secret=name in secret,
+            required=info.is_required(),
+            default="" if info.is_required() or name in secret else _default(info),
+            variable=variables.get(name, ""),
+        )
+        for name, info in plugin.account.model_fields.items()
+    ]
+
+
+def _default(info: FieldInfo) -> str:
+    value = info.get_default(call_default_factory=True, validated_data={})
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
+
+
+def _is_list(info: FieldInfo) -> bool:
+    return any(get_origin(one) in (list, tuple) for one in (info.annotation, *get_args(info.annotation)))
+
+
+def _typed(info: FieldInfo, value: Any) -> Any:
+    if isinstance(value, str) and _is_list(info):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value

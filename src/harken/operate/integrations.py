@@ -1,0 +1,193 @@
+"""Accounts at services: where their credentials come from, whether they work, and what follows when one changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from harken.errors import HarkenError, Misconfigured, NotFound
+from harken.feed import FeedState
+from harken.http.redact import scrub
+from harken.operate.check import credentials_of, load_directory
+from harken.operate.desk import Desk
+from harken.operate.mended import free
+from harken.operate.plain import Plain, plain
+from harken.operate.queries import asked, checked
+from harken.operate.site import site
+from harken.operate.words import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harken.config.loaded import Account, Loaded
+    from harken.source import Host, Plugin
+
+__all__ = ["account_of", "examined", "identified", "listed", "queried", "renew", "test", "whoami"]
+
+
+async def listed(desk: Desk) -> Plain:
+    """Every account that is configured, stored or in the environment, and every kind that could have one."""
+    from harken.services import registry
+
+    stored, notes = await asyncio.to_thread(_stored, desk)
+    rows: dict[str, Plain] = {}
+    accounts = desk.loaded.integrations if desk.loaded else {}
+    for name, account in accounts.items():
+        if account.origin != "none":
+            rows[name] = _row(name, account.kind, account.origin, _address(account))
+    for name, row in stored.items():
+        rows.setdefault(name, row)
+    for name, error in _refused(desk).items():
+        rows.setdefault(name, _row(name, "", "missing") | {"error": error})
+    plugins = registry()
+    for kind in plugins:
+        # one that cannot say who we are needs no account of its own to be useful
+        if plugins[kind].whoami is not None and kind not in rows:
+            rows[kind] = _row(kind, kind, _from_environment(plugins[kind]))
+    states = {state.name: state for state in await desk.store.feeds()}
+    items = [_with_feeds(desk, row, states) for row in sorted(rows.values(), key=lambda row: str(row["name"]))]
+    return {"items": items, "next": None, "notes": notes}
+
+
+def _stored(desk: Desk) -> tuple[dict[str, Plain], list[str]]:
+    """What is stored, and why some of it cannot be read."""
+    rows: dict[str, Plain] = {}
+    notes: list[str] = []
+    try:
+        credentials = credentials_of(site(desk.loaded).directory)
+        for name, kind in credentials.accounts().items():
+            rows[name] = _row(name, kind, "stored")
+            entry = credentials.account(name)
+            rows[name]["base_url"] = _shown(str(entry.fields.get("base_url", ""))) if entry else ""
+    except HarkenError as error:
+        notes.append(str(error))
+    return rows, notes
+
+
+def _row(name: str, kind: str, source: str, base_url: str = "") -> Plain:
+    return {"name": name, "kind": kind, "source": source, "base_url": base_url, "feeds": [], "error": ""}
+
+
+def _address(account: Account) -> str:
+    return _shown(account.base_url or str(getattr(account.model, "base_url", "") or ""))
+
+
+def _shown(address: str) -> str:
+    """The address without what may be secret in it: a password, a query."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+def _refused(desk: Desk) -> dict[str, str]:
+    refused = desk.loaded.refused if desk.loaded else {}
+    prefix = "integration:"
+    return {name.removeprefix(prefix): str(found[0]) for name, found in refused.items() if name.startswith(prefix)}
+
+
+def _from_environment(plugin: Plugin) -> str:
+    given = {field for variable, field in plugin.environment.items() if os.environ.get(variable)}
+    fields = plugin.account.model_fields if plugin.account else {}
+    required = {name for name, field in fields.items() if field.is_required()}
+    return "environment" if given and required <= given else "missing"
+
+
+def _with_feeds(desk: Desk, row: Plain, states: Mapping[str, FeedState]) -> Plain:
+    feeds = sorted(feed.name for feed in desk.feeds().values() if feed.integration == row["name"])
+    failing = [states[name].health.message for name in feeds if name in states and not states[name].health.clean]
+    return row | {"feeds": feeds, "error": row["error"] or next(iter(failing), "")}
+
+
+async def whoami(desk: Desk, *, name: str) -> Plain:
+    """Who the service says that we are, with the credential of now."""
+    loaded = await _loaded(desk, name)
+    return await identified(loaded, name, desk.running().lend)
+
+
+async def test(desk: Desk, *, name: str) -> Plain:
+    """Whether the credential works, and whether everything that its feeds name is there. `ok` is False if not."""
+    loaded = await _loaded(desk, name)
+    return await examined(loaded, name, desk.running().lend)
+
+
+async def _loaded(desk: Desk, name: str) -> Loaded:
+    return await asyncio.to_thread(load_directory, site(desk.loaded).directory, wanted=(name,))
+
+
+def account_of(loaded: Loaded, name: str) -> tuple[Account, Plugin]:
+    """The account of that name. NotFound or Misconfigured with what to do when there is none that can be used."""
+    from harken.services import registry
+
+    plugins = registry()
+    plugin = plugins.get(name)
+    account = loaded.integrations.get(name) or (loaded.integrations.get(plugin.kind) if plugin else None)
+    if account is not None:
+        found = plugins.get(account.kind)
+        assert found is not None
+        return account, found
+    for finding in loaded.refused.get(f"integration:{name}", ()):
+        if finding.code != "unknown_name" or plugin is not None:
+            raise Misconfigured(finding.message, fix=finding.fix)
+    known = {*loaded.integrations, *plugins}
+    raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
+
+
+async def identified(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+    """What the service says about the owner of the credential, as flat text."""
+    account, plugin = account_of(loaded, name)
+    if plugin.whoami is None:
+        raise NotFound(f"{plugin.kind} cannot say whose credential it is", fix=f"See: harken integrations {name} test")
+    said = await asked(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami")
+    who: Plain = plain(scrub(dict(said), loaded.secrets))
+    return {"name": account.name, "kind": account.kind, "source": account.origin, "who": who}
+
+
+async def examined(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+    """Try the credential, then every query that is asked with it; a sentence for each thing that is wrong."""
+    account, plugin = account_of(loaded, name)
+    answer: Plain = {"name": account.name, "kind": account.kind, "source": account.origin, "who": {}, "checks": []}
+    try:
+        answer["who"] = (await identified(loaded, name, lend))["who"] if plugin.whoami else {}
+    except HarkenError as error:
+        # the queries would fail the same way
+        return answer | {"problems": [str(error)], "ok": False}
+    answer |= await queried(loaded, name, lend)
+    return answer | {"ok": not answer["problems"]}
+
+
+async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+    """What the service says about every name in the queries of this account."""
+    from harken.services import registry
+
+    account, _ = account_of(loaded, name)
+    checks: list[Plain] = []
+    problems: list[str] = []
+    for feed in (feed for feed in loaded.feeds if feed.integration == account.name):
+        triggers = sorted(trigger.name for trigger in loaded.triggers if trigger.feed == feed.name)
+        row: Plain = {"feed": feed.name, "triggers": triggers, "found": {}, "unknown": []}
+        try:
+            names = await checked(feed, loaded, registry(), lend)
+        except HarkenError as error:
+            row["unknown"] = [str(error)]
+        else:
+            row |= {"found": dict(names.found), "unknown": list(names.unknown)} if names else {}
+        problems += [f"{', '.join(triggers) or feed.name}: {sentence}" for sentence in row["unknown"]]
+        checks.append(row)
+    return {"checks": checks, "problems": problems}
+
+
+async def renew(desk: Desk, *, name: str) -> Plain:
+    """A credential changed: use it, and read the feeds again that had stopped for want of it.
+
+    A pause that a person set stays.
+    """
+    running = desk.engine is not None and bool(desk.engine.status())
+    reloaded = await desk.running().reload() if running else {}
+    mine = {feed.name for feed in desk.feeds().values() if feed.integration == name}
+    known = desk.triggers()
+    freed, left = await free(desk.store, known.values(), mine)
+    freed += [trigger for trigger in reloaded.get("freed", ()) if trigger in known and known[trigger].feed in mine]
+    desk.nudge()
+    return {"name": name, "reloaded": running, "freed": freed, "left": left}

@@ -1,0 +1,40 @@
+"""Log lines of ours and of libraries, with tracebacks, in a process of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SECRET = "tok3n-5ecret-abcdef"
+NOISY = """
+import base64, logging
+import structlog
+from harken.app.logs import set_up_logs
+
+secret = "tok3n-" + "5ecret-abcdef"
+set_up_logs("debug", FORM, lambda: {secret})
+log = structlog.get_logger("x")
+log.info("plain", reason=f"bad {secret}")
+log.info("nested", detail={"list": [secret, (secret,)]}, odd=Exception(secret), number=7, key="PRJ-1")
+try:
+    raise ValueError(f"Basic {base64.b64encode(b'ada:' + secret.encode()).decode()}")
+except ValueError as error:
+    log.error("failed", exc_info=error)
+    logging.getLogger("aiohttp").error("while asking %s", secret, exc_info=error)
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_log_line_holds_a_secret(form: str) -> None:
+    code = NOISY.replace("FORM", repr(form))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = done.stdout + done.stderr
+    assert SECRET not in said
+    assert "5ecret" not in said
+    assert said.count("***") >= 6
+    assert "YWRhOn" not in said or "dG9rM24tNWVjcmV0" not in said
+    assert "while asking ***" in said
+    assert "PRJ-1" in said
+    assert "ValueError" in said
