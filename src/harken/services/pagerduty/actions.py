@@ -1,0 +1,80 @@
+"""What a step may do at PagerDuty. A step that is tried again finds what its first try has done.
+
+https://developer.pagerduty.com/api-reference/8a0e1aa2ec666-update-an-incident
+https://developer.pagerduty.com/api-reference/a1d6ed16c8a8d-create-a-note-on-an-incident
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harken.http import Reply
+from harken.services.fields import text_of
+from harken.services.pagerduty.api import Api, Id, told
+from harken.source import Act, Call
+
+__all__ = ["ACTIONS"]
+
+_ALREADY = (1001, 1002)
+_FROM = (
+    "A general API key writes in the name of a user: set from_email in the integration, or `from` in the step, "
+    "to the e-mail address of a user of this account"
+)
+
+
+class Acknowledge(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    incident: Id = Field(description="id or number of the incident")
+    sender: str = Field("", alias="from", description="e-mail address of the user in whose name; default: from_email")
+
+
+class Note(Acknowledge):
+    content: str = Field(min_length=1, description="text of the note")
+
+
+async def acknowledge(call: Call) -> dict[str, Any]:
+    """Acknowledge a triggered incident; one that is acknowledged or resolved already stays as it is."""
+    api, params = Api(call.account, call.host), call.params
+    status = await _status(api, params.incident)
+    if status != "triggered":
+        return {"incident": params.incident, "status": status, "changed": False}
+    wanted = {"incident": {"type": "incident_reference", "status": "acknowledged"}}
+    reply = await api.write("PUT", "incidents", params.incident, json=wanted, sender=params.sender)
+    if reply.status == 400 and _code(reply) in _ALREADY:
+        return {"incident": params.incident, "status": await _status(api, params.incident), "changed": False}
+    status = text_of(told(reply, _fix(reply)), "incident.status") or "acknowledged"
+    return {"incident": params.incident, "status": status, "changed": True}
+
+
+async def note(call: Call) -> dict[str, Any]:
+    """Write a note that ends with a mark of this step, unless a note with that mark is there."""
+    api, params = Api(call.account, call.host), call.params
+    mark = f"(harken {hashlib.sha256(call.idempotency_key.encode()).hexdigest()[:12]})"
+    notes = (await api.get("incidents", params.incident, "notes")).get("notes")
+    for found in notes if isinstance(notes, list) else []:
+        if mark in (text_of(found, "content") or ""):
+            return {"incident": params.incident, "note": text_of(found, "id") or "", "changed": False}
+    wanted = {"note": {"content": f"{params.content}\n\n{mark}"}}
+    reply = await api.write("POST", "incidents", params.incident, "notes", json=wanted, sender=params.sender)
+    written = text_of(told(reply, _fix(reply)), "note.id") or ""
+    return {"incident": params.incident, "note": written, "changed": True}
+
+
+async def _status(api: Api, incident: str) -> str:
+    return text_of(await api.get("incidents", incident), "incident.status") or ""
+
+
+def _code(reply: Reply) -> Any:
+    document = reply.json()
+    error = document.get("error") if isinstance(document, dict) else None
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _fix(reply: Reply) -> str:
+    return _FROM if reply.status == 400 else ""
+
+
+ACTIONS = {"acknowledge": Act(params=Acknowledge, run=acknowledge), "note": Act(params=Note, run=note)}

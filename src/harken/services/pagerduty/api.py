@@ -1,0 +1,130 @@
+"""How PagerDuty is called: its headers, its addresses, and what its refusals mean to the person who reads them.
+
+https://developer.pagerduty.com/docs/authentication · https://developer.pagerduty.com/docs/errors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+
+from harken.errors import RetryLater
+from harken.http import Reply, raise_for
+from harken.source import Host
+
+__all__ = ["Account", "Api", "Id", "told"]
+
+CONFIGURE = "harken integrations pagerduty configure"
+_FIXES = {
+    400: "Check that the ids are ids of this account",
+    401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
+    402: "The account's plan does not have what was asked for: leave out teams or urgencies",
+    403: "The token may not do this: reading takes a read-only key (scope incidents.read), "
+    f"writing a full one (incidents.write). Store one with {CONFIGURE}",
+    404: "Check the id, and base_url (accounts in the EU: https://api.eu.pagerduty.com)",
+}
+
+
+def _an_id(value: str) -> str:
+    """An id, and nothing that could be taken for a name: the API finds nothing for a name, and does not say so."""
+    if not (value.isascii() and value.replace("-", "").replace("_", "").isalnum() and len(value) <= 64):
+        raise ValueError("this is not a PagerDuty id. It looks like P1ABC23, the end of the address of its page")
+    return value
+
+
+Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_an_id)]
+
+
+class Account(BaseModel):
+    """A REST API key, and in whose name it writes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    token: SecretStr = Field(description="REST API key: your own (My Profile, User Settings), or a general one")
+    base_url: str = Field(
+        "https://api.pagerduty.com", description="address of the API (in the EU: https://api.eu.pagerduty.com)"
+    )
+    from_email: str = Field(
+        "", description="e-mail address of a PagerDuty user, in whose name a general key writes (optional)"
+    )
+
+    @field_validator("token")
+    @classmethod
+    def _one_word(cls, value: SecretStr) -> SecretStr:
+        token = value.get_secret_value().strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("this is not an API key: it is one word, without spaces")
+        return SecretStr(token)
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("this is not an address of an API, such as https://api.pagerduty.com")
+        return value.rstrip("/")
+
+    @field_validator("from_email")
+    @classmethod
+    def _mail(cls, value: str) -> str:
+        value = value.strip()
+        if value and ("@" not in value or " " in value or not value.isprintable()):
+            raise ValueError("this is not an e-mail address")
+        return value
+
+
+class Api:
+    """Requests in the name of one account. `sender` is the e-mail address of whoever writes."""
+
+    def __init__(self, account: Account, host: Host) -> None:
+        self._account = account
+        self._host = host
+
+    @property
+    def name(self) -> str:
+        return urlsplit(self._account.base_url).hostname or "PagerDuty"
+
+    async def ask(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> Reply:
+        """GET, whatever the answer's status is."""
+        return await self._send("GET", path, params=params)
+
+    async def get(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> dict[str, Any]:
+        """GET, and return the answer's object; anything else is raised."""
+        return told(await self.ask(*path, params=params))
+
+    async def write(self, method: str, *path: str, json: Any, sender: str = "") -> Reply:
+        sender = sender or self._account.from_email
+        return await self._send(method, path, json=json, more={"From": sender} if sender else {})
+
+    async def _send(
+        self,
+        method: str,
+        path: Sequence[str],
+        *,
+        params: Sequence[tuple[str, str | int]] = (),
+        json: Any = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Reply:
+        return await self._host.http.request(
+            method,
+            "/".join((self._account.base_url, *(quote(part, safe="") for part in path))),
+            params=list(params),
+            json=json,
+            headers={
+                "Authorization": f"Token token={self._account.token.get_secret_value()}",
+                "Accept": "application/vnd.pagerduty+json;version=2",
+                **(more or {}),
+            },
+            allow_private=self._host.allow_private,
+        )
+
+
+def told(reply: Reply, fix: str = "") -> dict[str, Any]:
+    """The object in an answer, or the error that says what to do about it."""
+    raise_for(reply, fix=fix or _FIXES.get(reply.status, ""))
+    document = reply.json()
+    if not isinstance(document, dict):
+        raise RetryLater(f"{reply.url.host} answered with something that is no object", fix="Check base_url")
+    return document

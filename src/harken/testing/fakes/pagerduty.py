@@ -1,0 +1,269 @@
+"""A PagerDuty account on loopback: its incidents, who has them, its keys and its limits.
+
+It refuses what the real one refuses (pages beyond 10,000, ranges of more than six months, writes without From by a
+general key) and shows what the real one shows: whole seconds, who has it now, nobody for what is resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from aiohttp import web
+
+from harken.clock import Clock, from_unix
+from harken.testing.fakes.pagerduty_state import Incident, Key, Note, User, ordered, picked, span_of
+from harken.testing.fakes.server import FakeServer, Handler, json_reply
+
+__all__ = ["Incident", "Key", "PagerDuty"]
+
+REACH = 10_000
+ALLOWED = 960
+
+
+class PagerDuty(FakeServer):
+    """Plain methods make things happen. `cap`: items on a page at most; `skew`: seconds its clock is ahead of ours."""
+
+    def __init__(self, clock: Clock, *, cap: int = 100, skew: float = 0.0) -> None:
+        super().__init__(clock)
+        self.cap = cap
+        self.skew = skew
+        self.keys = {"personal-key": Key(user="PME"), "general-key": Key(), "read-only-key": Key(write=False)}
+        self.users = {"PME": User(id="PME", name="Mia Engel", email="mia@example.com")}
+        self.services = {"PSVC1": "Checkout", "PSVC2": "Search"}
+        self.teams = {"PTEAM1": "Platform"}
+        self.abilities = ["teams", "urgencies"]
+        self.incidents: dict[str, Incident] = {}
+        self.remaining = ALLOWED
+        self._numbers = count(1)
+        self._limited_until = 0.0
+
+    def now(self) -> datetime:
+        """The time on its clock, in whole seconds."""
+        return from_unix(self.clock.time() + self.skew).replace(microsecond=0)
+
+    def add_user(self, id: str, name: str = "") -> None:
+        self.users[id] = User(id=id, name=name or id, email=f"{id.lower()}@example.com")
+
+    def trigger(
+        self,
+        title: str = "",
+        *,
+        service: str = "PSVC1",
+        urgency: str = "high",
+        to: str | None = "PME",
+        team: str = "PTEAM1",
+        age: float = 0.0,
+        late: float = 0.0,
+    ) -> str:
+        """A new incident, `age` seconds old, that the listing shows in `late` seconds; its id."""
+        number = next(self._numbers)
+        made = self.now() - timedelta(seconds=age)
+        incident = Incident(
+            id=f"PINC{number}",
+            number=number,
+            title=title or f"Trouble {number}",
+            service=service,
+            urgency=urgency,
+            team=team,
+            created_at=made,
+            changed_at=made,
+            visible_at=self.clock.time() + late,
+        )
+        self.incidents[incident.id] = incident
+        if to is not None:
+            incident.assigned[to] = made
+        return incident.id
+
+    def assign(self, id: str, *users: str) -> None:
+        """Reassign: nobody else has it from now on."""
+        self.incidents[id].assigned = {user: self.now() for user in users}
+
+    def acknowledge(self, *ids: str) -> None:
+        self._set("acknowledged", ids)
+
+    def retrigger(self, *ids: str) -> None:
+        """Their acknowledgement timed out, or they were reopened."""
+        self._set("triggered", ids)
+
+    def resolve(self, *ids: str) -> None:
+        self._set("resolved", ids)
+        for id in ids:
+            self.incidents[id].assigned = {}
+
+    def limit(self, seconds: float) -> None:
+        """Answer 429 for so long."""
+        self._limited_until = self.clock.time() + seconds
+
+    def _set(self, status: str, ids: Iterable[str]) -> None:
+        for id in ids:
+            self.incidents[id].status = status
+            self.incidents[id].changed_at = self.now()
+
+    def routes(self) -> Mapping[str, Handler]:
+        return {
+            "/incidents": self._list,
+            "/incidents/{id}": self._incident,
+            "/incidents/{id}/notes": self._notes,
+            "/users/me": self._me,
+            "/users": self._search,
+            "/users/{id}": self._user,
+            "/services/{id}": self._service,
+            "/teams/{id}": self._team,
+            "/abilities": self._abilities,
+        }
+
+    async def handle(self, request: web.Request, view: Handler) -> web.Response:
+        reply = await self._guarded(request, view)
+        wait = max(0.0, self._limited_until - self.clock.time())
+        left = 0 if wait else self.remaining
+        headers = {"ratelimit-limit": ALLOWED, "ratelimit-remaining": left, "ratelimit-reset": int(wait) or 60}
+        reply.headers.update({name: str(value) for name, value in headers.items()})
+        return reply
+
+    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+        if self.clock.time() < self._limited_until:
+            return _error(429, 2020, "Rate Limit Exceeded")
+        key = self._key(request)
+        if key is None:
+            return _error(401, 2006, "Authentication failed")
+        if not (key.read if request.method == "GET" else key.write):
+            return _error(403, 2010, "Access Denied")
+        if request.method != "GET" and key.user is None and not self._sender(request):
+            return _error(400, 1008, "Requester User Not Found")
+        return await view(request)
+
+    def _key(self, request: web.Request) -> Key | None:
+        scheme, _, token = request.headers.get("Authorization", "").partition("=")
+        return self.keys.get(token) if scheme == "Token token" else None
+
+    def _sender(self, request: web.Request) -> str | None:
+        mail = request.headers.get("From", "").lower()
+        return next((user.id for user in self.users.values() if user.email == mail), None)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        limit, offset = int(request.query.get("limit", 25)), int(request.query.get("offset", 0))
+        if limit > 100 or offset + limit > REACH:
+            return _error(400, 2001, "Invalid Input Provided")
+        if request.query.getall("team_ids[]", []) and "teams" not in self.abilities:
+            return _error(402, 2014, "Missing Account Ability")
+        span = span_of(request.query, self.now())
+        if span is None:
+            return _error(400, 2005, "Invalid Query Date Range")
+        if not set(request.query.getall("statuses[]", [])) <= {"triggered", "acknowledged", "resolved"}:
+            return _error(400, 1003, "Invalid Status Provided")
+        now = self.clock.time()
+        visible = (incident for incident in self.incidents.values() if incident.visible_at <= now)
+        found = ordered(request.query, picked(request.query, span, visible))
+        end = offset + min(limit, self.cap)
+        page = [self.shown(incident) for incident in found[offset:end]]
+        return json_reply(
+            {"incidents": page, "limit": limit, "offset": offset, "more": end < len(found), "total": None}
+        )
+
+    def shown(self, incident: Incident) -> dict[str, Any]:
+        """The incident as the API shows it; `broken` replaces parts of that."""
+        people = [{"at": _stamp(at), "assignee": self._ref("user", id)} for id, at in incident.assigned.items()]
+        resolved = _stamp(incident.changed_at) if incident.status == "resolved" else None
+        return {
+            "id": incident.id,
+            "type": "incident",
+            "summary": f"[#{incident.number}] {incident.title}",
+            "html_url": f"https://acme.pagerduty.com/incidents/{incident.id}",
+            "incident_number": incident.number,
+            "title": incident.title,
+            "created_at": _stamp(incident.created_at),
+            "status": incident.status,
+            "incident_key": f"key-{incident.number}",
+            "service": self._ref("service", incident.service),
+            "assignments": people,
+            "last_status_change_at": _stamp(incident.changed_at),
+            "resolved_at": resolved,
+            "escalation_policy": {"id": "PPOL1", "type": "escalation_policy_reference", "summary": "Default"},
+            "teams": [self._ref("team", incident.team)],
+            "priority": {"id": "PPRIO2", "type": "priority_reference", "summary": "P2"},
+            "urgency": incident.urgency,
+        } | incident.broken
+
+    def _ref(self, what: str, id: str) -> dict[str, Any]:
+        users = {user.id: user.name for user in self.users.values()}
+        names = {"user": users, "service": self.services, "team": self.teams}[what]
+        return {"id": id, "type": f"{what}_reference", "summary": names.get(id, id)}
+
+    async def _incident(self, request: web.Request) -> web.Response:
+        incident = self._named(request)
+        if incident is None:
+            return _error(404, 5001, "Incident Not Found")
+        if request.method == "PUT":
+            status = (await request.json())["incident"]["status"]
+            if incident.status == "resolved" or incident.status == status:
+                return _error(400, 1001 if incident.status == "resolved" else 1002, "Incident Already There")
+            self._set(status, [incident.id])
+        return json_reply({"incident": self.shown(incident)})
+
+    async def _notes(self, request: web.Request) -> web.Response:
+        incident = self._named(request)
+        if incident is None:
+            return _error(404, 5001, "Incident Not Found")
+        if request.method == "POST":
+            key = self._key(request)
+            note = Note(
+                id=f"PNOTE{len(incident.notes) + 1}",
+                content=(await request.json())["note"]["content"],
+                user=(key.user if key else None) or self._sender(request) or "",
+            )
+            incident.notes.append(note)
+            return json_reply({"note": note}, 201)
+        return json_reply({"notes": incident.notes})
+
+    def _named(self, request: web.Request) -> Incident | None:
+        name = request.match_info["id"]
+        return next((it for it in self.incidents.values() if name in (it.id, str(it.number))), None)
+
+    async def _me(self, request: web.Request) -> web.Response:
+        key = self._key(request)
+        if key is None or key.user is None:
+            return _error(400, 2001, "Invalid Input Provided")
+        return json_reply({"user": self._profile(self.users[key.user])})
+
+    async def _search(self, request: web.Request) -> web.Response:
+        wanted = request.query.get("query", "").lower()
+        found = [user for user in self.users.values() if wanted in user.name.lower() or wanted in user.email]
+        return json_reply({"users": [self._profile(user) for user in found], "more": False})
+
+    async def _user(self, request: web.Request) -> web.Response:
+        user = self.users.get(request.match_info["id"])
+        return json_reply({"user": self._profile(user)}) if user else _error(404, 2100, "Not Found")
+
+    async def _service(self, request: web.Request) -> web.Response:
+        return self._thing("service", self.services, request.match_info["id"])
+
+    async def _team(self, request: web.Request) -> web.Response:
+        return self._thing("team", self.teams, request.match_info["id"])
+
+    async def _abilities(self, request: web.Request) -> web.Response:
+        return json_reply({"abilities": self.abilities})
+
+    def _thing(self, what: str, known: Mapping[str, str], id: str) -> web.Response:
+        return json_reply({what: {"id": id, "name": known[id]}}) if id in known else _error(404, 2100, "Not Found")
+
+    def _profile(self, user: User) -> dict[str, Any]:
+        return {
+            "id": user.id,
+            "name": user.name,
+            "email": user.email,
+            "role": "user",
+            "time_zone": "Europe/Berlin",
+            "html_url": f"https://acme.pagerduty.com/users/{user.id}",
+            "teams": [self._ref("team", id) for id in self.teams],
+        }
+
+
+def _stamp(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _error(status: int, code: int, message: str) -> web.Response:
+    return json_reply({"error": {"message": message, "code": code}}, status)
