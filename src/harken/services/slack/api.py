@@ -1,0 +1,194 @@
+"""Calls of Slack's Web API (https://docs.slack.dev/apis/web-api): errors come with status 200 and `ok: false`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.http import Reply, raise_for
+from harken.services.fields import instant, text_of
+from harken.services.slack.time import stamp
+from harken.source import Host
+
+__all__ = ["GONE", "Account", "Answer", "Me", "Slack"]
+
+CONFIGURE = "harken integrations slack configure"
+GONE = frozenset({"channel_not_found", "not_in_channel"})
+_CREDENTIAL = frozenset(
+    {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type"}
+    | {"org_login_required", "ekm_access_denied", "team_access_not_granted", "no_permission", "access_denied"}
+)
+_LATER = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
+_LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+_REFUSED = frozenset(
+    {"msg_too_long", "no_text", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "is_archived"}
+    | {"cannot_reply_to_message", "too_many_attachments", "as_user_not_supported", "invalid_arguments"}
+)
+_CODE = re.compile(r"[a-z0-9_]{1,80}")
+_SCOPES = re.compile(r"[a-z0-9_.:, -]{1,200}")
+_OTHER_TOKENS = {
+    "xoxp-": "a user token (xoxp-) acts as a person and reads all that they can read",
+    "xoxa-": "a legacy workspace token (xoxa-) has no bot behind it",
+    "xapp-": "an app-level token (xapp-) opens sockets, and cannot read channels",
+    "xoxe": "a rotating token (xoxe) expires within hours; switch token rotation off for this app",
+    "xoxs-": "a browser's session token (xoxs-) acts as a person",
+    "xoxc-": "a browser's session token (xoxc-) acts as a person",
+}
+
+
+class Account(BaseModel):
+    """A Slack app's bot in one workspace."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    token: SecretStr = Field(description="Bot User OAuth Token (xoxb-…), from OAuth & Permissions of your Slack app")
+    base_url: str = Field("https://slack.com/api", description="address of the Web API")
+
+    @field_validator("token")
+    @classmethod
+    def _of_a_bot(cls, value: SecretStr) -> SecretStr:
+        text = value.get_secret_value().strip()
+        if text.startswith("xoxb-"):
+            return SecretStr(text)
+        known = [why for start, why in _OTHER_TOKENS.items() if text.startswith(start)]
+        why = known[0] if known else "this is no Slack bot token"
+        raise ValueError(f"{why}. Use the Bot User OAuth Token, which begins with xoxb-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Me:
+    """The bot behind the token, and where its workspace is."""
+
+    user_id: str
+    bot_id: str
+    name: str
+    team: str
+    team_id: str
+    url: str
+    scopes: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What Slack said. `error` is set only to a code that the caller allowed."""
+
+    body: Mapping[str, Any]
+    reply: Reply
+    method: str
+    error: str = ""
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """The objects of the list; RetryLater without one, since no list is not an empty list."""
+        rows = self.body.get(name)
+        if not isinstance(rows, list):
+            raise RetryLater(f"Slack answered {self.method} without a list of {name}")
+        return [row if isinstance(row, dict) else {} for row in rows]
+
+    @property
+    def next_page(self) -> str:
+        return text_of(self.body, "response_metadata.next_cursor") or ""
+
+    @property
+    def server_time(self) -> str | None:
+        """When this was answered, by Slack's clock."""
+        date = instant(self.reply.headers.get("Date"))
+        return stamp(date) if date else None
+
+
+class Slack:
+    """The workspace as this bot sees it."""
+
+    def __init__(self, account: Account, host: Host) -> None:
+        self._url = account.base_url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {account.token.get_secret_value()}"}
+        self._host = host
+        self._me: Me | None = None
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, str | int] | None = None,
+        *,
+        json: Mapping[str, Any] | None = None,
+        about: str = "",
+        allow: Collection[str] = (),
+    ) -> Answer:
+        """Ask, with POST when there is `json`. Raise what an error means, unless its code is one of `allow`."""
+        reply = await self._host.http.request(
+            "GET" if json is None else "POST",
+            f"{self._url}/{method}",
+            params=params,
+            json=json,
+            headers=self._headers,
+            allow_private=self._host.allow_private,
+        )
+        raise_for(reply, fix=f"Check the token and base_url: {CONFIGURE}")
+        body = reply.json()
+        if not isinstance(body, dict) or not isinstance(body.get("ok"), bool):
+            raise RetryLater(f"the answer to {method} is not one of Slack's", fix="Check base_url if this stays")
+        if body["ok"]:
+            return Answer(body=body, reply=reply, method=method)
+        code = _code(body)
+        if code not in allow:
+            raise self._problem(code, body, reply, method, about)
+        return Answer(body=body, reply=reply, method=method, error=code)
+
+    async def who(self) -> Me:
+        """Who we are; asked for once."""
+        if self._me is None:
+            self._me = _me(await self.call("auth.test"))
+        return self._me
+
+    def _problem(self, code: str, body: Mapping[str, Any], reply: Reply, method: str, about: str) -> HarkenError:
+        said = f"Slack answered {code} to {method}"
+        if code in _LIMITED:
+            after = _seconds(reply.headers.get("Retry-After"))
+            return RetryLater(said, after=after, reason="rate_limited")
+        if code in _LATER:
+            return RetryLater(said)
+        if code in _CREDENTIAL:
+            fix = f"Install the app again and store its Bot User OAuth Token: {CONFIGURE}"
+            return NeedsAttention(f"{said}: the token is not accepted", fix=fix)
+        if code == "missing_scope":
+            needed = _plain_scopes(body)
+            fix = f"Add {needed} under OAuth & Permissions, install the app again, then: {CONFIGURE}"
+            return NeedsAttention(f"{said}: the token lacks the scope {needed}", fix=fix)
+        if code in GONE:
+            name = self._me.name if self._me else "your bot"
+            fix = f"Check the name, and invite the bot there: /invite @{name}"
+            return NeedsAttention(f"{said}: the bot is not in {about or 'the channel'}, or there is none", fix=fix)
+        if code in _REFUSED or code.startswith(("restricted_action", "invalid_")):
+            return NeedsAttention(f"{said}{f' for {about}' if about else ''}", fix="Correct what is asked for")
+        return RetryLater(said)
+
+
+def _code(body: Mapping[str, Any]) -> str:
+    code = body.get("error")
+    # it ends up in messages, and only a proper code is fit for that
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else "an error without a code"
+
+
+def _plain_scopes(body: Mapping[str, Any]) -> str:
+    needed = body.get("needed")
+    return needed if isinstance(needed, str) and _SCOPES.fullmatch(needed) else "that this call needs"
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _me(answer: Answer) -> Me:
+    body = answer.body
+    return Me(
+        user_id=text_of(body, "user_id") or "",
+        bot_id=text_of(body, "bot_id") or "",
+        name=text_of(body, "user") or "your bot",
+        team=text_of(body, "team") or "",
+        team_id=text_of(body, "team_id") or "",
+        url=(text_of(body, "url") or "https://slack.com/").rstrip("/"),
+        scopes=answer.reply.headers.get("X-OAuth-Scopes", ""),
+    )

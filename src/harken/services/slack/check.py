@@ -1,0 +1,108 @@
+"""Who a token belongs to, and whether what a query names is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harken.errors import RetryLater
+from harken.services.fields import text_of
+from harken.services.slack.api import Account, Slack
+from harken.services.slack.people import UNKNOWN, matching, name_of, unclear, user_id
+from harken.services.slack.place import Found, found_in
+from harken.services.slack.rooms import LIST_PAGE, absent, kinds, label, meant, turned
+from harken.source import Checked, Host
+
+if TYPE_CHECKING:
+    from harken.services.slack import Query
+
+__all__ = ["channels_of", "check", "whoami"]
+
+MOST_PAGES = 100
+
+
+async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
+    """The bot, its workspace, and the scopes of its token."""
+    slack = Slack(account, host)
+    me = await slack.who()
+    # a token without users:read can still say who it is
+    asked = await slack.call("users.info", {"user": me.user_id}, allow={*UNKNOWN, "missing_scope"})
+    return {
+        "id": me.user_id,
+        "name": me.name,
+        "bot_id": me.bot_id,
+        "team": me.team,
+        "team_id": me.team_id,
+        "url": me.url,
+        "time_zone": text_of(asked.body, "user.tz") or "",
+        "scopes": me.scopes,
+    }
+
+
+async def check(query: Query, account: Account, host: Host) -> Checked:
+    """Look up every channel and person of the query, and whether the bot is where it is to read."""
+    slack = Slack(account, host)
+    found: dict[str, str] = {}
+    unknown: list[str] = []
+    if query.channels:
+        await _check_channels(query, slack, found, unknown)
+    ids = [written for written in query.mentions if user_id(written)]
+    names = [written for written in query.mentions if not user_id(written)]
+    for written in ids:
+        await _check_id(written, slack, found, unknown)
+    if names:
+        members = await _all(slack, "users.list", "members")
+        for written in names:
+            _check_name(written, members, found, unknown)
+    return Checked(found=found, unknown=unknown)
+
+
+async def channels_of(slack: Slack, dms: bool = False) -> dict[str, Found]:
+    """Every channel that the bot can see."""
+    return found_in(await _all(slack, "conversations.list", "channels", types=kinds(dms), exclude_archived="true"))
+
+
+async def _check_channels(query: Query, slack: Slack, found: dict[str, str], unknown: list[str]) -> None:
+    seen = await channels_of(slack, query.include_dms)
+    me = await slack.who()
+    missing = absent(seen, query.channels)
+    for written in missing:
+        fix = f"A private channel shows itself after /invite @{me.name}; direct messages need include_dms"
+        unknown.append(f"there is no channel {written} that the bot can see. {fix}")
+    for written in [written for written in query.channels if written not in missing]:
+        id, one = meant(seen, written)
+        if one.member:
+            found[written] = f"{label(one, id)} ({id})"
+        else:
+            unknown.append(f"the bot is not in {label(one, id)} ({id}). Invite it there: /invite @{me.name}")
+
+
+async def _check_id(written: str, slack: Slack, found: dict[str, str], unknown: list[str]) -> None:
+    answer = await slack.call("users.info", {"user": user_id(written) or written}, allow=UNKNOWN)
+    user = answer.body.get("user")
+    if answer.error or not isinstance(user, dict):
+        unknown.append(f"there is no user {written}. Copy the member id from their profile")
+    else:
+        found[written] = f"{name_of(user)} ({user_id(written)})"
+
+
+def _check_name(written: str, members: list[dict[str, Any]], found: dict[str, str], unknown: list[str]) -> None:
+    ids = matching(members, written)
+    wrong = unclear(written, ids)
+    if wrong:
+        unknown.append(wrong)
+    else:
+        member = next(member for member in members if member.get("id") == ids[0])
+        found[written] = f"{name_of(member)} ({ids[0]})"
+
+
+async def _all(slack: Slack, method: str, name: str, **params: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    page = ""
+    for _ in range(MOST_PAGES):
+        answer = await slack.call(method, {**params, "limit": LIST_PAGE, **({"cursor": page} if page else {})})
+        rows += answer.rows(name)
+        page = turned(answer, page)
+        if not page:
+            return rows
+    raise RetryLater(f"Slack's {method} goes on after {MOST_PAGES} pages")
