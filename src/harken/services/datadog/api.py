@@ -1,0 +1,181 @@
+"""How Datadog is asked: two keys, one site, monitors page by page, and errors that say which of the keys is wrong.
+
+https://docs.datadoghq.com/api/latest/authentication/ · https://docs.datadoghq.com/api/latest/monitors/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from harken.budget import is_rate_limited
+from harken.errors import NeedsAttention, RetryLater
+from harken.http import Reply, raise_for
+from harken.services.datadog.monitor import number_of
+from harken.services.fields import instant
+from harken.source import Host
+
+__all__ = ["Account", "Api", "Page"]
+
+CONFIGURE = "harken integrations datadog configure"
+PAGE_SIZE = 200
+WANTED = {"group_states": "all", "with_downtimes": "true"}
+_SITE = re.compile(r"(?=.{4,100}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,30}")
+
+
+class Account(BaseModel):
+    """Two keys and the site that they belong to."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    api_key: SecretStr = Field(description="API key (Organization Settings, API Keys)")
+    app_key: SecretStr = Field(description="application key with the scope monitors_read (Organization Settings)")
+    site: str = Field("datadoghq.com", description="site of your account, such as datadoghq.com or us5.datadoghq.com")
+    base_url: str = Field("", description="address of the API, if it is not https://api.SITE (a proxy)")
+
+    @field_validator("api_key", "app_key")
+    @classmethod
+    def _one_word(cls, value: SecretStr) -> SecretStr:
+        key = value.get_secret_value().strip()
+        if not key or not key.isascii() or not key.isprintable() or " " in key:
+            raise ValueError("this is not a Datadog key: it is one word of letters and digits")
+        return SecretStr(key)
+
+    @field_validator("site")
+    @classmethod
+    def _host_name(cls, value: str) -> str:
+        # it becomes part of the host that gets the keys, so it may be nothing but a name
+        site = value.strip().lower().removeprefix("app.").removeprefix("api.")
+        if not _SITE.fullmatch(site):
+            raise ValueError("this is not a Datadog site. Write its name alone, such as datadoghq.eu")
+        return site
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value or "https://x")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("this is not the address of an API, such as https://api.datadoghq.com")
+        return value.rstrip("/")
+
+    @property
+    def api(self) -> str:
+        return self.base_url or f"https://api.{self.site}"
+
+    @property
+    def web(self) -> str:
+        """Where people look: sites with a name of their own, such as us5, have no `app.` before it."""
+        return f"https://{self.site}" if self.site.count(".") > 1 else f"https://app.{self.site}"
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some monitors, and when they were so by Datadog's clock. The next page is behind the id `after`, unless `last`.
+
+    `page` is above 0 once it turned out that only numbered pages work, which drift when monitors are deleted.
+    """
+
+    monitors: list[Any]
+    at: datetime
+    after: int = 0
+    page: int = 0
+    last: bool = False
+
+
+class Api:
+    """Requests in the name of one account."""
+
+    def __init__(self, account: Account, host: Host) -> None:
+        self._account = account
+        self._host = host
+        self._api_key = {"DD-API-KEY": account.api_key.get_secret_value()}
+        self._keys = {**self._api_key, "DD-APPLICATION-KEY": account.app_key.get_secret_value()}
+        self.name = urlsplit(account.api).hostname or "Datadog"
+
+    async def page(self, after: int = 0, page: int = 0) -> Page:
+        """The monitors with an id above `after`, in the order of their ids, so that deletions hide none."""
+        numbered = {"page": page, "page_size": PAGE_SIZE, **({} if page else {"id_offset": after})}
+        reply = await self.ask("GET", "/api/v1/monitor", params={**WANTED, **numbered})
+        raise_for(reply)
+        monitors = reply.json()
+        if not isinstance(monitors, list):
+            raise NeedsAttention(f"{self.name} answered without a list of monitors", fix="Check site and base_url")
+        turned = self._turned(monitors, after, page)
+        return Page(monitors=monitors, at=self.told_at(reply), **turned)
+
+    def _turned(self, monitors: list[Any], after: int, page: int) -> Mapping[str, Any]:
+        """Where the next page is. Only an empty page is the end: a short one proves nothing."""
+        numbers = [number for number in map(number_of, monitors) if number is not None]
+        if not monitors or (page and numbers and max(numbers) <= after):
+            return {"last": True}
+        if not numbers:
+            raise NeedsAttention(f"{self.name} lists monitors without ids", fix="Check site and base_url")
+        ignored = not page and min(numbers) <= after
+        return {"after": max(after, *numbers), "page": page + 1 if page or ignored else 0}
+
+    async def monitors(self) -> AsyncIterator[Any]:
+        """Every monitor that the keys may see."""
+        page = Page(monitors=[], at=self._host.clock.now())
+        while not page.last:
+            page = await self.page(page.after, page.page)
+            for monitor in page.monitors:
+                yield monitor
+
+    async def monitor(self, number: int) -> tuple[Any, datetime] | None:
+        """One monitor, and when it was so; None when there is none of this id."""
+        reply = await self.ask("GET", f"/api/v1/monitor/{number}", params=WANTED)
+        if reply.status == 404:
+            return None
+        return self.told(reply), self.told_at(reply)
+
+    async def ask(
+        self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, json: Any = None
+    ) -> Reply:
+        """Return the answer whatever its status is, unless the keys are not enough."""
+        reply = await self._send(method, path, self._keys, params, json)
+        if reply.status in (401, 403) and not is_rate_limited(reply.status, reply.headers):
+            raise await self._refusal(reply, path)
+        return reply
+
+    def told(self, reply: Reply) -> dict[str, Any]:
+        """The object in an answer, or the error that says what to do."""
+        raise_for(reply)
+        document = reply.json()
+        if not isinstance(document, dict):
+            raise RetryLater(f"{self.name} answered with something that is no object", fix="Check site and base_url")
+        return document
+
+    def told_at(self, reply: Reply) -> datetime:
+        return instant(reply.headers.get("Date")) or self._host.clock.now()
+
+    async def _refusal(self, reply: Reply, path: str) -> NeedsAttention:
+        """Ask about the API key alone: Datadog says 403 whichever of the two is wrong."""
+        alone = await self._send("GET", "/api/v1/validate", self._api_key)
+        if alone.status in (401, 403) and not is_rate_limited(alone.status, alone.headers):
+            fix = f"Check the key and the site ({self._account.site}), then: {CONFIGURE}"
+            return NeedsAttention(f"{self.name} does not accept the API key", fix=fix)
+        scope = "monitors_downtime" if "downtime" in path else "monitors_read"
+        message = f"{self.name} answered {reply.status}: the application key is wrong, or it lacks the scope {scope}"
+        return NeedsAttention(message, fix=f"Make one with that scope, then: {CONFIGURE}")
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        keys: Mapping[str, str],
+        params: Mapping[str, str | int] | None = None,
+        json: Any = None,
+    ) -> Reply:
+        return await self._host.http.request(
+            method,
+            self._account.api + path,
+            params=params,
+            json=json,
+            headers={"Accept": "application/json", **keys},
+            allow_private=self._host.allow_private,
+            follow_redirects=False,
+        )

@@ -1,0 +1,143 @@
+"""Muting a monitor: a downtime of Datadog's, which is found again by what it covers, so that two tries make one.
+
+https://docs.datadoghq.com/api/latest/downtimes/ (POST /monitor/ID/mute is older, and ends other people's downtimes)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from harken.durations import parse_duration
+from harken.errors import HarkenError, Refused
+from harken.http import raise_for
+from harken.services.datadog.api import Api
+from harken.services.fields import instant
+from harken.source import Call
+
+__all__ = ["Mute", "Unmute", "mute", "unmute"]
+
+_PAGE = 100
+# a scope is a search: nothing in a group's name may turn into an operator, a wildcard or a quotation
+_TAG = re.compile(r"\w[\w./-]*:[\w./@:-]+")
+
+
+class Unmute(BaseModel):
+    """Which monitor, and which group of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    monitor: int = Field(gt=0, description="id of the monitor")
+    group: str = Field("", description="name of the group, such as host:web-1; empty for the whole monitor")
+
+    @field_validator("group")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if value and not all(_TAG.fullmatch(tag) for tag in value.split(",")):
+            raise ValueError("this is not the name of a group, such as host:web-1 or host:web-1,env:prod")
+        return value
+
+    @property
+    def scope(self) -> str:
+        return " AND ".join(self.group.split(",")) if self.group else "*"
+
+
+class Mute(Unmute):
+    """What to mute, and for how long; neither `for` nor `until`: until someone ends it."""
+
+    duration: str = Field("", alias="for", description="how long, such as 2h")
+    until: str = Field("", description="an instant, such as 2026-01-05T18:00:00Z, in place of `for`")
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Mute:
+        if self.duration and self.until:
+            raise ValueError("name `for` or `until`, not both")
+        try:
+            known = not self.duration or parse_duration(self.duration)
+        except HarkenError as error:
+            raise ValueError(str(error)) from None
+        if not known or (self.until and instant(self.until) is None):
+            raise ValueError("the end is neither a duration above 0 nor an instant with its date and time")
+        return self
+
+    def end(self, now: datetime) -> datetime | None:
+        if self.duration:
+            return (now + timedelta(seconds=parse_duration(self.duration))).replace(microsecond=0)
+        return instant(self.until)
+
+
+async def mute(call: Call) -> dict[str, Any]:
+    """Schedule a downtime from now on, unless there is one already that this step made, or that lasts as long."""
+    wanted: Mute = call.params
+    now = call.host.clock.now()
+    end = wanted.end(now)
+    if end is not None and end <= now:
+        raise Refused(f"monitor {wanted.monitor} cannot be muted until an instant that has passed", fix="Correct until")
+    api, mark = Api(call.account, call.host), _mark(call.idempotency_key)
+    async for downtime in _current(api, wanted):
+        if mark in str(downtime["attributes"].get("message")) or _lasts(downtime, end):
+            return _told(wanted, downtime, new=False)
+    reply = await api.ask("POST", "/api/v2/downtime", json=_request(wanted, end, mark))
+    raise_for(reply)
+    return _told(wanted, api.told(reply).get("data"), new=True)
+
+
+async def unmute(call: Call) -> dict[str, Any]:
+    """End the downtimes of this monitor; with a group, those of the group alone. None is fine."""
+    wanted: Unmute = call.params
+    api = Api(call.account, call.host)
+    ended = [str(downtime["id"]) async for downtime in _current(api, wanted, any_scope=not wanted.group)]
+    for downtime in ended:
+        reply = await api.ask("DELETE", f"/api/v2/downtime/{downtime}")
+        if reply.status != 404:
+            raise_for(reply)
+    return {"monitor": wanted.monitor, "group": wanted.group, "ended": ended}
+
+
+async def _current(api: Api, wanted: Unmute, *, any_scope: bool = False) -> AsyncIterator[dict[str, Any]]:
+    """The downtimes that are for this monitor alone; one that is for a tag belongs to others too."""
+    offset = 0
+    while True:
+        params: dict[str, str | int] = {"current_only": "true", "page[limit]": _PAGE, "page[offset]": offset}
+        listed = api.told(await api.ask("GET", "/api/v2/downtime", params=params)).get("data") or []
+        for downtime in listed:
+            told = downtime["attributes"]
+            ours = (told.get("monitor_identifier") or {}).get("monitor_id") == wanted.monitor
+            if ours and (any_scope or _parts(told.get("scope")) == _parts(wanted.scope)):
+                yield downtime
+        if not listed:
+            return
+        offset += len(listed)
+
+
+def _request(wanted: Mute, end: datetime | None, mark: str) -> dict[str, Any]:
+    schedule = {"start": None, "end": end.astimezone(UTC).isoformat() if end else None}
+    attributes = {
+        "monitor_identifier": {"monitor_id": wanted.monitor},
+        "scope": wanted.scope,
+        "schedule": schedule,
+        "message": f"Muted by Harken ({mark})",
+    }
+    return {"data": {"type": "downtime", "attributes": attributes}}
+
+
+def _told(wanted: Mute, downtime: Any, *, new: bool) -> dict[str, Any]:
+    until = ((downtime["attributes"].get("schedule") or {}).get("end")) or ""
+    return {"downtime": downtime["id"], "monitor": wanted.monitor, "group": wanted.group, "until": until, "new": new}
+
+
+def _lasts(downtime: Any, end: datetime | None) -> bool:
+    until = instant((downtime["attributes"].get("schedule") or {}).get("end"))
+    return until is None or (end is not None and until >= end)
+
+
+def _parts(scope: Any) -> set[str]:
+    return set(re.split(r"\s+AND\s+|,", str(scope)))
+
+
+def _mark(key: str) -> str:
+    return hashlib.blake2b(key.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,180 @@
+"""What a monitor of Datadog says: where each of its groups stands and since when, in our words. Odd shapes never crash.
+
+https://docs.datadoghq.com/api/latest/monitors/get-all-monitors/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from harken.services.fields import instant
+
+__all__ = [
+    "STATUSES",
+    "Standing",
+    "carries",
+    "described",
+    "is_muted",
+    "name_of",
+    "number_of",
+    "standings",
+    "word",
+    "written",
+]
+
+STATUSES = ("unknown", "ok", "triggered", "warn", "no_data", "ignored", "skipped")
+# what stands in place of a group where a monitor has none; a Synthetics test has its places beside them
+_WHOLE = ("*", "total", "@SYNTHETICS_OVERALL@", "")
+_LATEST = 2**32 - 1
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A group (none: the whole monitor), its status, and Datadog's dates in epoch seconds; 0 where it has none.
+
+    `changed` is when it last changed. `entered` moves only when this very status is entered anew: a reminder does not
+    move it, and neither do the evaluations that go on finding no data.
+    """
+
+    group: str
+    status: str
+    changed: int = 0
+    entered: int = 0
+    triggered: int = 0
+
+
+def word(status: Any) -> str:
+    """Datadog's status in our words: Alert is triggered, No Data is no_data, what we do not know is unknown."""
+    text = "_".join(status.lower().split()) if isinstance(status, str) else ""
+    text = "triggered" if text == "alert" else text
+    return text if text in STATUSES else "unknown"
+
+
+def written(seconds: int) -> str:
+    """Epoch seconds as people read them; nothing for 0."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else ""
+
+
+def number_of(monitor: Any) -> int | None:
+    number = monitor.get("id") if isinstance(monitor, dict) else None
+    if isinstance(number, str) and number.isascii() and number.isdigit():
+        number = int(number)
+    return number if type(number) is int else None
+
+
+def standings(monitor: Any) -> list[Standing]:
+    """One for each group, or one for a monitor that has no groups."""
+    monitor = monitor if isinstance(monitor, dict) else {}
+    groups = _groups(monitor)
+    named = {name: group for name, group in groups.items() if name not in _WHOLE}
+    if named and monitor.get("multi") is not False:
+        return [_of_group(name, group) for name, group in named.items()]
+    whole = next((groups[name] for name in _WHOLE if name in groups), None)
+    if whole is None and len(named) == 1:
+        (whole,) = named.values()
+    return [_of_monitor(monitor) if whole is None else _of_group("", whole)]
+
+
+def carries(monitor: Any, group: str, tags: Iterable[str]) -> bool:
+    """Whether the monitor or the group has any of these tags."""
+    has = {tag.casefold() for tag in [*_tags(monitor), *group.split(",")]}
+    return any(tag.casefold() in has for tag in tags)
+
+
+def is_muted(monitor: Any, group: str, now: datetime) -> bool:
+    """Whether Datadog keeps quiet about this group: by a mute or by a downtime."""
+    parts, at = set(group.split(",")), now.timestamp()
+    silenced = _inside(monitor, "options", "silenced")
+    if isinstance(silenced, dict):
+        for scope, end in silenced.items():
+            ended = _seconds(end)
+            if (scope in _WHOLE or set(scope.split(",")) <= parts) and not 0 < ended < at:
+                return True
+    downtimes = _inside(monitor, "matching_downtimes")
+    matching = [one for one in downtimes if isinstance(one, dict)] if isinstance(downtimes, list) else []
+    return any(one.get("active") is not False and _covers(one, group) for one in matching)
+
+
+def described(monitor: Any, standing: Standing, *, previous: str, web: str, now: datetime) -> dict[str, Any]:
+    """The data of an event."""
+    monitor = monitor if isinstance(monitor, dict) else {}
+    number, group = number_of(monitor), standing.group
+    url = f"{web}/monitors/{number}" if number is not None else ""
+    priority = monitor.get("priority")
+    return {
+        "id": number,
+        "name": name_of(monitor),
+        "status": standing.status,
+        "previous_status": previous,
+        "group": group,
+        "type": _text(monitor.get("type")),
+        "tags": _tags(monitor),
+        "message": _text(monitor.get("message")),
+        "query": _text(monitor.get("query")),
+        "url": f"{url}?group={quote(group, safe='')}" if group and url else url,
+        "modified": _text(monitor.get("modified")),
+        "priority": priority if type(priority) is int else None,
+        "creator": {part: _text(_inside(monitor, "creator", part)) for part in ("name", "email", "handle")},
+        "overall_status": word(monitor.get("overall_state")),
+        "last_triggered_at": written(standing.triggered),
+        "muted": is_muted(monitor, group, now),
+    }
+
+
+def name_of(monitor: Any) -> str:
+    return _text(monitor.get("name")) if isinstance(monitor, dict) else ""
+
+
+def _groups(monitor: Mapping[str, Any]) -> dict[str, Any]:
+    groups = _inside(monitor, "state", "groups")
+    return groups if isinstance(groups, dict) else {}
+
+
+def _of_group(name: str, group: Any) -> Standing:
+    told = group if isinstance(group, dict) else {"status": group}
+    status = word(told.get("status"))
+    triggered, resolved = _seconds(told.get("last_triggered_ts")), _seconds(told.get("last_resolved_ts"))
+    # a group triggers whenever it comes to a status that is not OK, also from another such status
+    entered = {"ok": resolved, "no_data": max(triggered, resolved)}.get(status, triggered)
+    changed = max(triggered, resolved, _seconds(told.get("last_nodata_ts")))
+    return Standing(group=name, status=status, changed=changed, entered=entered, triggered=triggered)
+
+
+def _of_monitor(monitor: Mapping[str, Any]) -> Standing:
+    changed = _seconds(monitor.get("overall_state_modified"))
+    status = word(monitor.get("overall_state"))
+    triggered = changed if status in ("triggered", "warn", "no_data") else 0
+    return Standing(group="", status=status, changed=changed, entered=changed, triggered=triggered)
+
+
+def _covers(downtime: Mapping[str, Any], group: str) -> bool:
+    scope, groups = downtime.get("scope"), downtime.get("groups")
+    scopes = scope if isinstance(scope, list) else [scope]
+    named = groups if isinstance(groups, list) else []
+    return any(one in _WHOLE for one in [*scopes, *named]) or group in named or not group
+
+
+def _tags(monitor: Any) -> list[str]:
+    tags = _inside(monitor, "tags")
+    return [tag for tag in map(_text, tags) if tag] if isinstance(tags, list) else []
+
+
+def _inside(data: Any, *keys: str) -> Any:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def _seconds(value: Any) -> int:
+    at = instant(value) if value else None
+    return min(max(int(at.timestamp()), 0), _LATEST) if at else 0
