@@ -93,12 +93,16 @@ Source: TypeAlias = PollSource | PushSource | StreamSource
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What the engine lends to a service: the guarded HTTP client, the clock and the dice."""
+    """What the engine lends to a service: the guarded HTTP client, the clock and the dice.
+
+    `identity` is that of the feed: where an API tells several kinds of occurrences, a source shows those that count.
+    """
 
     http: Client | Metered
     clock: Clock
     random: Random
     allow_private: bool = False
+    identity: Identity = "once"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from subprocess import PIPE
 from typing import Any
 
 import pytest
+
+from harken.demo import PLAYS
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("demo")]
 
@@ -53,3 +56,39 @@ def test_without_a_terminal_each_event_is_a_line():
     assert lines[0].startswith("harken demo · API http://127.0.0.1:")
     assert any("triage fired" in line for line in lines)
     assert "demo summary" in lines
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, subprocess.CompletedProcess[str]]:
+    """The demo of each service, all at once."""
+    command = [sys.executable, "-m", "harken.cli", "demo", "--port", "0", "--seconds", "6", "--json"]
+    names = ("pagerduty", "slack", "jira", "datadog")
+    started = {name: subprocess.Popen([*command, name], stdout=PIPE, stderr=PIPE, text=True) for name in names}
+    told = {name: process.communicate(timeout=100) for name, process in started.items()}
+    return {
+        name: subprocess.CompletedProcess(process.args, process.returncode, *told[name])
+        for name, process in started.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["pagerduty", "slack", "jira", "datadog"])
+def test_the_demo_of_a_service_loses_doubles_and_makes_up_nothing(services, name: str):
+    finished = services[name]
+    summary = json.loads(finished.stdout)
+
+    assert (summary["lost"], summary["duplicate"], summary["unexpected"]) == (0, 0, 0), finished.stdout
+    assert summary["recorded"] == summary["events_at_source"] > 0
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_an_unknown_demo_is_refused_with_the_nearest_name():
+    refused = demo("pagerdutty", "--seconds", "1")
+
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == ["harken: there is no demo of pagerdutty", "  Did you mean pagerduty?"]
+
+
+def test_help_lists_the_demos():
+    told = demo("--help").stdout
+
+    assert all(f"\n    {name} " in told for name in filter(None, PLAYS))

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harken.demo.ledger import Books, Summary, compare
+from harken.demo.plays.company import occurrence
 from harken.event import Recorded
 from harken.runs import Run, RunState
 
@@ -42,7 +43,7 @@ def books(events: list[Recorded], *runs: Run) -> Books:
 
 
 def summary(found: Books, *expected: str, pages: dict[str, set[str]] | None = None) -> Summary:
-    return compare(found, {"triage": expected}, pages or {}, seconds=1.0, rate_limited=0, late=0)
+    return compare(found, {"triage": expected}, pages or {}, occurrence, seconds=1.0, rate_limited=0, late=0)
 
 
 def test_an_occurrence_with_one_finished_run_is_neither_lost_nor_doubled():

@@ -18,6 +18,13 @@ ENVIRON = {
     "DEMO_SECRET": "not a secret",
     "DEPLOY_SECRET": "not a secret",
     "SHOP_TOKEN": "not a token",
+    "SLACK_BOT_TOKEN": "xoxb-not-a-token",
+    "PAGERDUTY_TOKEN": "not-a-token",
+    "DATADOG_API_KEY": "not-a-key",
+    "DATADOG_APP_KEY": "not-a-key",
+    "JIRA_BASE_URL": "https://company.atlassian.net",
+    "JIRA_EMAIL": "me@example.com",
+    "JIRA_API_TOKEN": "not-a-token",
 }
 ELSEWHERE = {"welcome"}  # its service is installed by its reader
 

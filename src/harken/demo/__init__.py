@@ -1,4 +1,4 @@
-"""`harken demo`: Harken at work on a make-believe company on this machine, with the books compared at the end."""
+"""`harken demo`: Harken at work on make-believe services on this machine, with the books compared at the end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,35 @@ if TYPE_CHECKING:
 
     from harken.demo.ledger import Summary
 
-__all__ = ["run"]
+__all__ = ["PLAYS", "run"]
 
 PORT = 9091
+PLAYS = {
+    "": "harken.demo.plays.company",
+    "pagerduty": "harken.demo.plays.pagerduty",
+    "slack": "harken.demo.plays.slack",
+    "jira": "harken.demo.plays.jira",
+    "datadog": "harken.demo.plays.datadog",
+}
+"""Each demo by name, with the module of its play."""
 
 
-def run(seconds: float | None = None, as_json: bool = False, port: int = PORT, keep: bool = False) -> int:
+def run(
+    name: str = "", *, seconds: float | None = None, as_json: bool = False, port: int = PORT, keep: bool = False
+) -> int:
     """Run the demo, for so many seconds or until Ctrl-C. Returns 1 if anything was lost, doubled or made up."""
-    summary = _on_a_loop(_perform(seconds, as_json, port, keep))
+    _refuse_unknown(name)
+    summary = _on_a_loop(_perform(name, seconds, as_json, port, keep))
     print(_json(summary) if as_json else _text(summary))
     return 0 if summary.good or seconds is None else 1
+
+
+def _refuse_unknown(name: str) -> None:
+    if name not in PLAYS:
+        from harken.errors import NotFound
+        from harken.operate.words import did_you_mean
+
+        raise NotFound(f"there is no demo of {name}", fix=did_you_mean(name, filter(None, PLAYS)))
 
 
 def _on_a_loop(performance: Coroutine[None, None, Summary]) -> Summary:
@@ -32,14 +51,14 @@ def _on_a_loop(performance: Coroutine[None, None, Summary]) -> Summary:
     return uvloop.run(performance)
 
 
-async def _perform(seconds: float | None, as_json: bool, port: int, keep: bool) -> Summary:
+async def _perform(name: str, seconds: float | None, as_json: bool, port: int, keep: bool) -> Summary:
     from harken.demo.stage import perform
 
     stop = asyncio.Event()
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return await perform(seconds=seconds, as_json=as_json, port=port, keep=keep, stop=stop)
+    return await perform(name, seconds=seconds, as_json=as_json, port=port, keep=keep, stop=stop)
 
 
 def _json(summary: Summary) -> str:

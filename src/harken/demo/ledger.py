@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,10 @@ from harken.event import Recorded
 from harken.runs import Run
 from harken.store import Records
 
-__all__ = ["Books", "Summary", "compare", "occurrence", "read_books"]
+__all__ = ["Books", "Naming", "Summary", "compare", "read_books"]
+
+Naming = Callable[[Recorded], str]
+"""The name of the occurrence that an event is, empty when it is none of the demo's."""
 
 _EXAMPLES = 5
 
@@ -45,13 +48,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.lost or self.duplicate or self.unexpected)
 
 
-def occurrence(event: Recorded) -> str:
-    """The name by which the demo's world knows this event, empty when it is none of its own."""
-    data = event.data if isinstance(event.data, Mapping) else {}
-    name = str(data.get("revision") or data.get("id") or "")
-    return name if name.startswith(("INC-", "news-", "deploy-")) else ""
-
-
 async def read_books(store: Records) -> Books:
     names = {state.uid: state.name for state in await store.triggers()}
     events: dict[int, Recorded] = {}
@@ -70,17 +66,18 @@ async def read_books(store: Records) -> Books:
 def compare(
     books: Books,
     expected: Mapping[str, Iterable[str]],
-    pages: Mapping[str, Iterable[str]],
+    deliveries: Mapping[str, Collection[str]],
+    occurrence: Naming,
     **counted: Any,
 ) -> Summary:
     """Sum up a demo. An occurrence is lost without a finished run, and doubled with two runs or two messages."""
     wanted = {(trigger, name) for trigger, names in expected.items() for name in names}
-    started = _runs_by_occurrence(books)
+    started = _runs_by_occurrence(books, occurrence)
     finished = {pair for pair, runs in started.items() if any(run.status == "done" for run in runs.values())}
     lost = sorted(wanted - finished)
     doubled = sorted(pair for pair, runs in started.items() if len(runs) > 1)
-    paged_twice = sorted(name for name, keys in pages.items() if len(set(keys)) > 1)
-    twice = sorted({name for _, name in doubled} | set(paged_twice))
+    told_twice = {name for name, messages in deliveries.items() if len(set(messages)) > 1}
+    twice = sorted({name for _, name in doubled} | told_twice)
     at_source = {name for _, name in wanted}
     return Summary(
         events_at_source=len(at_source),
@@ -89,14 +86,14 @@ def compare(
         lost=len(lost),
         duplicate=len(twice),
         unexpected=len(set(started) - wanted),
-        deliveries=sum(len(set(keys)) for keys in pages.values()),
+        deliveries=sum(len(set(messages)) for messages in deliveries.values()),
         lost_examples=tuple(f"{trigger} {name}" for trigger, name in lost[:_EXAMPLES]),
         duplicate_examples=tuple(twice[:_EXAMPLES]),
         **counted,
     )
 
 
-def _runs_by_occurrence(books: Books) -> dict[tuple[str, str], dict[str, Run]]:
+def _runs_by_occurrence(books: Books, occurrence: Naming) -> dict[tuple[str, str], dict[str, Run]]:
     found: dict[tuple[str, str], dict[str, Run]] = {}
     for trigger, run in books.runs:
         for event_id in run.event_ids:

@@ -1,31 +1,27 @@
-"""Puts a demo on: the make-believe company, a real Harken beside it, and the comparison of the two at the end."""
+"""Puts a play on: what it serves, a real Harken beside it, and the comparison of the two at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import secrets
 import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from importlib.resources import as_file, files
 from pathlib import Path
 from random import Random
 
-import aiohttp
 import msgspec
 import structlog
 
 from harken.app import App
 from harken.clock import Clock, SystemClock
-from harken.demo.incidents import IncidentService, announce
 from harken.demo.ledger import Summary, compare, read_books
+from harken.demo.play import Play, play_of
 from harken.demo.view import View, view_for
-from harken.demo.world import World
 from harken.store import Records
 
 __all__ = ["perform"]
@@ -37,49 +33,44 @@ DRAIN = 5.0
 GRACE = 20.0
 
 
-async def perform(*, seconds: float | None, as_json: bool, port: int, keep: bool, stop: asyncio.Event) -> Summary:
+async def perform(
+    name: str, *, seconds: float | None, as_json: bool, port: int, keep: bool, stop: asyncio.Event
+) -> Summary:
     """Run the demo for so many seconds, or until `stop` is set, and sum it up. What went wrong keeps its files."""
-    directory = _prepared()
-    summary = await _perform_in(directory, seconds, as_json, port, stop)
+    clock = SystemClock()
+    play = play_of(name, clock, Random())
+    directory = Path(tempfile.mkdtemp(prefix="harken-demo-"))
+    play.prepare(directory)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(_logs(directory / "demo.log"))
+        environment = await stack.enter_async_context(play.serve())
+        stack.enter_context(_environment(environment))
+        app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port)))
+        title = f"harken demo · API {app.url} · {play.place} {environment['DEMO_URL']}"
+        view = await stack.enter_async_context(view_for(as_json, title, _hint(play, directory)))
+        play.open(app.url)
+        summary = await Stage(play, app.store, view, clock).play(seconds, stop)
     if keep or (seconds is not None and not summary.good):
         return msgspec.structs.replace(summary, files=str(directory))
     shutil.rmtree(directory, ignore_errors=True)
     return summary
 
 
-async def _perform_in(directory: Path, seconds: float | None, as_json: bool, port: int, stop: asyncio.Event) -> Summary:
-    clock = SystemClock()
-    world = World(clock, Random())
-    service = IncidentService(world)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(_logs(directory / "demo.log"))
-        company = await stack.enter_async_context(service.serve())
-        secret = secrets.token_hex(16)
-        stack.enter_context(_environment({"DEMO_URL": company, "DEMO_SECRET": secret}))
-        app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port)))
-        title = f"harken demo · API {app.url} · incident service {company}"
-        view = await stack.enter_async_context(view_for(as_json, title, _hint(directory)))
-        world.open()
-        stage = Stage(world, service, app.store, view, clock)
-        return await stage.play(f"{app.url}/webhooks/generic/deploys", secret, seconds, stop)
-
-
 class Stage:
-    def __init__(self, world: World, service: IncidentService, store: Records, view: View, clock: Clock) -> None:
-        self._world = world
-        self._service = service
+    def __init__(self, play: Play, store: Records, view: View, clock: Clock) -> None:
+        self._play = play
         self._store = store
         self._view = view
         self._clock = clock
         self._began = clock.monotonic()
 
-    async def play(self, webhook: str, secret: str, seconds: float | None, stop: asyncio.Event) -> Summary:
+    async def play(self, seconds: float | None, stop: asyncio.Event) -> Summary:
         """Let things happen, then let everything drain, then compare."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch())
             quiet = None if seconds is None else seconds - min(DRAIN, seconds / 2)
             asleep = asyncio.Event()
-            living = tasks.create_task(self._live(webhook, secret, asleep))
+            living = tasks.create_task(self._live(asleep))
             await self._until(quiet, stop)
             asleep.set()
             await living
@@ -88,15 +79,10 @@ class Stage:
             watching.cancel()
         return summary
 
-    async def _live(self, webhook: str, secret: str, asleep: asyncio.Event) -> None:
-        async with aiohttp.ClientSession() as session:
-            while not asleep.is_set():
-                for deploy in self._world.advance():
-                    # twice, as providers do when an answer gets lost
-                    answers = [await announce(session, webhook, secret, deploy) for _ in range(2)]
-                    if any(answers):
-                        self._world.deployed(deploy)
-                await self._clock.sleep(MOMENT)
+    async def _live(self, asleep: asyncio.Event) -> None:
+        while not asleep.is_set():
+            await self._play.advance()
+            await self._clock.sleep(MOMENT)
 
     async def _watch(self) -> None:
         while True:
@@ -105,7 +91,7 @@ class Stage:
 
     async def _counters(self) -> Mapping[str, int]:
         counts = await self._store.counts()
-        return {**counts, "rate limited": self._service.rate_limited, "late": self._world.late}
+        return {**counts, "rate limited": self._play.rate_limited, "late": self._play.late}
 
     async def _until(self, seconds: float | None, stop: asyncio.Event) -> None:
         left = None if seconds is None else self._began + seconds - self._clock.monotonic()
@@ -126,25 +112,20 @@ class Stage:
     async def _sum_up(self) -> Summary:
         return compare(
             await read_books(self._store),
-            self._world.expected,
-            self._service.pages,
+            self._play.expected,
+            self._play.deliveries(),
+            self._play.occurrence,
             seconds=round(self._clock.monotonic() - self._began, 1),
-            rate_limited=self._service.rate_limited,
-            late=self._world.late,
+            rate_limited=self._play.rate_limited,
+            late=self._play.late,
         )
 
 
-def _hint(directory: Path) -> str:
+def _hint(play: Play, directory: Path) -> str:
     name = "harken" if shutil.which("harken") else os.path.relpath(sys.argv[0])
-    commands = " · ".join(f"{name} {rest}" for rest in ("explain triage", "runs list", "triggers list"))
+    asked = (f"explain {next(iter(play.expected))}", "runs list", "triggers list")
+    commands = " · ".join(f"{name} {rest}" for rest in asked)
     return f"in another terminal: export HARKEN_CONFIG={directory}, then {commands}. Ctrl-C stops."
-
-
-def _prepared() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="harken-demo-"))
-    with as_file(files("harken.demo") / "config") as config:
-        shutil.copytree(config, directory, dirs_exist_ok=True)
-    return directory
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from textwrap import shorten
 from typing import TYPE_CHECKING, Protocol
 
 from harken.event import Recorded, Verdict
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "Screen", "Silent", "View", "view_for"]
 
 SHOWN = 12
+TITLE = 60
+_TITLES = ("title", "summary", "name", "text", "service")
 _PLAIN = ("fired", "before_start")
 _COLOURS = {"fired": "green", "done": "green", "filtered": "yellow", "duplicate": "yellow", "before_start": "dim"}
 
@@ -131,7 +134,8 @@ def _say(verdict: Verdict, names: Mapping[str, str]) -> str:
 
 def _title(event: Recorded) -> str:
     data = event.data if isinstance(event.data, Mapping) else {}
-    parts = [event.subject, str(data.get("title") or data.get("service") or ""), str(data.get("status") or "")]
+    named = next((text for key in _TITLES if isinstance(text := data.get(key), str) and text), "")
+    parts = [event.subject, shorten(named, TITLE, placeholder=" …"), str(data.get("status") or "")]
     return " ".join(part for part in parts if part)
 
 
