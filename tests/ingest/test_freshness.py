@@ -47,8 +47,9 @@ async def test_a_silence_is_told_once_and_so_is_its_end(clock: VirtualClock, tmp
     assert await told(house) == []
     away(house, HOUR)
     await passes(house, freshness, HOUR)
-    assert await told(house) == ["trigger.stale"]
+    assert (await told(house), freshness.stale) == (["trigger.stale"], ["t"])
     await passes(house, freshness, HOUR)
+    assert freshness.stale == []
     assert await told(house) == ["trigger.stale", "trigger.recovered"]
     assert [run.status for run in await house.runs("tell")] == ["ready", "ready"]
     [event, _] = reversed((await house.store.events(feed="harken")).items)

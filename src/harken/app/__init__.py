@@ -145,7 +145,9 @@ class App:
         await self.controller.open()
         self._spawn(self.worker.run(), "worker")
         alerts = Alerts(self.store, self.intake, self._clock)
-        self._spawn(Freshness(self.store, self.intake, self._clock).watch(self.parts), "freshness")
+        freshness = Freshness(self.store, self.intake, self._clock)
+        self._gauges.stale = lambda: freshness.stale
+        self._spawn(freshness.watch(self.parts), "freshness")
         self._spawn(keep_house(self.store, self.parts, alerts, self.intake.timer, self.worker, self._clock), "upkeep")
 
     def _bind(self, host: str, port: int) -> list[Any]:

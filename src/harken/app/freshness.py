@@ -41,6 +41,11 @@ class Freshness:
         self._began = clock.monotonic()
         self._told: dict[str, str] | None = None
 
+    @property
+    def stale(self) -> Sequence[str]:
+        """The triggers whose silence was told and has not ended."""
+        return sorted(self._told or ())
+
     async def watch(self, parts: Parts) -> None:
         """Look every few seconds. After a sleep nothing is judged until the reads had time to come."""
         timer = self._intake.timer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -74,6 +74,7 @@ class Gauges:
         intake.poller.observe = self._polled
         intake.skipped = self._skipped
         self.loaded = loaded
+        self.stale: Callable[[], Sequence[str]] = tuple
 
     @property
     def loaded(self) -> Loaded:
@@ -152,9 +153,10 @@ class Gauges:
             return "ingest", "degraded", "another process reads the feeds"
         paused = [name for name, live in self._intake.feeds.items() if live.health.state == "paused"]
         failing = [name for name, live in self._intake.feeds.items() if live.health.failures and name not in paused]
-        if paused or failing:
-            said = ", ".join([*(f"{name} is paused" for name in paused), *(f"{name} fails" for name in failing)][:5])
-            return "ingest", "degraded", said
+        said = [f"{name} is paused" for name in paused] + [f"{name} fails" for name in failing]
+        said += [f"nothing came for the trigger {name}" for name in self.stale()]
+        if said:
+            return "ingest", "degraded", ", ".join(said[:5])
         if self._intake.timer.lag > LAG:
             return "ingest", "degraded", f"reads begin {self._intake.timer.lag:.0f} s late"
         return "ingest", "up", ""
