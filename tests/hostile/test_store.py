@@ -84,5 +84,5 @@ async def test_encryption_that_is_switched_on_leaves_no_plain_text(tmp_path: Pat
     wrong = await types(tmp_path, "events", "list", env={"HARKEN_ENCRYPTION_KEY": "another"})
     missing = await types(tmp_path, "start", env={"HARKEN_ENCRYPTION_KEY": ""})
     assert (wrong[0], "with another key" in wrong[2]) == (1, True)
-    assert (missing[0], "the store is encrypted" in missing[2]) == (1, True)
+    assert (missing[0], "is encrypted" in missing[2]) == (1, True)
     assert (tmp_path / "harken.db").read_bytes() == before
