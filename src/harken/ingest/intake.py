@@ -189,7 +189,7 @@ class Intake:
         )
 
     def _schedule(self, live: Live, state: FeedState) -> None:
-        if live.health.state == "paused":
+        if live.poll is None or live.health.state == "paused":
             self.timer.put(live, None)
             return
         self.timer.put(live, self._first_due(live, state))
