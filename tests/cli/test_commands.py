@@ -141,3 +141,12 @@ async def test_the_directory_may_be_named_after_the_command_too(desk: Desk, tmp_
 
 def test_plain_columns_are_as_wide_as_their_widest_cell() -> None:
     assert plain_table(["a", "b"], [["long", "x"], ["s", "y"]]) == "a     b\nlong  x\ns     y"
+
+
+async def test_a_read_by_hand_that_fails_exits_1(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(feed: str, by_hand: str = "") -> dict[str, object]:
+        return {"result": "error", "seen": 0, "new": 0, "error": "api.example answered 401"}
+
+    monkeypatch.setattr(desk.engine, "tick", fails)
+    code, out, _ = await desk.types("triggers", "run", "oncall")
+    assert (code, "api.example answered 401" in out) == (1, True)

@@ -66,11 +66,21 @@ async def test_a_field_that_the_service_does_not_take_is_told_without_its_value(
     assert code == 1
     assert "token: *** is a user token; a depot token is needed" in err
     code, _, err = await terminal.types("integrations", "parcel", "configure", "--user", "ada")
-    assert (code, "token: is missing" in err) == (1, True)
+    assert (code, "token: is missing. Give --token" in err) == (1, True)
     code, _, err = await terminal.configures("parcel", "--colour", "red")
     assert (code, "parcel has no --colour" in err, "--base-url" in err) == (1, True, True)
     code, _, err = await terminal.types("integrations", "parcel", "configure", "--token")
     assert (code, "--token needs a value" in err) == (1, True)
+
+
+async def test_a_secret_without_its_flag_is_refused_and_not_repeated(terminal: Terminal) -> None:
+    code, out, err = await terminal.types("integrations", "parcel", "configure", TOKEN)
+    assert (code, TOKEN in out + err, "parcel takes: --token" in err) == (1, False, True)
+
+
+async def test_standard_input_is_one_value_only(terminal: Terminal) -> None:
+    code, _, err = await terminal.types("integrations", "parcel", "configure", "--token", "-", "--user", "-", stdin="x")
+    assert (code, "only one value, and --token has it" in err, "--user @PATH" in err) == (1, True, True)
 
 
 async def test_a_secret_comes_from_a_file_and_on_the_command_line_is_warned_of(
@@ -192,7 +202,7 @@ async def test_a_dry_run_of_a_trigger_checks_its_names(terminal: Terminal) -> No
     terminal.watches("parcel")
     await terminal.configures("parcel")
     code, out, _ = await terminal.types("triggers", "test", "watch")
-    assert code == 0
+    assert code == 1
     assert "north is North depot (n1)" in out
     assert "there is no depot south" in out
     answer = await terminal.json("triggers", "test", "watch")
@@ -215,6 +225,7 @@ async def test_help_works_at_each_level_and_the_order_is_told(terminal: Terminal
         assert (code, out.startswith("Usage: harken")) == (0, True)
     code, out, _ = await terminal.types("integrations", "parcel", "configure", "fields")
     assert "--token  API token of your depot, from Settings (secret, PARCEL_TOKEN with --from-env)" in out.splitlines()
+    assert "token" in [one["name"] for one in await terminal.json("integrations", "parcel", "configure", "fields")]
     code, _, err = await terminal.types("integrations", "configure", "parcel")
     assert (code, "harken integrations NAME configure" in err) == (2, True)
 

@@ -44,8 +44,8 @@ def converse(args: list[str], pythonpath: str, *turns: tuple[str, str]) -> tuple
 
 
 def _read(screen: int) -> bytes:
-    ready, _, _ = select.select([screen], [], [], 20)
-    assert ready, "nothing was said for 20 seconds"
+    ready, _, _ = select.select([screen], [], [], 90)
+    assert ready, "nothing was said for 90 seconds"
     try:
         return os.read(screen, 4096)
     except OSError:

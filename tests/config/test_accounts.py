@@ -240,3 +240,17 @@ def test_an_account_that_nothing_uses_is_looked_up_when_it_is_wanted(tmp_path: P
 def test_no_secret_stands_in_what_is_kept_or_shown(tmp_path: Path) -> None:
     loaded = given(tmp_path, flow=polls("desk"), stored=safe(desk={"pat": TOKEN}))
     assert TOKEN not in repr(loaded) + str(loaded.definitions()) + str(lines(loaded.findings))
+
+
+@pytest.mark.parametrize("tail", ["u:passw0rd@host/api", "u@host", "host/api?key=passw0rd", "host/#passw0rd"])
+def test_an_address_holds_no_password_and_no_query(tmp_path: Path, tail: str) -> None:
+    loaded = given(tmp_path, f"integrations:\n  d: {{kind: desk, pat: {TOKEN}, base_url: 'https://{tail}'}}\n")
+    (error,) = errors(loaded)
+    assert "no user, password or query" in error
+    assert "passw0rd" not in error
+
+
+def test_the_secrets_of_settings_are_known(tmp_path: Path) -> None:
+    models = "models: {default: 'openai:x', providers: {openai: {api_key: sk-0penai-abcdef}}}\n"
+    loaded = given(tmp_path, f"http: {{proxy: 'http://u:pr0xy%2Fpass@proxy.example:3128'}}\n{models}")
+    assert {"sk-0penai-abcdef", "pr0xy/pass"} <= loaded.secrets

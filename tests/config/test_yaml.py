@@ -98,6 +98,13 @@ def test_an_alias_inside_itself_is_refused() -> None:
     assert "no anchor" in problems("a: *b")[0]
 
 
+@pytest.mark.parametrize("source", ["password: !S3cret-x y", "password: !!S3cret-x y", "password: *S3cret-x"])
+def test_a_password_that_looks_like_a_tag_or_an_alias_is_not_repeated(source: str) -> None:
+    (problem,) = problems(source)
+    assert "S3cret-x" not in problem
+    assert "quotes around" in problem
+
+
 @pytest.mark.parametrize("source", ["[" * 5000, "{a: " * 5000, "- " * 3000, "a: &x [[[[[[*x]]]]]]"])
 def test_deep_nesting_is_refused(source: str) -> None:
     assert problems(source)

@@ -111,6 +111,14 @@ def test_what_cannot_be_opened_can_be_removed(store: Path, environ: dict[str, st
     assert Credentials(store, environ).accounts() == {}
 
 
+def test_a_lost_key_can_be_left_behind(store: Path, environ: dict[str, str]) -> None:
+    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).keep(jira())
+    credentials = Credentials(store, environ)
+    credentials.forget("account", "jira-eu")
+    credentials.keep(jira())
+    assert credentials.account("jira-eu") == jira()
+
+
 def test_setting_an_encryption_key_seals_what_is_there_with_it(
     credentials: Credentials, store: Path, environ: dict[str, str]
 ) -> None:
@@ -131,6 +139,46 @@ def test_the_encryption_key_can_be_changed(store: Path, environ: dict[str, str])
     assert Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "new"}).account("jira-eu") == jira()
     with pytest.raises(Misconfigured, match="sealed with another key"):
         old.check()
+
+
+def test_while_the_key_is_being_changed_the_next_change_decides_for_the_key_of_now(
+    store: Path, environ: dict[str, str]
+) -> None:
+    old = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "old"})
+    new = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "new"})
+    old.keep(jira())
+    old.share("new")
+    assert (old.account("jira-eu"), new.account("jira-eu")) == (jira(), jira())
+    new.keep(jira("jira-us"))
+    assert (new.account("jira-eu"), new.account("jira-us")) == (jira(), jira("jira-us"))
+    with pytest.raises(Misconfigured, match="sealed with another key"):
+        old.account("jira-eu")
+
+
+def test_what_is_removed_while_the_key_is_being_changed_is_gone_for_both(store: Path, environ: dict[str, str]) -> None:
+    old = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "old"})
+    old.keep(jira())
+    old.share("new")
+    assert Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).forget("account", "jira-eu")
+    assert b"jira-eu" not in old.path.read_bytes()
+
+
+def test_what_a_killed_process_left_is_swept_up(credentials: Credentials) -> None:
+    credentials.keep(jira())
+    left = credentials.path.with_name("sealed.json.4711.new")
+    left.write_bytes(b"half")
+    credentials.keep(jira())
+    assert not left.exists()
+
+
+def test_folders_that_are_made_on_the_way_are_private_under_any_umask(tmp_path: Path, environ: dict[str, str]) -> None:
+    before = os.umask(0)
+    try:
+        Credentials(tmp_path / "deep" / "er" / "harken.db", environ).keep(jira())
+    finally:
+        os.umask(before)
+    made = [tmp_path / "deep", tmp_path / "deep" / "er", Path(environ["HOME"]) / ".config"]
+    assert [oct(path.stat().st_mode & 0o777) for path in made] == ["0o700"] * 3
 
 
 def test_a_sealed_value_cannot_be_moved_to_another_name(credentials: Credentials) -> None:

@@ -16,6 +16,8 @@ import aiohttp
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
+# a machine that is busy with other tests takes many times as long; nobody waits for it without need
+PATIENCE = 90.0
 NOTE = "steps:\n  - {id: note, action: transform, set: {text: seen}}\n"
 HOOK = "trigger: {webhook: {id: hook, scheme: none, allow_unsigned: true, id_field: id}}\n"
 
@@ -69,7 +71,7 @@ def write(directory: Path, main: str = "store: harken.db\n", **workflows: str) -
 async def types(directory: Path, *args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
     """Run a command line to its end; its exit code, output and errors."""
     process = await _launch(directory, *args, env=env, out=asyncio.subprocess.PIPE, err=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -82,7 +84,7 @@ async def started(directory: Path, **env: str) -> AsyncIterator[Harken]:
         process = await _launch(directory, "start", "--port", "0", env=env, out=asyncio.subprocess.PIPE, err=log)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             async for line in process.stdout:
                 if b"ready at" in line:
                     break
@@ -100,7 +102,7 @@ async def _launch(
     return await asyncio.create_subprocess_exec(*command, stdout=out, stderr=err, env={**os.environ, **(env or {})})
 
 
-async def until(check: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
+async def until(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> Any:
     """Wait until the check finds something, and return that."""
     async with asyncio.timeout(seconds):
         while True:

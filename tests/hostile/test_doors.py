@@ -64,12 +64,14 @@ async def test_one_controller_per_store_and_the_next_one_starts_at_once(tmp_path
         await first.process.wait()
         began = time.monotonic()
         async with started(tmp_path) as second:
-            assert time.monotonic() - began < 10
+            # whoever waited for the lease of the dead would need 30 s
+            assert time.monotonic() - began < 25
             assert await second.hook("a") == 202
             second.process.send_signal(signal.SIGTERM)
             began = time.monotonic()
             assert await second.process.wait() == 0
-            assert time.monotonic() - began < 4
+            # runs in flight would get 30 s, and there are none
+            assert time.monotonic() - began < 25
 
 
 async def test_a_typo_keeps_the_old_version_until_it_is_mended(tmp_path: Path) -> None:

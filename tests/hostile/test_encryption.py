@@ -6,10 +6,12 @@ import hashlib
 import json
 from pathlib import Path
 
+import apsw
 import pytest
 
+from harken.credentials import Credentials
 from harken.errors import Misconfigured, Refused
-from harken.stores.sqlite import SqliteStore
+from harken.stores.sqlite import SqliteStore, opening
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.given import definitions
@@ -148,6 +150,26 @@ async def test_switching_it_on_rewrites_what_is_there_and_wipes_what_was_deleted
     copy.abandon()
 
 
+async def test_a_crash_while_old_pages_are_wiped_leaves_none_of_them_after_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "harken.db"
+    store, _ = await opened(path)
+    for number in range(50):
+        await store.put("note", f"n{number}", "zq-deleted" * 200)
+    for number in range(50):
+        await store.delete("note", f"n{number}")
+    store.abandon()
+    connection = opening.connect(path)
+    connection.set_exec_trace(lambda cursor, sql, bindings: "VACUUM" not in sql)
+    with pytest.raises(apsw.ExecTraceAbort):
+        opening.seal_for(connection, OLD)
+    connection.close()
+    assert b"zq-deleted" in files_of(path)
+    store, _ = await opened(path, OLD)
+    assert b"zq-" not in files_of(path)
+    assert await store.check() == []
+    store.abandon()
+
+
 async def test_a_new_key_opens_the_store_and_the_old_one_does_not(tmp_path: Path) -> None:
     path = tmp_path / "harken.db"
     store, given = await opened(path, OLD)
@@ -208,9 +230,58 @@ async def test_a_person_changes_the_key_from_the_command_line(tmp_path: Path) ->
     assert (code, "HARKEN_NEW_ENCRYPTION_KEY" in err) == (1, True)
     code, out, err = await types(tmp_path, "store", "rekey", env={ENV: OLD, "HARKEN_NEW_ENCRYPTION_KEY": OLD})
     assert (code, "the new key is the old one" in err) == (1, True)
+    code, _, err = await types(tmp_path, "store", "rekey", "--new-key-file", "nowhere", env={ENV: OLD})
+    assert (code, "nowhere cannot be read: No such file" in err) == (1, True)
     code, out, err = await types(tmp_path, "store", "rekey", "--new-key-file", str(new), env={ENV: OLD})
     assert (code, "opens with the new key only" in out) == (0, True), err
     code, _, err = await types(tmp_path, "events", "list", env={ENV: OLD})
     assert (code, "another key" in err) == (1, True)
     code, out, err = await types(tmp_path, "events", "list", "--json", env={ENV: NEW})
     assert (code, [event["key"] for event in json.loads(out)]) == (0, ["before"]), err
+
+
+@pytest.mark.process
+@pytest.mark.xdist_group("hostile-encryption")
+async def test_a_crash_between_the_store_and_the_stored_secrets_locks_nobody_out(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK.replace("}}", ", secret: '${secret:hook}'}}").replace("none", "hmac"))
+    path = tmp_path / "harken.db"
+    env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home")}
+    secrets = {key: Credentials(path, {**env, ENV: key}) for key in (OLD, NEW)}
+    secrets[OLD].keep_secret("hook", "a secret of the hook")
+    store, _ = await opened(path, OLD)
+    await store.close()
+    secrets[OLD].share(NEW)
+    SqliteStore.rekey(path, OLD, NEW)
+    assert [secrets[key].secret("hook") for key in (OLD, NEW)] == ["a secret of the hook"] * 2
+    async with started(tmp_path, **env, **{ENV: NEW}) as harken:
+        assert [row["name"] for row in await harken.json("triggers", "list")] == ["hook"]
+    assert secrets[NEW].secret("hook") == "a secret of the hook"
+    with pytest.raises(Misconfigured, match="sealed with another key"):
+        secrets[OLD].secret("hook")
+
+
+@pytest.mark.process
+@pytest.mark.xdist_group("hostile-encryption")
+async def test_a_store_that_cannot_be_rekeyed_leaves_the_stored_secrets_as_they_were(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK)
+    path = tmp_path / "harken.db"
+    env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home"), ENV: OLD}
+    Credentials(path, env).keep_secret("hook", "a secret of the hook")
+    store, _ = await opened(path, OLD)
+    code, _, err = await types(tmp_path, "store", "rekey", env={**env, "HARKEN_NEW_ENCRYPTION_KEY": NEW})
+    store.abandon()
+    assert (code, "another Harken process" in err) == (1, True)
+    assert Credentials(path, env).secret("hook") == "a secret of the hook"
+    with pytest.raises(Misconfigured, match="sealed with another key"):
+        Credentials(path, {**env, ENV: NEW}).secret("hook")
+
+
+@pytest.mark.process
+@pytest.mark.xdist_group("hostile-encryption")
+async def test_secrets_that_were_stored_before_the_first_start_follow_the_key_too(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK)
+    env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home"), ENV: OLD}
+    Credentials(tmp_path / "harken.db", env).keep_secret("hook", "a secret of the hook")
+    code, _, err = await types(tmp_path, "store", "rekey", env={**env, "HARKEN_NEW_ENCRYPTION_KEY": NEW})
+    assert code == 0, err
+    assert Credentials(tmp_path / "harken.db", {**env, ENV: NEW}).secret("hook") == "a secret of the hook"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from harken.errors import StoreBusy
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
 from tests.hostile.house import House, configured, feed, listing
@@ -192,6 +193,30 @@ async def test_a_crash_between_telling_and_noting_it_tells_nobody_twice(tmp_path
         await clock.sleep(100)
         assert [event["type"] for event in await told(house)] == ["feed.paused"]
         assert len(await house.runs("told")) == 1
+        await house.down()
+
+
+async def refuses(definitions: Any) -> Any:
+    raise StoreBusy("the store has 10000 writes waiting")
+
+
+@virtual
+async def test_a_reload_that_the_store_refuses_is_made_up_for_by_the_next(tmp_path: Path, clock: VirtualClock) -> None:
+    async with listing(clock) as shop:
+        token = tmp_path / "token"
+        token.write_text("the-f1rst-token")
+        asked = feed("items", f"{shop.url}/all", more=', headers: {Authorization: "${file:token}"}')
+        write(tmp_path, configured(asked), items="trigger: {feed: items}\n")
+        house = House(tmp_path, clock)
+        await house.up()
+        await clock.sleep(5)
+        token.write_text("the-sec0nd-token")
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreBusy):
+            patch.setattr(house.app.store, "open", refuses)
+            await house.ask("reload")
+        await house.ask("reload")
+        await house.ask("triggers.run", name="items")
+        assert shop.seen[-1].headers["authorization"] == "the-sec0nd-token"
         await house.down()
 
 

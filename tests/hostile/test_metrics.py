@@ -135,6 +135,22 @@ async def test_new_events_are_counted_by_their_type(tmp_path: Path, clock: Virtu
 
 
 @virtual
+async def test_what_a_backfill_decides_again_is_not_counted_again(tmp_path: Path, clock: VirtualClock) -> None:
+    async with listing(clock) as shop:
+        house = await one_feed(tmp_path, clock, shop)
+        shop.add("item")
+        await reads(house)
+        write(tmp_path, configured(feed("items", f"{shop.url}/all")), late="trigger: {feed: items, backfill: 1h}\n")
+        await house.ask("reload")
+        await reads(house)
+        assert await house.fired("late") == ["item"]
+        page = house.app._gauges.page()
+        assert counted(page, "harken_poll_trigger_events_total", "type") == {"json.item": 1}
+        assert counted(page, "triggers_events_received_total", "provider")["json"] == 1
+        await house.down()
+
+
+@virtual
 async def test_the_series_of_an_integration_go_with_its_last_feed(tmp_path: Path, clock: VirtualClock) -> None:
     async with listing(clock) as shop:
         house = await one_feed(tmp_path, clock, shop)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from random import Random
+from typing import Any, cast
 
 import pytest
 
-from harken.testing import VirtualClock, virtual
+from harken.app.parts import Parts
+from harken.config.loaded import Account, Loaded
+from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
 from tests.hostile.house import ACCOUNT, PAGES, House, configured, feed, listing
 from tests.hostile.rough import Harken, Source, says, started, until, write
@@ -137,6 +141,29 @@ async def test_a_tight_limit_of_our_own_makes_reads_late_and_never_failures(
         await house.down()
 
 
+class Meanwhile:
+    """A store that takes its time, in which another account is used for the first time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.names: list[str] = []
+
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        self.names.append(name)
+        self._parts.lend(Account(name=f"new-{name}", kind="json", credential=f"new-{name}"))
+
+
+async def test_a_credential_that_turns_up_while_budgets_are_written_disturbs_nothing(tmp_path: Path) -> None:
+    parts = Parts(Loaded(directory=tmp_path), {}, HandClock(), Random(1))
+    for name in ("one", "two"):
+        parts.lend(Account(name=name, kind="json", credential=name))
+        parts._budgets[name].learn({"Retry-After": "700"}, 429)
+    store = Meanwhile(parts)
+    await parts.save_budgets(cast(Any, store))
+    assert store.names == ["one", "two"]
+    await parts.close()
+
+
 @pytest.mark.process
 @pytest.mark.xdist_group("hostile-rates")
 async def test_kill_9_right_after_a_429_and_still_nobody_asks(tmp_path: Path) -> None:
@@ -151,7 +178,8 @@ async def test_kill_9_right_after_a_429_and_still_nobody_asks(tmp_path: Path) ->
         config.write_text(both.replace("twin", "items-again").replace("/pages", "/all"))
         (tmp_path / "workflows" / "twin.yaml").unlink()
         async with started(tmp_path) as first:
-            await until(lambda: _asked(shop, "/all", 1))
+            # it writes the limit down before anybody hears of the answer
+            await until(lambda: _has_heard(first))
             first.process.kill()
             await first.process.wait()
         config.write_text(both)
@@ -161,6 +189,11 @@ async def test_kill_9_right_after_a_429_and_still_nobody_asks(tmp_path: Path) ->
             await until(lambda: _asked(other, "/all", elsewhere + 4))
             assert shop.asked == before
             await _shown(second)
+
+
+async def _has_heard(harken: Harken) -> bool:
+    feeds = {feed["name"]: feed for feed in (await harken.ask("/api/feeds"))[2]["items"]}
+    return bool(feeds["items"]["error"] and feeds["items-again"]["error"])
 
 
 async def _asked(source: Source, path: str, times: int) -> bool:

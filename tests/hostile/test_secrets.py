@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.credentials.depot import Depot, install
-from tests.hostile.rough import Harken, started, types, until
+from tests.hostile.rough import PATIENCE, Harken, started, types, until
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-secrets")]
 
@@ -148,11 +148,11 @@ async def test_no_token_is_written_or_said_whatever_fails(tmp_path: Path) -> Non
         harken = await stack.enter_async_context(started(house.directory, **house.env))
         await until(lambda: _read_once(house))
         house.parcel_arrives()
-        runs = await until(lambda: all_done(harken), 30)
+        runs = await until(lambda: all_done(harken))
         assert {run["status"] for run in runs} == {"done"}
         found = await answers(harken)
         house.depots["stored"].rude, house.depots["parcel"].rude, house.depots["written"].rude = 401, 418, 500
-        failing = await until(lambda: _failing(harken), 30)
+        failing = await until(lambda: _failing(harken))
         found += await answers(harken)
         for name in house.depots:
             said += [await harken.types("integrations", name, verb) for verb in ("test", "whoami")]
@@ -161,7 +161,7 @@ async def test_no_token_is_written_or_said_whatever_fails(tmp_path: Path) -> Non
         found += [("terminal", str(words).encode()) for words in said]
         running = files(house.directory)
         harken.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await harken.process.wait()
     assert leaks(found) == []
     assert leaks(running) == []

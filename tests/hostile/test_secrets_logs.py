@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 
 import pytest
 
 SECRET = "tok3n-5ecret-abcdef"
+ENCODED = base64.b64encode(f"ada:{SECRET}".encode()).decode()
 NOISY = """
-import base64, logging
+import base64, logging, warnings
 import structlog
 from harken.app.logs import set_up_logs
 
@@ -17,6 +19,7 @@ secret = "tok3n-" + "5ecret-abcdef"
 set_up_logs("debug", FORM, lambda: {secret})
 log = structlog.get_logger("x")
 log.info("plain", reason=f"bad {secret}")
+warnings.warn(f"do not use {secret}")
 log.info("nested", detail={"list": [secret, (secret,)]}, odd=Exception(secret), number=7, key="PRJ-1")
 try:
     raise ValueError(f"Basic {base64.b64encode(b'ada:' + secret.encode()).decode()}")
@@ -34,7 +37,7 @@ def test_no_log_line_holds_a_secret(form: str) -> None:
     assert SECRET not in said
     assert "5ecret" not in said
     assert said.count("***") >= 6
-    assert "YWRhOn" not in said or "dG9rM24tNWVjcmV0" not in said
+    assert ENCODED[8:24] not in said
     assert "while asking ***" in said
     assert "PRJ-1" in said
     assert "ValueError" in said

@@ -109,9 +109,10 @@ async def test_a_real_process_that_was_stopped_for_nine_hours_catches_up(tmp_pat
             coming.write_text(f"+{HOURS:.0f}\n")
             os.replace(coming, offset)
             await asyncio.sleep(1.5)
+            woken = clock.time()
             os.kill(harken.process.pid, signal.SIGCONT)
-            woken = await until(lambda: _done(harken, 250), 60)
-            assert woken - clock.time() < 60
+            ended = await until(lambda: _done(harken, 250))
+            assert ended >= woken, "its own clock went on while it slept"
             for name in ("items", "twin"):
                 runs = await harken.runs(name)
                 assert [run["event_keys"] for run in reversed(runs)] == [[id] for id in wanted]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from typing import Any
+from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.http.redact import hush, scrub, scrub_bytes
+from harken.http.redact import hush, scrub, scrub_bytes, unveil, veil
 
 TOKEN = "tok3n-5ecret-abcdef"
 
@@ -41,3 +43,19 @@ def test_bytes_lose_a_token_in_every_form() -> None:
     assert scrub_bytes(body, [TOKEN]).startswith(b'{"a":"***","b":"***')
     assert scrub_bytes(b"", [TOKEN]) == b""
     assert scrub_bytes(body, []) == body
+
+
+def test_data_that_is_nested_very_deep_loses_a_token_too() -> None:
+    data: Any = TOKEN
+    for _ in range(900):
+        data = [data]
+    assert TOKEN not in str(msgspec.json.encode(scrub(data, [TOKEN])))
+
+
+def test_a_stand_in_is_turned_back_by_who_knows_the_token() -> None:
+    cursor = {"at": f"https://x.example/?a={quote(TOKEN + '/+', safe='')}", "n": [1, None, TOKEN + "/+"]}
+    veiled = veil(cursor, [TOKEN + "/+", "an0ther-one-12345"])
+    assert TOKEN not in str(veiled)
+    assert unveil(veiled, ["an0ther-one-12345", TOKEN + "/+"]) == cursor
+    with pytest.raises(LookupError):
+        unveil(veiled, ["an0ther-one-12345"])

@@ -70,6 +70,9 @@ class App:
         loaded = load_directory(directory)
         _refuse_blocking(loaded)
         store = SqliteStore.at(loaded.store, clock, key=os.environ.get(KEY, ""))
+        with suppress(Misconfigured):
+            # one that cannot be read was told of where an account needs it
+            credentials_of(directory).settle()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(store.close)
             app = cls(loaded, store, clock)
@@ -248,11 +251,17 @@ def rekey(directory: Path, new_key: str) -> Path:
     if new_key == old:
         raise Refused("the new key is the old one", fix="Make another, for example with: openssl rand -base64 32")
     path = Path(load_directory(directory).store)
-    if not path.exists():
-        raise NotFound(f"there is no store at {path}", fix="Nothing has to be done: the first start takes any key")
     credentials = credentials_of(directory)
+    if not path.exists() and not credentials.path.exists():
+        raise NotFound(f"there is no store at {path}", fix="Nothing has to be done: the first start takes any key")
     credentials.check()
-    SqliteStore.rekey(path, old, new_key)
+    credentials.share(new_key)
+    if path.exists():
+        try:
+            SqliteStore.rekey(path, old, new_key)
+        except HarkenError:
+            credentials.settle()
+            raise
     credentials.reseal(new_key)
     return path
 

@@ -104,18 +104,26 @@ class Controller:
             found = await asyncio.to_thread(load_directory, old.directory)
             merged = carry_over(old, found)
             answer = _planned(old, merged, found)
-            self._parts.loaded = merged
-            self._worker.use(self._parts.reach())
-            definitions = merged.definitions()
-            renewed = _renewed(old, merged)
-            await self._intake.apply(definitions, renew=renewed)
-            await _remember(self._store, definitions)
-            self.on_loaded(merged)
+            definitions, renewed = merged.definitions(), _renewed(old, merged)
+            # first of all what runs need: those of the new triggers may begin at once
+            self._use(merged)
+            try:
+                await self._intake.apply(definitions, renew=renewed)
+                await _remember(self._store, definitions)
+            except BaseException:
+                # nothing is lost: the next reload finds the same differences
+                self._use(old)
+                raise
             answer["freed"] = (await free(self._store, merged.triggers, renewed)).freed
             # feeds that were freed stand where the store says; the others go on undisturbed
             (self.nudge if answer["freed"] else self._worker.nudge)()
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
             return answer
+
+    def _use(self, loaded: Loaded) -> None:
+        self._parts.loaded = loaded
+        self._worker.use(self._parts.reach())
+        self.on_loaded(loaded)
 
     async def diff(self) -> Mapping[str, Any]:
         old = self._parts.loaded
@@ -243,4 +251,5 @@ async def _preview(store: Store, parts: Parts, clock: Clock, trigger: str, lookb
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
     feed = next(found for found in loaded.feeds if found.name == wanted.feed)
     names = await checked(feed, loaded, parts.plugins, parts.lend)
-    return await preview(store, feed, wanted, parts.source(feed), clock, lookback, names)
+    start_line = next((state.start_line for state in await store.triggers() if state.name == trigger), None)
+    return await preview(store, feed, wanted, parts.source(feed), clock, lookback, names, start_line)

@@ -12,7 +12,7 @@ import structlog
 
 from harken.app.parts import Parts
 from harken.clock import Clock
-from harken.errors import LeaseLost, RetryLater
+from harken.errors import HarkenError
 from harken.event import Event
 from harken.feed import INTERNAL, Trigger, TriggerState
 from harken.ingest.intake import Intake
@@ -55,7 +55,7 @@ class Freshness:
                 continue
             try:
                 await self.look(parts.loaded.triggers)
-            except (RetryLater, LeaseLost) as error:
+            except HarkenError as error:
                 log.warning("store.trouble", reason=str(error))
 
     async def look(self, triggers: Sequence[Trigger]) -> None:

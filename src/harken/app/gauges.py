@@ -102,10 +102,12 @@ class Gauges:
     def committed(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
         provider = live.feed.kind if live else "harken"
+        # what is decided again was counted when it came
+        came = [entry.event for entry in commit.entries if not entry.again]
         if live is not None and live.feed.way == "poll":
-            for entry in commit.entries:
-                self._new(integration=_label(live.feed), type=entry.event.type)
-        self._received(len(committed.verdicts), provider=provider)
+            for event in came:
+                self._new(integration=_label(live.feed), type=event.type)
+        self._received(len(came), provider=provider)
         for outcome, count in _outcomes(committed):
             if outcome in ("fired", "gathered"):
                 self._started(count, provider=provider)

@@ -12,61 +12,90 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from harken.clock import Clock
-from harken.errors import HarkenError
+from harken.errors import HarkenError, addressed
 from harken.event import Event
 from harken.http import Client, HttpSettings, Reply
-from harken.http.redact import hush, scrub, scrub_bytes
-from harken.source import Act, Batch, Call, Cursor, Destination, Message, PollSource
+from harken.http.redact import hush, scrub, scrub_bytes, unveil, veil
+from harken.ingest.webhook import MAX_BYTES
+from harken.source import Act, Batch, Call, Cursor, Destination, Message, PollSource, PushSource, Request
 
-__all__ = ["HushedClient", "HushedDestination", "HushedSource", "hushed_act"]
+__all__ = ["HushedClient", "HushedDestination", "HushedPush", "HushedSource", "hushed_act"]
 
 Secrets = Callable[[], Collection[str]]
 
 
 class HushedSource:
-    """A polled source. Its cursor is its own: a server's link to the next page must work as it is."""
+    """A polled source. A server's link to the next page may hold our token, and must work as it is: the cursor that
+    is kept has a stand-in for it. When the token has been changed meanwhile, the read begins again.
+    """
 
-    def __init__(self, source: PollSource, secrets: Secrets) -> None:
+    def __init__(self, source: PollSource, secrets: Secrets, kind: str, name: str) -> None:
         self._source = source
         self._secrets = secrets
+        self._kind, self._name = kind, name
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         known = self._secrets()
         try:
+            cursor = unveil(cursor, known)
+        except LookupError:
+            cursor = None
+        try:
             batch = await self._source.poll(cursor, since)
         except HarkenError as error:
-            raise hush(error, known) from None
-        if not known or not batch.events:
+            raise hush(addressed(error, self._kind, self._name), known) from None
+        if not known:
             return batch
-        return msgspec.structs.replace(batch, events=[_hushed(event, known) for event in batch.events])
+        events = [_hushed(event, known) for event in batch.events]
+        return msgspec.structs.replace(batch, events=events, cursor=veil(batch.cursor, known))
+
+
+class HushedPush:
+    """A webhook. Some senders prove themselves with a token in the body."""
+
+    def __init__(self, source: PushSource, secrets: Secrets) -> None:
+        self._source = source
+        self._secrets = secrets
+        self.max_bytes = int(getattr(source, "max_bytes", MAX_BYTES))
+
+    async def receive(self, request: Request) -> list[Event]:
+        known = self._secrets()
+        events = await self._source.receive(request)
+        return [_hushed(event, known) for event in events] if known else events
 
 
 def _hushed(event: Event, known: Collection[str]) -> Event:
     payload = event.payload()
     clean = scrub_bytes(payload, known)
-    return event if clean == payload else msgspec.structs.replace(event, data=msgspec.json.decode(clean), raw=b"")
+    names = [event.subject, event.key, event.state, event.type]
+    if clean == payload and scrub(names, known) is names:
+        return event
+    subject, key, state, kind = scrub(names, known)
+    data = msgspec.json.decode(clean)
+    return msgspec.structs.replace(event, subject=subject, key=key, state=state, type=kind, data=data, raw=b"")
 
 
-def hushed_act(act: Act, secrets: Secrets) -> Act:
+def hushed_act(act: Act, secrets: Secrets, kind: str, name: str) -> Act:
     async def run(call: Call) -> Any:
         try:
             return scrub(await act.run(call), secrets())
         except HarkenError as error:
-            raise hush(error, secrets()) from None
+            raise hush(addressed(error, kind, name), secrets()) from None
 
     return replace(act, run=run)
 
 
 class HushedDestination:
-    def __init__(self, destination: Destination, secrets: Secrets) -> None:
+    def __init__(self, destination: Destination, secrets: Secrets, kind: str, name: str) -> None:
         self._destination = destination
         self._secrets = secrets
+        self._kind, self._name = kind, name
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
         try:
             answer: Mapping[str, Any] = scrub(dict(await self._destination.deliver(message)), self._secrets())
         except HarkenError as error:
-            raise hush(error, self._secrets()) from None
+            raise hush(addressed(error, self._kind, self._name), self._secrets()) from None
         return answer
 
 

@@ -40,6 +40,8 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Hiding(secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    # they would be printed as they are
+    logging.captureWarnings(True)
 
 
 def _hidden(value: Any, known: Collection[str]) -> Any:

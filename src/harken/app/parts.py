@@ -8,17 +8,17 @@ from typing import Any
 
 import structlog
 
-from harken.app.hushed import HushedClient, HushedDestination, HushedSource, hushed_act
+from harken.app.hushed import HushedClient, HushedDestination, HushedPush, HushedSource, hushed_act
 from harken.budget import Budget, Level
 from harken.clock import Clock
 from harken.config import Account, Loaded, credential_of, source_for
-from harken.errors import HarkenError, NotFound, RetryLater
+from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
-from harken.http.redact import hush
+from harken.http.redact import hush, scrub
 from harken.operate.models import models_of
 from harken.run.reach import Reach
-from harken.source import Act, Destination, Host, Plugin, PollSource, Source
+from harken.source import Act, Destination, Host, Plugin, PollSource, PushSource, Source
 from harken.store import Registry
 
 __all__ = ["Parts"]
@@ -60,7 +60,8 @@ class Parts:
             await self.save_budgets(self._kept_in)
 
     async def save_budgets(self, store: Registry) -> None:
-        for name, budget in self._budgets.items():
+        # another credential may turn up while one is being written
+        for name, budget in list(self._budgets.items()):
             if self._saved.get(name, 0) == budget.revision:
                 continue
             revision = budget.revision
@@ -85,7 +86,15 @@ class Parts:
             source = source_for(feed, self.loaded, self.plugins, host)
         except HarkenError as error:
             raise hush(error, self.secrets()) from None
-        return HushedSource(source, self.secrets) if isinstance(source, PollSource) else source
+        except Exception as error:
+            # its text may quote anything, and one bad plugin must not stop the others
+            message = f"{feed.kind} broke with {type(error).__name__} before it was asked anything"
+            raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
+        if feed.way == "push" and isinstance(source, PushSource):
+            return HushedPush(source, self.secrets)
+        if not isinstance(source, PollSource):
+            return source
+        return HushedSource(source, self.secrets, feed.kind, feed.integration)
 
     def lend(self, account: Account) -> Host:
         """A host for what a person asks about this account; its calls are paid like any other."""
@@ -102,6 +111,7 @@ class Parts:
             action=self._action,
             workflow_rev=self._workflow_rev,
             allow_shell=self.loaded.settings.steps.allow_shell,
+            discreet=lambda value: scrub(value, self.secrets()),
         )
 
     def _host(self, credential: str, who: str, *, allow_private: bool = False) -> Host:
@@ -120,7 +130,7 @@ class Parts:
         plugin, account, host = self._service(channel)
         if plugin.destination is None:
             raise NotFound(f"{channel} cannot deliver messages", fix="Use a channel such as webhook")
-        return HushedDestination(plugin.destination(None, account, host), self.secrets)
+        return HushedDestination(plugin.destination(None, account, host), self.secrets, plugin.kind, channel)
 
     def _action(self, name: str) -> tuple[Act, Any, Host]:
         channel, _, verb = name.rpartition(".")
@@ -128,7 +138,7 @@ class Parts:
         if verb not in plugin.actions:
             known = ", ".join(plugin.actions) or "none"
             raise NotFound(f"{channel} has no action {verb!r}", fix=f"It has: {known}")
-        return hushed_act(plugin.actions[verb], self.secrets), account, host
+        return hushed_act(plugin.actions[verb], self.secrets, plugin.kind, channel), account, host
 
     def _service(self, name: str) -> tuple[Plugin, Any, Host]:
         account = self.loaded.integrations.get(name)

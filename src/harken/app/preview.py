@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from harken.clock import Clock
-from harken.errors import RetryLater
+from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event, Known, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
@@ -30,17 +30,23 @@ async def preview(
     clock: Clock,
     lookback: float,
     names: Checked | None = None,
+    start_line: datetime | None = None,
 ) -> Preview:
-    """What the trigger would make of what the service shows now, as if it had been created `lookback` seconds ago.
+    """What the trigger would make of what the service shows of the last `lookback` seconds.
 
-    `names` is what the service says about those in the query.
+    `names` is what the service says about those in the query. A trigger without a start line is as new as that span.
     """
     since = clock.now() - timedelta(seconds=lookback)
     if not isinstance(source, PollSource):
         note = f"{feed.name} is pushed: there is nothing to read. Send something, then: harken explain {trigger.name}"
         return Preview(trigger=trigger.name, feed=feed.name, since=None, notes=(note,))
-    events, complete = await _read(source, feed, since)
-    rules = _rules(feed, trigger, since)
+    try:
+        events, complete = await _read(source, feed, since)
+    except NeedsAttention as error:
+        # a read that wrong names spoil tells of the first; the check knows them all
+        told = dict.fromkeys([*(names.unknown if names else ()), error.message])
+        raise NeedsAttention("; ".join(told), fix=error.fix) from error
+    rules = _rules(feed, trigger, start_line or since)
     known = await _known(store, feed, events)
     notes = () if all(event.occurred_at for event in events) else (UNDATED,)
     shown = _judged(events, known, rules, clock)
@@ -75,8 +81,8 @@ async def _read(source: PollSource, feed: Feed, since: datetime) -> tuple[list[E
     return events, False
 
 
-def _rules(feed: Feed, trigger: Trigger, since: datetime) -> Rules:
-    state = TriggerState(uid=trigger.name, name=trigger.name, epoch=1, start_line=since, created_at=since)
+def _rules(feed: Feed, trigger: Trigger, start: datetime) -> Rules:
+    state = TriggerState(uid=trigger.name, name=trigger.name, epoch=1, start_line=start, created_at=start)
     return compile_rules(Listeners(revision=0, feed=feed, triggers=[(trigger, state)]))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harken.cli.session import Session
-from harken.cli.show import clean, say
+from harken.cli.show import clean, print_json, say
 from harken.errors import HarkenError, Refused
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def configured(
     from harken.operate.forms import form_of
 
     form = form_of(session.directory, name, store_as)
-    if list(given) == ["fields"]:
-        return _fields(form)
+    if list(given) in (["fields"], ["fields", "--json"]):
+        return _fields(form, as_json=len(given) > 1)
     flags = _parsed(form, given)
     values: dict[str, Any] = {**form.stored, **(form.from_environment() if from_env else {}), **flags}
     values |= {PRIVATE: True} if allow_private_networks else {}
@@ -58,7 +59,10 @@ def configured(
     return 0
 
 
-def _fields(form: Form) -> int:
+def _fields(form: Form, *, as_json: bool) -> int:
+    if as_json:
+        print_json([asdict(one) for one in form.fields])
+        return 0
     for one in form.fields:
         kind = "secret" if one.secret else "required" if one.required else f"default: {one.default or 'none'}"
         variable = f", {one.variable} with --from-env" if one.variable else ""
@@ -69,17 +73,23 @@ def _fields(form: Form) -> int:
 def _parsed(form: Form, given: Sequence[str]) -> dict[str, str]:
     known = {one.name: one for one in form.fields}
     values: dict[str, str] = {}
+    piped = ""
     rest = list(given)
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
         name = flag.removeprefix("--").replace("-", "_")
         if not flag.startswith("--") or name not in known:
             options = ", ".join(f"--{field.replace('_', '-')}" for field in known)
-            raise Refused(f"{form.kind} has no {flag}", fix=f"It takes: {options}")
+            # a word on its own may be the secret
+            told = f"{form.kind} has no {flag}" if flag.startswith("--") else "a value has no --FIELD before it"
+            raise Refused(told, fix=f"{form.kind} takes: {options}")
         if not equals:
             if not rest:
                 raise Refused(f"{flag} needs a value", fix=f"{flag} - reads standard input, {flag} @PATH a file")
             value = rest.pop(0)
+        if value == "-" and piped:
+            raise Refused(f"standard input can be only one value, and {piped} has it", fix=f"Use {flag} @PATH")
+        piped = flag if value == "-" else piped
         values[name] = _value(known[name], value)
     return values
 
@@ -91,7 +101,8 @@ def _value(field: Field, value: str) -> str:
         try:
             return Path(value[1:]).expanduser().read_text("utf-8").strip("\r\n")
         except (OSError, UnicodeError) as error:
-            raise Refused(f"{value[1:]} cannot be read: {type(error).__name__}", fix="Name a text file") from None
+            why = (error.strerror if isinstance(error, OSError) else "") or "it is no text"
+            raise Refused(f"{value[1:]} cannot be read: {why}", fix="Name a text file") from None
     if field.secret:
         flag = f"--{field.name.replace('_', '-')}"
         _warn(f"others on this machine can see {flag} and your shell keeps it: use `{flag} -` or `{flag} @PATH`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,8 @@ class Session:
         from harken.operate.operator import CHANGES
 
         async with open_offline(self.directory, write=operation in CHANGES) as operator:
-            return await operator.call(operation, **params)
+            answer = await operator.call(operation, **params)
+            return json.loads(operator.discreet(json.dumps(answer).encode()))
 
 
 def command(

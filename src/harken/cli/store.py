@@ -92,7 +92,11 @@ def _new_key(file: str | None) -> str:
     from pathlib import Path
 
     if file is not None:
-        return Path(file).expanduser().read_text(encoding="utf-8").strip()
+        try:
+            return Path(file).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            why = (error.strerror if isinstance(error, OSError) else "") or "it is no text"
+            raise Refused(f"{file} cannot be read: {why}", fix="Name the file that has the new key") from None
     if os.environ.get(NEW_KEY):
         return os.environ[NEW_KEY]
     if sys.stdin.isatty():

@@ -81,12 +81,20 @@ def show_trigger(session: Session, name: str) -> None:
 @command(triggers_command, "test")
 @click.argument("name")
 @click.option("--lookback", type=float, metavar="SECONDS", help="How far a new trigger looks back. [default: 3600]")
-def test_trigger(session: Session, name: str, lookback: float | None) -> None:
-    """Show what would fire now and why the rest would not. Reads the API; changes nothing."""
+def test_trigger(session: Session, name: str, lookback: float | None) -> int:
+    """Show what would fire now and why the rest would not. Reads the API; changes nothing.
+
+    Exits 1 when the query has a name that the service does not know.
+    """
     answer = session.call("triggers.test", name=name, lookback=lookback)
     if session.as_json:
         print_json(answer)
-        return
+    else:
+        _tested(answer)
+    return 1 if answer["unknown"] else 0
+
+
+def _tested(answer: dict[str, Any]) -> None:
     if answer["shown"]:
         columns = (("key", "key"), ("occurred", "occurred_at"), ("verdict", "outcome"), ("reason", "reason"))
         table(answer["shown"], columns)
@@ -100,10 +108,12 @@ def test_trigger(session: Session, name: str, lookback: float | None) -> None:
 
 @command(triggers_command, "run")
 @click.argument("name")
-def run_trigger(session: Session, name: str) -> None:
-    """Read the trigger's feed now, as its schedule would. Needs a running controller."""
+def run_trigger(session: Session, name: str) -> int:
+    """Read the trigger's feed now, as its schedule would. Needs a running controller. Exits 1 when the read fails."""
     session.needs_controller()
-    fields(session, session.call("triggers.run", name=name))
+    answer = session.call("triggers.run", name=name)
+    fields(session, answer)
+    return 1 if answer.get("error") else 0
 
 
 @command(triggers_command, "pause")

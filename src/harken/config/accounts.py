@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Protocol, get_args
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from pydantic import BaseModel, Field, SecretStr, field_validator
@@ -27,6 +27,7 @@ __all__ = [
     "Stored",
     "as_nodes",
     "implied_account",
+    "password_in",
     "plugin_of",
     "read_account",
     "secret_fields",
@@ -63,6 +64,9 @@ class Integration(Strict):
         parts = urlsplit(value or "http://x")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Invalid("this is not an http address", "Write https://host")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            # it is shown to people, and a path is put behind it
+            raise Invalid("an address has no user, password or query here", "Write https://host/path alone")
         return value
 
     @field_validator("rate_limit", mode="before")
@@ -266,6 +270,14 @@ def implied_account(
         base_url=base_url,
         origin="environment",
     )
+
+
+def password_in(address: str | None) -> str:
+    """The password that is written into an address; empty when there is none."""
+    try:
+        return unquote(urlsplit(address or "").password or "")
+    except ValueError:
+        return ""
 
 
 def secrets_in(value: Any) -> set[str]:

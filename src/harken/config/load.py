@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from harken.config.accounts import Stored, read_account, secrets_in
+from harken.config.accounts import Stored, password_in, read_account, secrets_in
 from harken.config.files import read, workflow_files
 from harken.config.findings import Finding, Place, Report, nearest, redact
 from harken.config.interpolate import Lookup, is_secret_name
@@ -177,8 +177,10 @@ class _Reading:
 
     def _section(self, name: str, node: Node, root: Table, report: Report) -> None:
         alone = Table(items={name: node}, keys=root.keys, place=root.place)
+        self._around.secrets |= _written_secrets(node)
         found = check(Settings, alone, report) if not report.failed else None
         if found is not None:
+            self._around.secrets |= secrets_in(getattr(found, name))
             self._settings = self._settings.model_copy(update={name: getattr(found, name)})
 
     def _items(self, section: str, node: Node, found: list[Finding]) -> None:
@@ -259,7 +261,8 @@ class _Reading:
                 name = entry.made.feed.name
                 feeds[name] = share(feeds.get(name), entry.made)
         own = self._around.environ.get(_OWN_KEY, "")
-        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets, own} - {""})
+        proxy = password_in(self._settings.http.proxy)
+        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets, own, proxy} - {""})
         loaded = Loaded(
             directory=self._directory,
             settings=self._settings,

@@ -39,7 +39,7 @@ def _tagged(text: str, name: str) -> Value:
         raise Unusable(f"this is not a !!{name}")
     if name in ("str", "timestamp"):
         return text
-    raise Unusable(f"the tag !!{name} means nothing here")
+    raise Unusable("this tag means nothing here")
 
 
 def _untagged(text: str) -> Value:

@@ -175,7 +175,9 @@ class _Composer:
 
     def _alias(self, anchor: str | None, place: Place, path: Path) -> Node:
         if anchor is None or anchor not in self._anchors:
-            raise self._stop(place, path, f"there is no anchor &{anchor} above", "Define it before it is used")
+            # a password that begins with * looks the same, so the name is not repeated
+            fix = "Define it before it is used, or put quotes around a text that begins with *"
+            raise self._stop(place, path, "there is no anchor of this name above", fix)
         anchored = self._anchors[anchor]
         if anchored is None:
             raise self._stop(place, path, f"*{anchor} stands inside itself", "Write the value out")
@@ -195,7 +197,9 @@ class _Composer:
         tag = getattr(event, "tag", None)
         known = isinstance(event, yaml.ScalarEvent) and str(tag).startswith("tag:yaml.org,2002:")
         if tag and not known and tag not in _TAGS:
-            self._report.error(place, path, f"the tag {tag} means nothing here", "Remove it", "syntax")
+            # a password that begins with ! looks the same, so the tag is not repeated
+            fix = "Remove it, or put quotes around a text that begins with !"
+            self._report.error(place, path, "this tag means nothing here", fix, "syntax")
 
     def _twice(self, first: Place, second: Place, path: Path) -> None:
         fix = "Keep one of them"

@@ -10,7 +10,8 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +83,7 @@ class Credentials:
             return False
         with self._changing() as document:
             entry = document["entries"].pop(_label((what, name)), None)
+            document.get("next", {"entries": {}})["entries"].pop(_label((what, name)), None)
             ring = real_ring(self._environ) if entry and entry["at"] == "keyring" else None
             if ring is not None:
                 ring.forget(self._service, _label((what, name)))
@@ -93,12 +95,28 @@ class Credentials:
             if entry["at"] == "file":
                 self._open(label, entry)
 
+    def share(self, operator_key: str) -> None:
+        """Let another HARKEN_ENCRYPTION_KEY open it too until `reseal`: a crash before that locks nobody out."""
+        if self._by_operator():
+            with self._changing() as document:
+                coming = deepcopy(document)
+                self._seal_anew(coming, self._key(document), self._keys.given(operator_key))
+                document["next"] = {"key": coming["key"], "entries": coming["entries"]}
+
     def reseal(self, operator_key: str) -> None:
         """Seal with another HARKEN_ENCRYPTION_KEY what is sealed with the one of now."""
-        if (self._read()["key"] or {}).get("source") != "environment":
-            return
-        with self._changing() as document:
-            self._seal_anew(document, self._key(document), self._keys.given(operator_key))
+        if self._by_operator():
+            with self._changing() as document:
+                self._seal_anew(document, self._key(document), self._keys.given(operator_key))
+
+    def settle(self) -> None:
+        """The key of now is the one that counts: after a change of keys that was broken off, the other goes."""
+        if "next" in self._read():
+            with self._changing():
+                pass
+
+    def _by_operator(self) -> bool:
+        return (self._read()["key"] or {}).get("source") == "environment"
 
     def _keep(self, label: tuple[str, str], kind: str, value: str) -> str:
         if not _NAME.fullmatch(label[1]):
@@ -119,8 +137,10 @@ class Credentials:
 
     def _sealing(self, document: dict[str, Any], ring: Ring | None) -> Key | None:
         """The key to seal with from now on. What is sealed with another one is sealed anew."""
-        old = self._key(document) if document["key"] else None
-        if ring is not None and not any(entry["at"] == "file" for entry in document["entries"].values()):
+        sealed = any(entry["at"] == "file" for entry in document["entries"].values())
+        # a key that nothing is sealed with may be lost
+        old = self._key(document) if document["key"] and sealed else None
+        if ring is not None and not sealed:
             return None
         key = self._keys.preferred(ring)
         if old is not None and (old.source, old.raw) == (key.source, key.raw):
@@ -138,7 +158,8 @@ class Credentials:
 
     def _open(self, label: tuple[str, str], entry: Mapping[str, Any]) -> str:
         if entry["at"] == "file":
-            return self._unsealed(self._key(self._read()), label, entry)
+            document = self._decided(self._read())
+            return self._unsealed(self._key(document), label, document["entries"][_label(label)])
         ring = real_ring(self._environ)
         value = ring.get(self._service, _label(label)) if ring is not None else None
         if value is None:
@@ -156,6 +177,17 @@ class Credentials:
         except ValueError:
             raise Misconfigured(f"{self.path} is sealed with another key", fix=key.advice) from None
         return key
+
+    def _decided(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The document as the key of now opens it; as it is when that one opens nothing."""
+        if "next" not in document:
+            return document
+        alone = {name: value for name, value in document.items() if name != "next"}
+        for view in (alone, {**alone, **document["next"]}):
+            with suppress(Misconfigured):
+                self._key(view)
+                return view
+        return document
 
     def _unsealed(self, key: Key, label: tuple[str, str], entry: Mapping[str, Any]) -> str:
         try:
@@ -185,7 +217,7 @@ class Credentials:
     def _changing(self) -> Iterator[dict[str, Any]]:
         """The index, written back when the block ends well; one process at a time."""
         with writing(self.path):
-            document = self._read()
+            document = self._decided(self._read())
             yield document
             write_private(self.path, json.dumps(document, indent=1).encode())
 

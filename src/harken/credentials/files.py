@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harken.errors import Misconfigured
+from harken.folders import make_private
 
 __all__ = ["read_private", "write_private", "writing"]
 
@@ -53,11 +54,14 @@ def write_private(path: Path, content: bytes) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Be the only one who changes this file; its directory is made, and made private."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.absolute().parent)
     os.chmod(path.parent, 0o700)
     handle = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in path.parent.glob(f"{path.name}.*.new"):
+            # by somebody who was killed while writing
+            left.unlink(missing_ok=True)
         yield
     finally:
         os.close(handle)

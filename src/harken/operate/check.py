@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,15 +91,28 @@ def _loaded(directory: Path) -> Loaded:
 def _checker(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> Checker:
     from harken.run.workflow import check_workflow
 
-    return partial(check_workflow, actions=_actions(plugins, kinds))
+    return partial(check_workflow, actions=_Actions(plugins, kinds))
 
 
-def _actions(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> dict[str, type[BaseModel]]:
-    """What may be written for each action: `jira.comment` of the kind, `jira-eu.comment` of an account."""
-    owners = {**{kind: kind for kind in plugins}, **kinds}
-    return {
-        f"{owner}.{name}": act.params
-        for owner, kind in owners.items()
-        if kind in plugins
-        for name, act in plugins[kind].actions.items()
-    }
+class _Actions(Mapping[str, "type[BaseModel]"]):
+    """What may be written for each action: `jira.comment` of the kind, `jira-eu.comment` of an account.
+
+    A service is loaded when one of its actions is looked up, and all of them only to say which there are.
+    """
+
+    def __init__(self, plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> None:
+        self._plugins = plugins
+        self._kinds = kinds
+
+    def __getitem__(self, name: str) -> type[BaseModel]:
+        owner, _, verb = name.rpartition(".")
+        return self._plugins[self._kinds.get(owner, owner)].actions[verb].params
+
+    def __iter__(self) -> Iterator[str]:
+        owners = {**{kind: kind for kind in self._plugins}, **self._kinds}
+        for owner, kind in owners.items():
+            if kind in self._plugins:
+                yield from (f"{owner}.{verb}" for verb in self._plugins[kind].actions)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

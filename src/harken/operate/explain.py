@@ -54,12 +54,16 @@ async def _of_subject(desk: Desk, feed: str, subject: str) -> Sequence[Recorded]
     before: int | None = None
     for _ in range(PAGES):
         page = await desk.store.events(feed=feed, before=before, limit=RECENT)
-        # what happens to one object several times is named subject@when
-        found = [event for event in page.items if event.subject == subject or event.subject.startswith(f"{subject}@")]
+        found = [event for event in page.items if _is_of(event, subject)]
         if found or page.next is None:
             return found[:SHOWN]
         before = page.next
     return []
+
+
+def _is_of(event: Recorded, name: str) -> bool:
+    """Whether it happened to the object of this name: what happens to one is named subject@when or KEY-1#what."""
+    return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
 async def _decided(desk: Desk, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
@@ -77,7 +81,8 @@ async def _decided(desk: Desk, trigger: TriggerState, found: Sequence[Recorded])
 
 
 async def _missing(desk: Desk, trigger: TriggerState, feed: str, key: str) -> Answer:
-    state = await _state(desk, feed)
+    # the list of feeds does not count what each remembers
+    state = await desk.store.state(feed) if await _state(desk, feed) else None
     recent = (await desk.store.events(feed=feed, limit=RECENT)).items if feed else ()
     names = [name for event in recent for name in (event.key, event.subject) if name]
     missing = Missing(

@@ -17,6 +17,7 @@ from harken.operate.words import did_you_mean
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from harken.config.findings import Finding
     from harken.config.loaded import Loaded
     from harken.source import Plugin
 
@@ -76,7 +77,7 @@ class Form:
         shown = [(str(found.path[0]) if found.path else "", found) for found in report.findings]
         hidden = [str(value) for value in values.values()]
         return {
-            name: redact(f"{found.message}. {found.fix}" if found.fix else found.message, hidden)
+            name: redact(". ".join(filter(None, (found.message, _fix(name, found)))), hidden)
             for name, found in shown
             if name != "kind" and not (found.code == "missing" and name in self.written)
         }
@@ -101,6 +102,11 @@ class Form:
         """Store them; where they are now."""
         entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
         return credentials_of(self.directory).keep(entry)
+
+
+def _fix(name: str, found: Finding) -> str:
+    # here it is typed, and not written into a file
+    return f"Give --{name.replace('_', '-')}" if found.code == "missing" else found.fix
 
 
 class _Overlaid:

@@ -139,7 +139,7 @@ async def identified(loaded: Loaded, name: str, lend: Callable[[Account], Host])
     account, plugin = account_of(loaded, name)
     if plugin.whoami is None:
         raise NotFound(f"{plugin.kind} cannot say whose credential it is", fix=f"See: harken integrations {name} test")
-    said = await asked(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami")
+    said = await asked(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami", account)
     who: Plain = plain(scrub(dict(said), loaded.secrets))
     return {"name": account.name, "kind": account.kind, "source": account.origin, "who": who}
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.errors import HarkenError, NeedsAttention, RetryLater, addressed
 from harken.feed import Feed
 from harken.http.redact import hush, scrub
 from harken.source import Checked, Host, Plugin
@@ -30,17 +30,18 @@ async def checked(
     query = loaded.queries.get(feed.name)
     if plugin is None or plugin.check is None or account is None or query is None or feed.way != "poll":
         return None
-    said = await asked(plugin.check(query, account.model, lend(account)), loaded, f"the check of {feed.name}")
+    answer = plugin.check(query, account.model, lend(account))
+    said = await asked(answer, loaded, f"the check of {feed.name}", account)
     return Checked(found=scrub(dict(said.found), loaded.secrets), unknown=scrub(list(said.unknown), loaded.secrets))
 
 
-async def asked(answer: Awaitable[T], loaded: Loaded, what: str) -> T:
+async def asked(answer: Awaitable[T], loaded: Loaded, what: str, account: Account) -> T:
     """The service's answer, within a time limit; its errors tell nothing secret."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await answer
     except HarkenError as error:
-        raise hush(error, loaded.secrets) from None
+        raise hush(addressed(error, account.kind, account.name), loaded.secrets) from None
     except TimeoutError:
         raise RetryLater(f"{what} took longer than {PATIENCE_SECONDS:.0f} s", reason="timeout") from None
     except Exception as error:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from harken.errors import NotFound, Refused
+from harken.folders import make_private
 from harken.operate.plain import Plain
 
 __all__ = ["restore"]
@@ -21,7 +22,7 @@ def restore(store: Path, backup: Path) -> Plain:
     if store.exists() and backup.samefile(store):
         raise Refused(f"{backup} is the store itself", fix="Name a backup")
     coming = store.with_name(store.name + ".restoring")
-    store.parent.mkdir(parents=True, exist_ok=True)
+    make_private(store.absolute().parent)
     _copy(backup, coming)
     kept = _aside(store) if store.exists() else None
     os.replace(coming, store)

@@ -108,11 +108,15 @@ def near(key: str, known: Sequence[str]) -> tuple[str, ...]:
 def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     name, health, now = missing.trigger.name, state.health, missing.now
     test = f"See what the API shows now: harken triggers test {name}"
+    mend = f"Mend that, then: harken triggers resume {name}"
     if missing.near:
         shown = ", ".join(missing.near)
-        return f"Something alike was: {shown}", (f"Did you mean: harken explain {name} '{missing.near[0]}'", test)
+        meant = f"Did you mean: harken explain {name} '{missing.near[0]}'"
+        # what is not read now may be what was meant
+        then = f"If not: the feed is paused. {mend}" if health.state == "paused" else test
+        return f"Something alike was: {shown}", (meant, then)
     if health.state == "paused":
-        return f"The feed is paused: {health.message}", (f"Mend that, then: harken triggers resume {name}",)
+        return f"The feed is paused: {health.message}", (mend,)
     if not health.clean:
         again = from_unix(health.blocked_until) if health.blocked_until else state.next_due
         failures = count(health.failures, "failure")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+import msgspec
 import structlog
 
 from harken.clock import Clock
@@ -105,7 +106,15 @@ async def execute(execution: Execution) -> Ended:
         raise
     except HarkenError as error:
         outcome = Dead(error=str(error))
-    return Ended(outcome=outcome, rest=ledger.rest())
+    return Ended(outcome=_without_tokens(outcome, execution.reach.discreet), rest=ledger.rest())
+
+
+def _without_tokens(outcome: RunOutcome | Park, discreet: Callable[[Any], Any]) -> RunOutcome | Park:
+    if isinstance(outcome, Finished):
+        return outcome if outcome.output is None else Finished(output=discreet(outcome.output))
+    if isinstance(outcome, Failed | Again | Dead):
+        return msgspec.structs.replace(outcome, error=discreet(outcome.error))
+    return msgspec.structs.replace(outcome, prompt=discreet(outcome.prompt)) if isinstance(outcome, Park) else outcome
 
 
 def _outputs(plan: Plan, scope: Scope) -> Any:
@@ -147,7 +156,7 @@ async def _take(execution: Execution, step: Step, scope: Scope, path: str) -> An
     frame = Frame(execution=execution, step=step, scope=scope, path=path, earlier=earlier)
     record = await _visit(frame)
     if earlier is None or not _is_done(earlier, step):
-        ledger.note(record, pure=step.pure, caused=frame.caused)
+        record = ledger.note(record, pure=step.pure, caused=frame.caused)
     return scope.remember(step.id, record, step.shaped)
 
 

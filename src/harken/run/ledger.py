@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from harken.clock import Clock
 from harken.event import Event
+from harken.run.reach import as_it_is
 from harken.run.retry import patiently
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Records, Runs, Stale
@@ -72,23 +75,33 @@ class Rest:
 class Ledger:
     """The journal of one run in flight. `done` has the latest record of each path, also those of earlier tries."""
 
-    def __init__(self, claimed: Claimed, store: Home, clock: Clock, internal: Internal) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        store: Home,
+        clock: Clock,
+        internal: Internal,
+        discreet: Callable[[Any], Any] = as_it_is,
+    ) -> None:
         self.done: dict[str, StepRecord] = {record.path: record for record in claimed.journal}
         self._claimed = claimed
         self._store = store
         self._clock = clock
         self._internal = internal
+        self._discreet = discreet
         self._records: list[StepRecord] = []
         self._events: list[Event] = []
         self._urgent = False
         self._turn: asyncio.Lock | None = None
 
-    def note(self, record: StepRecord, *, pure: bool, caused: Sequence[Event] = ()) -> None:
-        """Keep a record for the next write."""
+    def note(self, record: StepRecord, *, pure: bool, caused: Sequence[Event] = ()) -> StepRecord:
+        """Keep a record for the next write. Returns it as it is kept, which is what later tries will see of it."""
+        record = _without_tokens(record, self._discreet)
         self.done[record.path] = record
         self._records.append(record)
-        self._events.extend(caused)
+        self._events.extend(msgspec.structs.replace(event, data=self._discreet(event.data)) for event in caused)
         self._urgent = self._urgent or not pure
+        return record
 
     async def ready_for(self, *, pure: bool) -> None:
         """Return once everything is written that must be before a step of this sort begins."""
@@ -124,6 +137,13 @@ class Ledger:
         rest = Rest(self._records, self._events)
         self._records, self._events, self._urgent = [], [], False
         return rest
+
+
+def _without_tokens(record: StepRecord, discreet: Callable[[Any], Any]) -> StepRecord:
+    if discreet is as_it_is:
+        return record
+    output, warnings = discreet(record.output), tuple(discreet(record.warnings))
+    return msgspec.structs.replace(record, output=output, error=discreet(record.error), warnings=warnings)
 
 
 async def park(store: Home, clock: Clock, claimed: Claimed, internal: Internal, aside: Park, rest: Rest) -> None:

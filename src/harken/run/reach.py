@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from harken.http import Client
     from harken.run.models import Models
 
-__all__ = ["Reach"]
+__all__ = ["Reach", "as_it_is"]
+
+
+def as_it_is(value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
     """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
 
-    `action("slack.post")` gives the act, the account it uses and the host to lend it.
+    `action("slack.post")` gives the act, the account it uses and the host to lend it. `discreet` takes our own tokens
+    out of whatever is written down.
     """
 
     http: Client
@@ -32,3 +37,4 @@ class Reach:
     action: Callable[[str], tuple[Act, Any, Host]]
     workflow_rev: Callable[[str], str | None]
     allow_shell: bool = False
+    discreet: Callable[[Any], Any] = field(default=as_it_is)

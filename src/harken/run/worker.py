@@ -197,7 +197,7 @@ class Worker:
         if plan.empty:
             self._settler.add(claimed, _DONE)
             return
-        ledger = Ledger(claimed, self._store, self._clock, self._internal)
+        ledger = Ledger(claimed, self._store, self._clock, self._internal, self._reach.discreet)
         walking = execute(self._execution(plan, claimed, ledger))
         try:
             walking.send(None)
@@ -216,7 +216,7 @@ class Worker:
         if before is not None:
             # our own claim ran out and we got the run again: whatever the old try does is void
             before.end("lost")
-        active = Active(claimed, Ledger(claimed, self._store, self._clock, self._internal))
+        active = Active(claimed, Ledger(claimed, self._store, self._clock, self._internal, self._reach.discreet))
         self._active[claimed.id] = active
         self.started += 1
         if self._observe is not None:

@@ -65,7 +65,7 @@ async def _start(frame: Frame, name: str, inputs: Any, wait: bool) -> str:
         workflow_rev=rev,
         workflow=name,
         id_key=frame.key,
-        input=msgspec.json.encode(inputs),
+        input=msgspec.json.encode(frame.reach.discreet(inputs)),
         event_ids=tuple(event.id for event in claimed.events),
         parent=claimed.id if wait else "",
         max_attempts=claimed.max_attempts,

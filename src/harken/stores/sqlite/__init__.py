@@ -37,6 +37,7 @@ from harken.stores.sqlite import (
     commit,
     definitions,
     documents,
+    encrypt,
     feeds,
     opening,
     orders,
@@ -96,6 +97,7 @@ class SqliteStore:
             known = opening.existing_seal(path, key, alone=True)
             connection = opening.connect(path)
             opening.migrate(connection)
+            encrypt.wipe(connection)
             books = Books(connection, known or opening.seal_for(connection, key), clock)
         except BaseException:
             os.close(lock)

@@ -37,7 +37,6 @@ def count_run(books: Books, seq: int, trigger: int, now: int) -> None:
 
 def let_in(books: Books, limit: int, now: int) -> None:
     """Make held runs ready for which there is room again, oldest first, a few at a time."""
-    books.know_short()
     for trigger in sorted(books.short):
         if books.value("SELECT paused FROM triggers WHERE id=?", (trigger,)):
             continue

@@ -11,7 +11,7 @@ import msgspec
 from harken.event import Verdict
 from harken.stores.seal import Seal
 
-__all__ = ["encrypt"]
+__all__ = ["encrypt", "wipe"]
 
 SEALED = {
     "feeds": ("definition", "cursor", "health", "coverage"),
@@ -56,9 +56,20 @@ def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
             "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','keys',?,1,0)",
             (wrapped.encode(),),
         )
+        connection.execute(
+            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','unwiped','',1,0)"
+        )
+    wipe(connection)
+
+
+def wipe(connection: apsw.Connection) -> None:
+    """Write over what was there before encryption, unless that is done; a crash may have come first."""
+    if connection.execute("SELECT 1 FROM documents WHERE kind='seal' AND name='unwiped'").fetchone() is None:
+        return
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("DELETE FROM documents WHERE kind='seal' AND name='unwiped'")
 
 
 def _renamed_verdicts(encoded: bytes, seal: Seal) -> bytes:

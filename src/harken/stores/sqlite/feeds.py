@@ -74,7 +74,7 @@ def fail(books: Books, failure: Failure) -> None:
 
 
 RESTED = """UPDATE feeds SET next_due=?, last_success=?, last_tick=?, span_end=?, span_seen=?,
-watermark=coalesce(?, watermark), health=coalesce(?, health), cursor=coalesce(?, cursor)"""
+watermark=coalesce(?, watermark), health=coalesce(?, health), cursor=coalesce(?, cursor), reads=reads+?"""
 REST = f"{RESTED}, span_count=span_count+? WHERE id=? AND span_result=?"
 FIRST_REST = f"{RESTED}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
 
@@ -90,7 +90,7 @@ def _rest(books: Books, feed: FeedRow, one: Rest) -> None:
     last, due = micros(one.last_at), micros_or_none(one.next_due)
     health = None if one.health is None else books.shut_json(one.health)
     cursor = None if one.cursor is msgspec.UNSET else books.shut_json(one.cursor)
-    shared = (due, last, last, last, one.seen, micros_or_none(one.watermark), health, cursor, one.count)
+    shared = (due, last, last, last, one.seen, micros_or_none(one.watermark), health, cursor, one.count, one.count)
     books.execute(REST, (*shared, feed.id, one.result))
     if not books.connection.changes():
         close_span(books, feed)

@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from harken.errors import Misconfigured, Refused
+from harken.folders import make_private
 from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
 from harken.stores.sqlite.encrypt import encrypt
 
@@ -24,7 +25,7 @@ NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs
 def lock(path: Path) -> int:
     """Be the only writer of this file for as long as the process lives; kill -9 lets go too."""
     refuse_network(path)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.absolute().parent)
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -42,6 +42,7 @@ NEVER = 2**62
 def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
     now = books.now()
     _close_due(books, now)
+    books.know_short()
     if books.short:
         let_in(books, limit, now)
     until = now + round(seconds * 1_000_000)
