@@ -246,6 +246,28 @@ async def test_a_read_that_was_cut_off_does_not_count_as_the_backfill(clock: Vir
 
 
 @virtual
+async def test_a_read_that_began_before_the_trigger_came_does_not_count_as_its_backfill(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    house = House(clock, tmp_path, page_size=2)
+    house.feed = msgspec.structs.replace(FEED, tick_timeout=5.0)
+    house.world.put("early")
+    await clock.sleep(HOUR)
+    await house.start(PLAIN)
+    wanted = [f"n{number:02}" for number in range(14)]
+    for name in wanted:
+        house.world.put(name)
+    house.world.latency = 4.0
+    # the read takes several ticks; this is in the first of them
+    await clock.sleep(66)
+    await house.reload(PLAIN, trigger("late", backfill=2 * HOUR))
+    await clock.sleep(300)
+    assert sorted(await house.fired("late")) == ["early", *wanted]
+    assert not any(state.backfilling for state in await house.store.triggers())
+    await house.stop()
+
+
+@virtual
 async def test_what_was_pushed_is_decided_again_from_what_is_stored(clock: VirtualClock, tmp_path: Path) -> None:
     house = House(clock, tmp_path)
     await house.start(trigger(feed="hooks"))

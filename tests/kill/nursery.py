@@ -13,12 +13,15 @@ from pathlib import Path
 NEEDED = (
     "harken.api.app",
     "harken.api.guard",
+    "harken.app.alerts",
+    "harken.app.freshness",
     "harken.app.gauges",
     "harken.app.logs",
     "harken.app.serve",
     "harken.app.upkeep",
     "harken.app.watch",
     "harken.ingest.intake",
+    "harken.ingest.internal",
     "harken.run.steps",
     "harken.run.worker",
     "harken.services.json",
@@ -31,9 +34,12 @@ NEEDED = (
 
 def main(directory: Path, port: int) -> None:
     from harken.app import run
+    from harken.services import registry
 
     for name in NEEDED:
         import_module(name)
+    # a child has better things to do with its short life than to import every service
+    dict(registry())
     child = 0
     for line in sys.stdin:
         if line.strip() == "start":

@@ -115,7 +115,7 @@ class Office:
         self.store.abandon()
 
 
-@pytest.mark.timeout(14_400 if SOAK else 120)
+@pytest.mark.timeout(14_400 if SOAK else 400)
 @settings(
     max_examples=2_000 if SOAK else 60,
     deadline=None,

@@ -47,7 +47,7 @@ def played(scenario: plan.Scenario, room: Path) -> None:
             file.unlink()
 
 
-@pytest.mark.timeout(14_400 if SOAK else 300)
+@pytest.mark.timeout(14_400 if SOAK else 600)
 class TestEachOccurrenceStartsOneRun:
     @examples(0.3)
     @given(scenario=plan.scenarios("listing"))

@@ -10,15 +10,19 @@ from importlib.resources import files
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
+from harken.feed import Budget
 from harken.store import Committed, Lease
 from harken.stores.sqlite import SqliteStore
+from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.opening import refuse_network
+from harken.stores.sqlite.runs import claim
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.given import definitions
+from harken.testing.store.given import MAIL, OTHER, definitions
 
 KEY = "a long key of the operator"
 
@@ -66,7 +70,7 @@ def recorded(path: Path) -> set[str]:
 
 def in_another_process(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 async def test_files_are_private(given: Given, path: Path) -> None:
@@ -195,6 +199,23 @@ def test_a_file_that_cannot_grow_loses_nothing_that_was_acknowledged(path: Path)
     done = in_another_process(FILL, path)
     answers = [word for word in done.stdout.split() if word in ("True", "False")]
     assert answers == ["True"] * 5, done.stderr
+
+
+async def test_a_claim_that_was_undone_does_not_forget_what_a_budget_holds(given: Given) -> None:
+    limited = msgspec.structs.replace(MAIL, budget=Budget(runs_per_hour=1))
+    await given.open(definitions(triggers=(limited, OTHER)))
+    await given.refresh()
+    [_, held] = await given.fires("a", "b")
+    await given.claims()
+    given.clock.advance(3600)
+
+    def undone(books: Books) -> None:
+        claim(books, "w", 10, 60.0)
+        raise ValueError("the disk went away")
+
+    with pytest.raises(ValueError, match="went away"):
+        await sqlite(given)._write(undone)
+    assert [claimed.id for claimed in await given.claims()] == [held]
 
 
 async def test_closing_writes_what_is_queued(path: Path, clock: HandClock) -> None:

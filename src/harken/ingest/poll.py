@@ -187,8 +187,10 @@ class Poller:
             "tick": tick,
             "done": done,
         }
-        # a cursor that we did not set may stand in the middle of a read that began later than now asked for
-        looked_back = rules.backfilling if done and live.whole else ()
+        # a cursor that we did not set may stand in the middle of a read that began later than now asked for, and so
+        # may one of ours, where a trigger came in the meantime
+        whole = done and live.whole
+        looked_back = [rule for rule in rules.backfilling if whole and live.reading_since <= rule.start_line]
         rest["backfilled"] = [rule.uid for rule in looked_back]
         read = Read(
             now=from_unix(now),

@@ -1,216 +1,38 @@
-"""The store: five small protocols of domain verbs. Each has a contract suite that every store passes.
-
-Every verb is one transaction: it happened as a whole, or it did not happen. A verb that returned has survived a
-power cut. Verbs raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
-"""
+"""The verbs of the store, as five small protocols."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
-import msgspec
-
-from harken.event import Event, Known, Recorded, Span, Verdict
-from harken.feed import Feed, FeedState, Overlap, TickSpan, Trigger, TriggerState
-from harken.pace import Health
-from harken.runs import Claimed, Park, Run, RunOutcome, StepRecord
+from harken.event import Event, Known, Recorded
+from harken.feed import FeedState, TickSpan, TriggerState
+from harken.runs import Claimed, Park, Run, StepRecord
+from harken.store.values import (
+    Commit,
+    Committed,
+    Definitions,
+    Document,
+    Failure,
+    Lease,
+    Listeners,
+    NewRun,
+    Opened,
+    Page,
+    Rest,
+    Settlement,
+    Stale,
+)
 
 __all__ = [
-    "Buried",
-    "Commit",
-    "Committed",
-    "Definitions",
-    "Document",
-    "Entry",
-    "Failure",
     "Feeds",
-    "GatherInto",
-    "Intent",
-    "Lease",
-    "Listeners",
-    "NewRun",
-    "Opened",
-    "Page",
     "Records",
     "Registry",
-    "Rest",
     "Runs",
-    "Settlement",
-    "Stale",
     "Store",
-    "Tick",
     "Upkeep",
 ]
-
-
-class GatherInto(msgspec.Struct, frozen=True, gc=False):
-    """Join the open run of this gather key, or open it. It is due at `due_at`, or once `max` events are in it.
-
-    The first event sets the due time; with `extends` every event that joins moves it to its own, if that is later.
-    """
-
-    key: str
-    due_at: datetime
-    max: int = 0
-    extends: bool = False
-
-
-class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What matching wants for one event and one trigger; the commit decides what becomes of it.
-
-    The run's id is H(trigger, epoch, run_key). `input` is the mapped input as JSON; empty means: the event itself.
-    `slot` is the concurrency key, empty for none. `quiet`: a run does not start within this span, but at its end.
-    `reason` is told with the verdict.
-    """
-
-    trigger: str
-    epoch: int
-    run_key: str
-    workflow_rev: str
-    due_at: datetime
-    input: bytes = b""
-    gather: GatherInto | None = None
-    overlap: Overlap = "allow"
-    slot: str = ""
-    hold: str = ""
-    priority: int = 0
-    max_attempts: int = 3
-    quiet: Span | None = None
-    reason: str = ""
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A new event with what was decided about it, and what the feed remembers from now on.
-
-    `expect` is the memory's seq that matching saw (0: unknown); if it moved on meanwhile, a same state makes the
-    event a duplicate and another one makes the commit Stale. An empty `memory_id` is not remembered.
-    `again` is the id of a stored event that is decided again: only for triggers that had no verdict on it, or said
-    that it was before their start. Nothing is recorded or remembered anew, and the feed does not count as read.
-    """
-
-    event: Event
-    memory_id: str
-    expect: int = 0
-    seq: int = 1
-    decisions: tuple[Verdict | Intent, ...] = ()
-    again: int = 0
-
-
-class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a read amounted to, for the ledger. `seen` counts items shown, `new` those not known before."""
-
-    result: Literal["nothing_new", "events", "unchanged", "changed"]
-    started_at: datetime
-    seconds: float = 0.0
-    seen: int = 0
-    new: int = 0
-    covered: Span | None = None
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a feed: events, verdicts, runs, memory and cursor, together or not at all.
-
-    `token` is the lease where a cursor moves, None for webhooks and shared streams (which have no cursor).
-    `done`: this was the last page of a read. `release`: flood limits by trigger uid, applied to its held runs.
-    `claim`: hand at most so many of the new ready runs back, already claimed by `holder`.
-    `backfilled`: uids of triggers that now have all that their start line asks for.
-    """
-
-    feed: str
-    revision: int
-    token: int | None = None
-    entries: Sequence[Entry] = ()
-    cursor: Any = msgspec.UNSET
-    watermark: datetime | None = None
-    next_due: datetime | None = None
-    health: Health | None = None
-    tick: Tick | None = None
-    done: bool = False
-    release: Mapping[str, int] = {}
-    claim: int = 0
-    holder: str = ""
-    backfilled: Sequence[str] = ()
-
-
-class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`verdicts[i]` and `event_ids[i]` belong to `entries[i]`; a duplicate event has the id of the first one."""
-
-    event_ids: Sequence[int]
-    verdicts: Sequence[tuple[Verdict, ...]]
-    claimed: Sequence[Claimed] = ()
-
-
-class Stale(msgspec.Struct, frozen=True, gc=False):
-    """The feed's rules are at another revision, or its memory moved: match the same batch again."""
-
-    revision: int
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A read that failed: what it does to the feed's health and when it is tried again."""
-
-    feed: str
-    token: int | None
-    health: Health
-    next_due: datetime | None
-    result: Literal["error", "rate_limited"]
-    error: str
-    started_at: datetime
-    seconds: float = 0.0
-
-
-class Rest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Reads of one feed that found nothing new: they extend its current tick span."""
-
-    feed: str
-    token: int
-    count: int
-    result: Literal["nothing_new", "unchanged"]
-    seen: int
-    first_at: datetime
-    last_at: datetime
-    next_due: datetime | None
-    cursor: Any = msgspec.UNSET
-    watermark: datetime | None = None
-    covered: Span | None = None
-    health: Health | None = None
-
-
-class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The right to move the cursors of a shard. The token rises with every new holder."""
-
-    shard: int
-    token: int
-    until: datetime
-
-
-class Definitions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the configuration says at one generation. What is absent is removed, and comes back as it was.
-
-    `starting`: this process just began, so the triggers' startup modes apply: `ignore_historical` moves the start line
-    to now, `backfill` to so long ago, though never before the last reset.
-    """
-
-    generation: str
-    starting: bool = False
-    feeds: Sequence[Feed] = ()
-    triggers: Sequence[Trigger] = ()
-    workflows: Mapping[str, tuple[str, bytes]] = {}
-
-
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    feeds: Mapping[str, FeedState]
-    triggers: Mapping[str, TriggerState]
-
-
-class Listeners(msgspec.Struct, frozen=True, kw_only=True):
-    """A feed and who listens to it, at one revision."""
-
-    revision: int
-    feed: Feed
-    triggers: Sequence[tuple[Trigger, TriggerState]]
 
 
 class Feeds(Protocol):
@@ -268,31 +90,6 @@ class Feeds(Protocol):
     async def wake(self, feed: str) -> FeedState:
         """Make the feed due now."""
         ...
-
-
-class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that no event asked for: by hand, a replay, or a step's sub-run. `id_key` makes repeating it harmless."""
-
-    trigger: str
-    workflow_rev: str
-    id_key: str
-    workflow: str = ""
-    input: bytes = b""
-    event_ids: tuple[int, ...] = ()
-    replay_of: str = ""
-    parent: str = ""
-    due_at: datetime | None = None
-    max_attempts: int = 3
-
-
-class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The end of a try. `record` is the last step's journal; `caused` are commits to the internal feed."""
-
-    id: str
-    token: int
-    outcome: RunOutcome
-    record: StepRecord | None = None
-    caused: tuple[Commit, ...] = ()
 
 
 class Runs(Protocol):
@@ -356,14 +153,6 @@ class Runs(Protocol):
         ...
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    kind: str
-    name: str
-    value: Any
-    revision: int
-    updated_at: datetime
-
-
 class Registry(Protocol):
     async def get(self, kind: str, name: str) -> Document | None: ...
 
@@ -376,24 +165,6 @@ class Registry(Protocol):
     async def documents(self, kind: str) -> Sequence[Document]: ...
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None: ...
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A keyset page, newest first; `next` is the `before` of the following page, None at the end."""
-
-    items: Sequence[Any]
-    next: int | None = None
-
-
-class Buried(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter: a run whose tries are used up, or an event that the store refused."""
-
-    id: str
-    what: Literal["run", "event"]
-    trigger: str
-    key: str
-    reason: str
-    at: datetime
 
 
 class Records(Protocol):
@@ -477,6 +248,3 @@ class Upkeep(Protocol):
 
 class Store(Feeds, Runs, Registry, Records, Upkeep, Protocol):
     """One durable home for all of it: never cursors in one store and events in another."""
-
-
-Decision: TypeAlias = Verdict | Intent

@@ -1,0 +1,54 @@
+"""The store: five small protocols of domain verbs. Each has a contract suite that every store passes.
+
+Every verb is one transaction: it happened as a whole, or it did not happen. A verb that returned has survived a
+power cut. Verbs raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
+"""
+
+from harken.store.values import (
+    Buried,
+    Commit,
+    Committed,
+    Definitions,
+    Document,
+    Entry,
+    Failure,
+    GatherInto,
+    Intent,
+    Lease,
+    Listeners,
+    NewRun,
+    Opened,
+    Page,
+    Rest,
+    Settlement,
+    Stale,
+    Tick,
+)
+from harken.store.verbs import Feeds, Records, Registry, Runs, Store, Upkeep
+
+__all__ = [
+    "Buried",
+    "Commit",
+    "Committed",
+    "Definitions",
+    "Document",
+    "Entry",
+    "Failure",
+    "Feeds",
+    "GatherInto",
+    "Intent",
+    "Lease",
+    "Listeners",
+    "NewRun",
+    "Opened",
+    "Page",
+    "Records",
+    "Registry",
+    "Rest",
+    "Runs",
+    "Settlement",
+    "Stale",
+    "Store",
+    "Tick",
+    "Upkeep",
+]
