@@ -135,3 +135,16 @@ async def test_trouble_while_muting_is_tried_later(fake: FakeDatadog, host: Host
     fake.answers.append(Answer(status=503))
     with pytest.raises(RetryLater):
         await does("mute", fake, host, monitor=12)
+
+
+@pytest.mark.parametrize("data", [{"a": 1}, 5, "x"])
+async def test_an_answer_without_a_list_is_tried_again(fake: FakeDatadog, host: Host, data: Any):
+    fake.answers = [Answer(body=msgspec.json.encode({"data": data}))]
+    with pytest.raises(RetryLater, match="without a list of downtimes"):
+        await does("mute", fake, host, monitor=12)
+
+
+async def test_downtimes_of_a_strange_shape_are_nobodys(fake: FakeDatadog, host: Host):
+    strange: list[Any] = [None, 5, [], {}, {"attributes": None}, {"attributes": {"monitor_identifier": []}}]
+    fake.answers = [Answer(body=msgspec.json.encode({"data": strange}))]
+    assert (await does("mute", fake, host, monitor=12))["new"] is True

@@ -52,9 +52,11 @@ def test_the_group_of_a_simple_monitor_is_the_monitor(name: str):
     assert (standing.group, standing.status, standing.changed) == ("", "triggered", NOW)
 
 
-def test_a_synthetics_test_is_one_object_although_it_shows_its_places():
-    groups = {"aws:us-east-2": alert(), "total": alert(), "@SYNTHETICS_OVERALL@": alert()}
-    assert [standing.group for standing in standings(monitor(groups, multi=False))] == [""]
+@pytest.mark.parametrize("multi", [False, True, None])
+def test_a_synthetics_test_is_one_object_although_it_shows_its_places(multi: bool | None):
+    groups = {"aws:us-east-2": {"status": "OK"}, "total": {"status": "OK"}, "@SYNTHETICS_OVERALL@": alert()}
+    (standing,) = standings(monitor(groups, multi=multi))
+    assert (standing.group, standing.status) == ("", "triggered")
 
 
 def test_groups_are_objects_of_their_own_and_the_total_is_none_of_them():

@@ -139,3 +139,13 @@ async def test_the_time_in_the_jql_is_absolute_and_a_minute_early(cloud: Jira, h
     await page(source(cloud, host, project="TEAM"), since=START + timedelta(seconds=59))
     wanted = int((START - timedelta(minutes=1)).timestamp() * 1000)
     assert f"updated >= {wanted} ORDER BY updated ASC, key ASC".encode() in cloud.seen[-1].body
+
+
+async def test_a_backfill_goes_back_behind_what_was_read_last(cloud: Jira, clock: HandClock, host: Host):
+    early = cloud.create(assignee="me")
+    clock.advance(7_200)
+    late = START + timedelta(hours=2)
+    watched = source(cloud, host, project="TEAM")
+    cursor = (await read(watched, None, late))[-1].cursor
+    assert await keys_of(watched, cursor, late) == set()
+    assert await keys_of(watched, cursor, START) == {early}

@@ -38,6 +38,11 @@ def said(value: str) -> dict[str, Any]:
             block("paragraph", {"type": "mention", "attrs": {"id": "1", "text": "@Mia"}}, text(" look")),
             "@Mia look",
         ),
+        (block("paragraph", text("hi "), {"type": "mention", "attrs": {"id": "557058:1"}}), "hi @557058:1"),
+        (
+            block("paragraph", text("a "), {"type": "inlineExtension", "attrs": {"text": "macro"}}, text(" b")),
+            "a macro b",
+        ),
         (block("paragraph", {"type": "emoji", "attrs": {"shortName": ":smile:", "text": "😄"}}), "😄"),
         (block("paragraph", {"type": "emoji", "attrs": {"shortName": ":custom:"}}), ":custom:"),
         (block("paragraph", {"type": "inlineCard", "attrs": {"url": "https://x.example/1"}}), "https://x.example/1"),

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.match import recognise
 from harken.services.jira import Account, Issues, Query
 from harken.source import Host
 from harken.testing import HandClock
@@ -157,6 +158,27 @@ async def test_issues_in_odd_shapes_are_shown_and_hide_no_other(cloud: Jira, hos
     cloud.answers = [Answer(body=msgspec.json.encode({"issues": ODD, "future": 1}))]
     shown = {event.subject.partition(":")[0] for event in events(await read(watched))}
     assert shown >= {"1", "2", "3", "4", "5"}
+
+
+async def test_where_jira_shows_no_histories_another_status_is_a_transition(cloud: Jira, host: Host):
+    watched = source(cloud, host, identity="transition", project="TEAM")
+    await read(watched)
+    at = "2026-01-05T10:00:00.000+0100"
+    for status in ("To Do", "Done"):
+        fields = {"status": {"name": status}, "updated": at}
+        cloud.answers.append(
+            Answer(body=msgspec.json.encode({"issues": [{"id": "1", "key": "T-1", "fields": fields}]}))
+        )
+    shown = events(await read(watched)) + events(await read(watched))
+    assert [sighting.event.key for sighting in recognise(shown, {}, "transition")] == ["T-1#1", "T-1#1#2"]
+
+
+async def test_an_account_id_is_read_where_the_token_may_ask_about_nobody(cloud: Jira, host: Host):
+    cloud.user("557058:d40693ec-2876-4c4d-8fc7-e3b3f923e155")
+    key = cloud.create(assignee="557058:d40693ec-2876-4c4d-8fc7-e3b3f923e155")
+    cloud.hidden = {"/myself", "/user", "/user/search"}
+    watched = source(cloud, host, assignee="557058:d40693ec-2876-4c4d-8fc7-e3b3f923e155")
+    assert [event.data["key"] for event in events(await read(watched))] == [key]
 
 
 async def test_an_issue_without_an_id_is_an_error_and_not_silence(cloud: Jira, host: Host):

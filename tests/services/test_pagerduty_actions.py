@@ -14,6 +14,7 @@ from harken.services.pagerduty import Account, Query, check, plugin, whoami
 from harken.source import Call, Host
 from harken.testing import HandClock
 from harken.testing.fakes.pagerduty import Key, PagerDuty
+from harken.testing.fakes.server import Answer
 from tests.services.duty import account
 
 
@@ -101,6 +102,18 @@ class TestCheck:
 
 
 class TestAcknowledge:
+    @pytest.mark.parametrize("code", [1001, 1002, 2001])
+    async def test_whoever_was_faster_has_done_it(self, duty: PagerDuty, host: Host, code: int):
+        made = duty.trigger()
+
+        def be_faster() -> None:
+            duty.acknowledge(made)
+            duty.answers = [Answer(status=400, body=f'{{"error": {{"code": {code}}}}}'.encode())]
+
+        duty.after[1] = be_faster
+        done = await act(host, account(duty), "acknowledge", incident=made)
+        assert (done["status"], done["changed"]) == ("acknowledged", False)
+
     async def test_a_triggered_incident_is_acknowledged(self, duty: PagerDuty, host: Host):
         made = duty.trigger()
         assert await act(host, account(duty), "acknowledge", incident=made) == {

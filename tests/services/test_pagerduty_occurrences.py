@@ -94,13 +94,37 @@ class TestIdentity:
     ):
         made = duty.trigger()
         listed = source(duty, replace(host, identity="transition"), statuses=["triggered"])
-        shown = events(await read(listed))
+        batches = await read(listed)
         duty.acknowledge(made)
-        shown += events(await read(listed))
+        batches += await read(listed, batches[-1].cursor)
         clock.advance(1800)
         duty.retrigger(made)
-        shown += events(await read(listed)) + events(await read(listed))
-        assert len(recognise(shown, {}, "transition")) == 2
+        batches += await read(listed, batches[-1].cursor)
+        batches += await read(listed, batches[-1].cursor)
+        assert [event.data["status"] for event in events(batches)] == ["triggered"] * 3
+        assert len(recognise(events(batches), {}, "transition")) == 2
+
+    async def test_an_update_of_a_triggered_incident_is_no_transition(
+        self, duty: PagerDuty, host: Host, clock: HandClock
+    ):
+        made = duty.trigger()
+        listed = source(duty, replace(host, identity="transition"), statuses=["triggered"])
+        batches = await read(listed)
+        clock.advance(600)
+        duty.touch(made)
+        batches += await read(listed, batches[-1].cursor)
+        assert len(recognise(events(batches), {}, "transition")) == 1
+
+    async def test_an_incident_that_nobody_acknowledges_any_more_is_forgotten(
+        self, duty: PagerDuty, host: Host, clock: HandClock
+    ):
+        made = duty.trigger()
+        duty.acknowledge(made)
+        listed = source(duty, replace(host, identity="transition"), statuses=["triggered"])
+        first = (await read(listed))[-1].cursor
+        duty.resolve(made)
+        last = (await read(listed, first))[-1].cursor
+        assert (made in str(first), made in str(last)) == (True, False)
 
     async def test_a_change_of_the_status_of_mine_happens_when_it_changes(
         self, duty: PagerDuty, host: Host, clock: HandClock

@@ -115,6 +115,17 @@ class TestPosting:
         assert message["text"] == "@channel @here @team @S2 <@U1> <https://x.example|x>"
         assert message["blocks"][0]["text"]["text"] == "@everyone"
 
+    @pytest.mark.parametrize("loud", ["<!here|<!here>>", "<!subteam^S1|<!channel>>", "<!group>", "<!here|a<!here>b>"])
+    async def test_marks_within_marks_call_nobody_either(self, host: Host, slack: FakeSlack, loud: str):
+        await say(host, slack, text=loud)
+        assert "<!" not in said(slack)[0]["text"]
+
+    async def test_elements_that_call_everybody_become_text(self, host: Host, slack: FakeSlack):
+        loud = [{"type": "broadcast", "range": "channel"}, {"type": "usergroup", "usergroup_id": "S1"}]
+        await say(host, slack, blocks=[{"type": "rich_text", "elements": loud}])
+        quiet = [{"type": "text", "text": "@channel"}, {"type": "text", "text": "@S1"}]
+        assert said(slack)[0]["blocks"] == [{"type": "rich_text", "elements": quiet}]
+
     async def test_calling_everybody_can_be_meant(self, host: Host, slack: FakeSlack):
         await say(host, slack, text="<!channel> fire", notify_all=True)
         assert said(slack)[0]["text"] == "<!channel> fire"
@@ -208,7 +219,21 @@ class TestCheck:
         assert "nobody is called @ghost" in told
         assert "no user U999" in told
 
-    async def test_an_empty_query_asks_nothing(self, host: Host, slack: FakeSlack):
+    async def test_an_empty_query_names_nothing_that_could_be_wrong(self, host: Host, slack: FakeSlack):
         found = await checked(host, slack)
         assert (dict(found.found), list(found.unknown)) == ({}, [])
-        assert slack.seen == []
+
+    @pytest.mark.parametrize("query", [{}, {"channels": "eng"}])
+    @pytest.mark.parametrize("scope", ["channels:history", "users:read"])
+    async def test_a_scope_that_reading_will_need_is_named_before_it_fails(
+        self, host: Host, slack: FakeSlack, query: dict[str, Any], scope: str
+    ):
+        slack.scopes.discard(scope)
+        (wrong,) = (await checked(host, slack, **query)).unknown
+        assert f"lacks the scope {scope}. Add it" in wrong
+
+    async def test_scopes_of_channels_that_are_not_read_are_not_asked_for(self, host: Host, slack: FakeSlack):
+        slack.channel("private", kind="private_channel")
+        slack.scopes -= {"groups:history", "im:history", "mpim:history"}
+        assert (await checked(host, slack, channels="eng")).unknown == []
+        assert "groups:history" in str((await checked(host, slack, channels="private")).unknown)

@@ -181,6 +181,7 @@ class TestWhatIsWritten:
         ("token", "why"),
         [
             ("xoxp-1", "user token"),
+            ("xoxb-1\r\nX-Evil: xoxp-1", "no Slack bot token"),
             ("xoxa-2", "legacy workspace token"),
             ("xapp-1", "app-level token"),
             ("xoxe.xoxb-1", "rotating token"),

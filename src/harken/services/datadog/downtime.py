@@ -14,10 +14,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from harken.durations import parse_duration
-from harken.errors import HarkenError, Refused
+from harken.errors import HarkenError, Refused, RetryLater
 from harken.http import raise_for
+from harken.language.paths import lookup
 from harken.services.datadog.api import Api
-from harken.services.fields import instant
+from harken.services.fields import instant, text_of
 from harken.source import Call
 
 __all__ = ["Mute", "Unmute", "mute", "unmute"]
@@ -79,7 +80,7 @@ async def mute(call: Call) -> dict[str, Any]:
         raise Refused(f"monitor {wanted.monitor} cannot be muted until an instant that has passed", fix="Correct until")
     api, mark = Api(call.account, call.host), _mark(call.idempotency_key)
     async for downtime in _current(api, wanted):
-        if mark in str(downtime["attributes"].get("message")) or _lasts(downtime, end):
+        if mark in str(lookup(downtime, "attributes.message")) or _lasts(downtime, end):
             return _told(wanted, downtime, new=False)
     reply = await api.ask("POST", "/api/v2/downtime", json=_request(wanted, end, mark))
     raise_for(reply)
@@ -90,7 +91,7 @@ async def unmute(call: Call) -> dict[str, Any]:
     """End the downtimes of this monitor; with a group, those of the group alone. None is fine."""
     wanted: Unmute = call.params
     api = Api(call.account, call.host)
-    ended = [str(downtime["id"]) async for downtime in _current(api, wanted, any_scope=not wanted.group)]
+    ended = [text_of(downtime, "id") or "" async for downtime in _current(api, wanted, any_scope=not wanted.group)]
     for downtime in ended:
         reply = await api.ask("DELETE", f"/api/v2/downtime/{downtime}")
         if reply.status != 404:
@@ -104,10 +105,11 @@ async def _current(api: Api, wanted: Unmute, *, any_scope: bool = False) -> Asyn
     while True:
         params: dict[str, str | int] = {"current_only": "true", "page[limit]": _PAGE, "page[offset]": offset}
         listed = api.told(await api.ask("GET", "/api/v2/downtime", params=params)).get("data") or []
+        if not isinstance(listed, list):
+            raise RetryLater(f"{api.name} answered without a list of downtimes", fix="Check site and base_url")
         for downtime in listed:
-            told = downtime["attributes"]
-            ours = (told.get("monitor_identifier") or {}).get("monitor_id") == wanted.monitor
-            if ours and (any_scope or _parts(told.get("scope")) == _parts(wanted.scope)):
+            ours = lookup(downtime, "attributes.monitor_identifier.monitor_id") == wanted.monitor
+            if ours and (any_scope or _parts(lookup(downtime, "attributes.scope")) == _parts(wanted.scope)):
                 yield downtime
         if not listed:
             return
@@ -126,12 +128,12 @@ def _request(wanted: Mute, end: datetime | None, mark: str) -> dict[str, Any]:
 
 
 def _told(wanted: Mute, downtime: Any, *, new: bool) -> dict[str, Any]:
-    until = ((downtime["attributes"].get("schedule") or {}).get("end")) or ""
-    return {"downtime": downtime["id"], "monitor": wanted.monitor, "group": wanted.group, "until": until, "new": new}
+    id, until = text_of(downtime, "id") or "", text_of(downtime, "attributes.schedule.end") or ""
+    return {"downtime": id, "monitor": wanted.monitor, "group": wanted.group, "until": until, "new": new}
 
 
 def _lasts(downtime: Any, end: datetime | None) -> bool:
-    until = instant((downtime["attributes"].get("schedule") or {}).get("end"))
+    until = instant(lookup(downtime, "attributes.schedule.end"))
     return until is None or (end is not None and until >= end)
 
 

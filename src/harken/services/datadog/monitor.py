@@ -29,7 +29,8 @@ __all__ = [
 
 STATUSES = ("unknown", "ok", "triggered", "warn", "no_data", "ignored", "skipped")
 # what stands in place of a group where a monitor has none; a Synthetics test has its places beside them
-_WHOLE = ("*", "total", "@SYNTHETICS_OVERALL@", "")
+_SYNTHETICS = "@SYNTHETICS_OVERALL@"
+_WHOLE = (_SYNTHETICS, "*", "total", "")
 _LATEST = 2**32 - 1
 
 
@@ -71,7 +72,7 @@ def standings(monitor: Any) -> list[Standing]:
     monitor = monitor if isinstance(monitor, dict) else {}
     groups = _groups(monitor)
     named = {name: group for name, group in groups.items() if name not in _WHOLE}
-    if named and monitor.get("multi") is not False:
+    if named and monitor.get("multi") is not False and _SYNTHETICS not in groups:
         return [_of_group(name, group) for name, group in named.items()]
     whole = next((groups[name] for name in _WHOLE if name in groups), None)
     if whole is None and len(named) == 1:

@@ -35,7 +35,7 @@ KNOWN_SECONDS = 3600.0
 
 
 class Issues:
-    """Reads the issues that changed since the last read and shows what happened to each: see `jira_issue`.
+    """Reads the issues that changed since the last read and shows what happened to each: see `issue`.
 
     Raw JQL may ask for anything, also for what the passing of time makes true. What it finds is read whole each time.
     """

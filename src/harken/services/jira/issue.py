@@ -85,7 +85,8 @@ def occurrences(
         return []  # the index is behind: it has left already, and will be shown when it comes back
     if history is None:
         # nothing tells when it came to match: better at its last change than not at all
-        return [Occurrence(at=instant(fields.get("updated")) or created, type="jira.matched")]
+        now = text_of(fields, "status.name") if statuses else None
+        return [Occurrence(at=instant(fields.get("updated")) or created, type="jira.matched", state=now)]
     for at, id, items in history.changes:
         before = _undone(values, items)
         fitted = _fits(before, wanted)

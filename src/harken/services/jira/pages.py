@@ -28,11 +28,13 @@ LATE = timedelta(minutes=15)
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`since` is set while a read is under way. `mark`: everything that Jira showed by then was read.
 
-    `of` names the query, because a token or an offset of one is nothing to another.
+    `of` names the query, because a token or an offset of one is nothing to another. `asked`: from where on the last
+    read was wanted.
     """
 
     of: str = ""
     mark: datetime | None = None
+    asked: datetime | None = None
     since: datetime | None = None
     began: datetime | None = None
     token: str = ""
@@ -50,8 +52,12 @@ def place_at(cursor: Cursor, of: str, since: datetime) -> Place:
         place = Place()
     if place.since is not None and place.of == of:
         return place
-    begin = place.since or (max(since, place.mark - LATE) if place.mark else since)
-    return Place(of=of, mark=place.mark, since=begin)
+    if place.mark is None or (place.asked is not None and since < place.asked):
+        # nothing was read yet, or more is wanted than the last time
+        begin = since
+    else:
+        begin = max(since, place.mark - LATE)
+    return Place(of=of, mark=place.mark, asked=since, since=place.since or begin)
 
 
 def turned(place: Place, answer: Mapping[str, Any], ids: Sequence[str], cloud: bool, whose: str) -> Place | None:
@@ -84,7 +90,7 @@ def restarted(place: Place) -> Place | None:
 
 
 def ended(place: Place) -> Place:
-    return Place(of=place.of, mark=place.began or place.mark)
+    return Place(of=place.of, mark=place.began or place.mark, asked=place.asked)
 
 
 def server_time(reply: Reply, now: datetime) -> datetime:

@@ -16,6 +16,7 @@ _CUT = "…"
 _LISTS = {"bulletList": "- ", "taskList": "- ", "decisionList": "- ", "orderedList": ""}
 _INLINE = frozenset(
     {"text", "hardBreak", "mention", "emoji", "inlineCard", "date", "status", "mediaInline", "placeholder"}
+    | {"inlineExtension"}
 )
 
 
@@ -96,6 +97,9 @@ def _inline(node: Mapping[str, Any]) -> str:
         return "\n"
     if kind == "date":
         return _day(_attr(node, "timestamp"))
+    if kind == "mention":
+        # the name may be left out, the id not
+        return _attr(node, "text") or f"@{_attr(node, 'id')}"
     return _attr(node, "text") or _attr(node, "shortName") or _attr(node, "url") or _attr(node, "alt")
 
 

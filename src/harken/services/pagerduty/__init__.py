@@ -20,7 +20,7 @@ from harken.services.fields import described, text_of
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api, Id, told
 from harken.services.pagerduty.incident import Incident, Wanted, event_of, incident_of
-from harken.services.pagerduty.pages import LIMIT, Part, Place, asked, following, resume
+from harken.services.pagerduty.pages import LIMIT, Part, Place, asked, following, remembering, resume
 from harken.services.paging import digest_of
 from harken.source import Batch, Checked, Cursor, Host, Plugin
 
@@ -100,14 +100,19 @@ class Incidents:
         self._parts: list[Part] = ["open"] if self._open else []
         self._parts += ["resolved"] if "resolved" in query.statuses else []
         self._wanted = Wanted(user_id=query.user_id or "", hidden=len(self._open) < len(OPEN), identity=host.identity)
+        self._unwanted = set(OPEN) - set(self._open)
+        # that an incident is triggered again shows only to whoever saw it acknowledged
+        self._watches = host.identity == "transition" and self._open == ["triggered"]
+        self._asked = OPEN if self._watches else self._open
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place, now = resume(cursor, self._of, since, self._parts[0]), self._clock.now()
-        document = await self._api.get("incidents", params=[*self._filters, *asked(place, self._open, now)])
+        document = await self._api.get("incidents", params=[*self._filters, *asked(place, self._asked, now)])
         page, more = self._page(document)
         to = following(place, page, more, now, self._parts)
+        to = remembering(place, to, page) if self._watches else to
         return Batch(
-            events=self._events(place, page),
+            events=self._events(place, page, {**to.acked, **to.shown}),
             cursor=msgspec.to_builtins(to),
             more=to.reading,
             complete=not to.partial,
@@ -120,11 +125,11 @@ class Incidents:
             raise RetryLater(f"{self._api.name} sent no list of incidents; {told_instead}", fix="Check base_url")
         return [incident_of(item) for item in items], more if isinstance(more, bool) else len(items) >= LIMIT
 
-    def _events(self, place: Place, page: Sequence[Incident]) -> list[Event]:
-        fresh = [incident for incident in page if not self._covered(place, incident)]
-        found = [event for event in (event_of(incident, self._wanted) for incident in fresh) if event is not None]
+    def _events(self, place: Place, page: Sequence[Incident], acked: Mapping[str, str]) -> list[Event]:
+        fresh = [one for one in page if one.status not in self._unwanted and not self._covered(place, one)]
+        found = [event_of(one, self._wanted, acked.get(one.id, "")) for one in fresh]
         now = self._clock.now()
-        return sorted(found, key=lambda event: event.occurred_at or now)
+        return sorted(filter(None, found), key=lambda event: event.occurred_at or now)
 
     def _covered(self, place: Place, incident: Incident) -> bool:
         # older ones come into view when newer ones are reopened: they were read long ago, and may be forgotten

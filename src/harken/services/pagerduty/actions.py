@@ -18,7 +18,6 @@ from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
 
-_ALREADY = (1001, 1002)
 _FROM = (
     "A general API key writes in the name of a user: set from_email in the integration, or `from` in the step, "
     "to the e-mail address of a user of this account"
@@ -43,8 +42,9 @@ async def acknowledge(call: Call) -> dict[str, Any]:
         return {"incident": params.incident, "status": status, "changed": False}
     wanted = {"incident": {"type": "incident_reference", "status": "acknowledged"}}
     reply = await api.write("PUT", "incidents", params.incident, json=wanted, sender=params.sender)
-    if reply.status == 400 and _code(reply) in _ALREADY:
-        return {"incident": params.incident, "status": await _status(api, params.incident), "changed": False}
+    if reply.status == 400 and (status := await _status(api, params.incident)) != "triggered":
+        # somebody was faster; PagerDuty has told that with more than one code
+        return {"incident": params.incident, "status": status, "changed": False}
     status = text_of(told(reply, _fix(reply)), "incident.status") or "acknowledged"
     return {"incident": params.incident, "status": status, "changed": True}
 
@@ -65,12 +65,6 @@ async def note(call: Call) -> dict[str, Any]:
 
 async def _status(api: Api, incident: str) -> str:
     return text_of(await api.get("incidents", incident), "incident.status") or ""
-
-
-def _code(reply: Reply) -> Any:
-    document = reply.json()
-    error = document.get("error") if isinstance(document, dict) else None
-    return error.get("code") if isinstance(error, dict) else None
 
 
 def _fix(reply: Reply) -> str:

@@ -63,8 +63,11 @@ def incident_of(item: Any) -> Incident:
     )
 
 
-def event_of(incident: Incident, wanted: Wanted) -> Event | None:
-    """The occurrence that the incident is; None when it is not, or no longer, assigned to whom the query names."""
+def event_of(incident: Incident, wanted: Wanted, acked: str = "") -> Event | None:
+    """The occurrence that the incident is; None when it is not, or no longer, assigned to whom the query names.
+
+    `acked`: when it was last acknowledged, if that is known.
+    """
     mine = wanted.user_id
     if mine and incident.assigned is not None and mine not in incident.assigned:
         return None
@@ -74,7 +77,7 @@ def event_of(incident: Incident, wanted: Wanted) -> Event | None:
         subject=_subject(incident, at),
         type=TYPE,
         data=data,
-        state=_state(incident, wanted),
+        state=_state(incident, wanted, acked),
         occurred_at=_occurred_at(incident, wanted, at),
     )
 
@@ -86,13 +89,14 @@ def _subject(incident: Incident, at: datetime | None) -> str:
     return f"{incident.id}@{_stamp(at)}"
 
 
-def _state(incident: Incident, wanted: Wanted) -> str:
+def _state(incident: Incident, wanted: Wanted, acked: str) -> str:
     changed = _stamp(incident.changed_at)
     if wanted.identity == "change":
         return _stamp(incident.updated_at) or changed or incident.status
-    if wanted.identity == "transition" and wanted.hidden and changed:
-        # it may have been in a status that is not listed since the last read, and be back
-        return f"{incident.status} {changed}"
+    if wanted.identity == "transition" and wanted.hidden:
+        # it may have been in a status that is not wanted since the last read, and be back; while an incident is
+        # triggered, its last_status_change_at moves with every update and tells nothing
+        return f"{incident.status} {acked if incident.status == 'triggered' else changed or ''}".strip()
     return incident.status
 
 

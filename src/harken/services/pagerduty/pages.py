@@ -7,7 +7,7 @@ https://developer.pagerduty.com/docs/pagination
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import msgspec
 from harken.errors import NeedsAttention
 from harken.services.pagerduty.incident import Incident
 
-__all__ = ["Part", "Place", "asked", "following", "resume"]
+__all__ = ["Part", "Place", "asked", "following", "remembering", "resume"]
 
 Part = Literal["open", "resolved"]
 
@@ -34,6 +34,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `tail` are the last ids of the page before: one of them must be on this page too, or others slipped between them.
     `since` is fixed when the read begins, because its first page moves the engine's. `start` cuts by creation time.
+    `acked`: when open incidents were last acknowledged, as far as whole reads showed it; `shown`: this read so far.
     """
 
     of: str
@@ -45,6 +46,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tail: list[str] = []
     restarts: int = 0
     partial: bool = False
+    acked: Mapping[str, str] = {}
+    shown: Mapping[str, str] = {}
 
 
 def resume(cursor: Any, of: str, since: datetime, part: Part) -> Place:
@@ -56,7 +59,20 @@ def resume(cursor: Any, of: str, since: datetime, part: Part) -> Place:
     if place.reading and place.of == of:
         return place
     # a read that was not finished, or that had gaps, is begun again no later than where it began
-    return Place(of=of, reading=True, part=part, since=min(since, place.since or since))
+    return Place(of=of, reading=True, part=part, since=min(since, place.since or since), acked=place.acked)
+
+
+def remembering(place: Place, to: Place, page: Sequence[Incident]) -> Place:
+    """The place `to`, with what this page shows of acknowledgements; those of closed incidents are forgotten."""
+    shown = dict(place.shown)
+    for one in page:
+        if one.status == "acknowledged":
+            shown[one.id] = _stamp(one.changed_at) if one.changed_at else "once"
+        elif one.status == "triggered" and one.id in place.acked:
+            shown.setdefault(one.id, place.acked[one.id])
+    if to.reading:
+        return msgspec.structs.replace(to, acked=place.acked, shown=shown)
+    return msgspec.structs.replace(to, acked={**place.acked, **shown} if to.partial else shown)
 
 
 def asked(place: Place, open_statuses: Sequence[str], now: datetime) -> list[tuple[str, str | int]]:

@@ -1,7 +1,7 @@
 """Slack: what is said in the channels of a bot, read with its token (https://docs.slack.dev/reference/methods).
 
 One call of Slack's API per page: channels by conversations.list, messages by conversations.history, replies by
-conversations.replies. How the reading moves is in `slack_place`.
+conversations.replies. How the reading moves is in `place`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from harken.event import Event, Span
 from harken.services.slack import place as places
 from harken.services.slack.api import GONE, Account, Answer, Slack
 from harken.services.slack.check import check, whoami
+from harken.services.slack.deliver import destination
 from harken.services.slack.event import Eye, Telling
 from harken.services.slack.people import Names, wanted_name
 from harken.services.slack.place import Place, Reading
@@ -187,6 +188,7 @@ plugin = Plugin(
     query=Query,
     source=Conversations,
     actions={"post": Act(params=PostParams, run=post)},
+    destination=destination,
     whoami=whoami,
     check=check,
     lookback_seconds=float(places.OVERLAP),

@@ -52,7 +52,7 @@ class Account(BaseModel):
     @classmethod
     def _of_a_bot(cls, value: SecretStr) -> SecretStr:
         text = value.get_secret_value().strip()
-        if text.startswith("xoxb-"):
+        if text.startswith("xoxb-") and text.isascii() and text.isprintable() and " " not in text:
             return SecretStr(text)
         known = [why for start, why in _OTHER_TOKENS.items() if text.startswith(start)]
         why = known[0] if known else "this is no Slack bot token"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import RetryLater
 from harken.services.fields import text_of
-from harken.services.slack.api import Account, Slack
+from harken.services.slack.api import CONFIGURE, Account, Slack
 from harken.services.slack.people import UNKNOWN, matching, name_of, unclear, user_id
 from harken.services.slack.place import Found, found_in
-from harken.services.slack.rooms import LIST_PAGE, absent, kinds, label, meant, turned
+from harken.services.slack.rooms import LIST_PAGE, absent, kinds, label, meant, picked, turned
 from harken.source import Checked, Host
 
 if TYPE_CHECKING:
@@ -40,12 +40,13 @@ async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
 
 
 async def check(query: Query, account: Account, host: Host) -> Checked:
-    """Look up every channel and person of the query, and whether the bot is where it is to read."""
+    """Look up every channel and person of the query, and whether the bot is where it is to read, and may."""
     slack = Slack(account, host)
     found: dict[str, str] = {}
-    unknown: list[str] = []
-    if query.channels:
-        await _check_channels(query, slack, found, unknown)
+    rows = await _listed(slack, query.include_dms)
+    seen = found_in(rows)
+    unknown = _lacking(rows, picked(seen, query.channels), (await slack.who()).scopes)
+    await _check_channels(query, slack, seen, found, unknown)
     ids = [written for written in query.mentions if user_id(written)]
     names = [written for written in query.mentions if not user_id(written)]
     for written in ids:
@@ -59,11 +60,31 @@ async def check(query: Query, account: Account, host: Host) -> Checked:
 
 async def channels_of(slack: Slack, dms: bool = False) -> dict[str, Found]:
     """Every channel that the bot can see."""
-    return found_in(await _all(slack, "conversations.list", "channels", types=kinds(dms), exclude_archived="true"))
+    return found_in(await _listed(slack, dms))
 
 
-async def _check_channels(query: Query, slack: Slack, found: dict[str, str], unknown: list[str]) -> None:
-    seen = await channels_of(slack, query.include_dms)
+async def _listed(slack: Slack, dms: bool) -> list[dict[str, Any]]:
+    return await _all(slack, "conversations.list", "channels", types=kinds(dms), exclude_archived="true")
+
+
+def _lacking(rows: list[dict[str, Any]], read: Container[object], scopes: str) -> list[str]:
+    """A sentence for each scope that reading these channels needs, and the token lacks. `scopes`: empty if unknown."""
+    needed = {"users:read"} | {f"{_family(row)}:history" for row in rows if row.get("id") in read}
+    lacking = needed - {scope.strip() for scope in scopes.split(",")} if scopes else ()
+    fix = f"Add it under OAuth & Permissions, install the app again, then: {CONFIGURE}"
+    return [f"the token lacks the scope {scope}. {fix}" for scope in sorted(lacking)]
+
+
+def _family(row: Mapping[str, Any]) -> str:
+    """What Slack calls this kind of channel in its scopes."""
+    if row.get("is_im") is True or row.get("is_mpim") is True:
+        return "im" if row.get("is_im") is True else "mpim"
+    return "groups" if row.get("is_private") is True else "channels"
+
+
+async def _check_channels(
+    query: Query, slack: Slack, seen: Mapping[str, Found], found: dict[str, str], unknown: list[str]
+) -> None:
     me = await slack.who()
     missing = absent(seen, query.channels)
     for written in missing:

@@ -10,13 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harken.services.fields import text_of
+from harken.services.slack.blocks import attached_text, block_text
 
 __all__ = ["defused", "is_bots", "is_noise", "mentioned", "readable", "written_text"]
 
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _MARK = re.compile(r"<([^<>]*)>|&(amp|lt|gt);")
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">"}
-_LOUD = re.compile(r"<!(?:(here|channel|everyone)(?:\|[^<>]*)?|subteam\^([A-Z0-9]+)(?:\|([^<>]*))?)>")
+# what Slack puts in place of a text that an app left out
+_NOT_SHOWN = "This content can't be displayed."
+_LOUD = re.compile(r"<!(?:(here|channel|everyone|group)(?:\|[^<>]*)?|subteam\^([A-Z0-9]+)(?:\|([^<>]*))?)>")
+_LOUD_START = re.compile(r"<(?=!(?:here|channel|everyone|group|subteam\^))")
+_LOUD_ELEMENTS = {"broadcast": "range", "usergroup": "usergroup_id"}
 _NOISE_STARTS = ("channel_", "group_", "bot_add", "bot_remove", "bot_enable", "bot_disable")
 _NOISE = frozenset(
     {"tombstone", "message_deleted", "message_changed", "message_replied", "pinned_item", "unpinned_item"}
@@ -32,17 +37,18 @@ def is_noise(message: Mapping[str, Any]) -> bool:
 
 
 def is_bots(message: Mapping[str, Any]) -> bool:
-    return bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
+    # Slackbot has no bot_id
+    return bool(message.get("bot_id")) or message.get("subtype") == "bot_message" or message.get("user") == "USLACKBOT"
 
 
 def written_text(message: Mapping[str, Any]) -> str:
-    """The text as Slack stores it; that of the attachments where it has no other."""
+    """The text as Slack stores it; where it has none, what its blocks and attachments say."""
     text = message.get("text")
-    if isinstance(text, str) and text:
+    text = text if isinstance(text, str) else ""
+    if text and text != _NOT_SHOWN:
         return text
-    attached = message.get("attachments")
-    parts = [part for part in attached if isinstance(part, dict)] if isinstance(attached, list) else []
-    return "\n".join(filter(None, (text_of(part, "fallback") or text_of(part, "text") for part in parts)))
+    said = (block_text(message.get("blocks")), attached_text(message.get("attachments")))
+    return "\n".join(filter(None, said)) or text
 
 
 def mentioned(text: str) -> list[str]:
@@ -63,8 +69,13 @@ def readable(text: str, names: Callable[[str], str], rooms: Callable[[str], str]
 def defused(value: Any) -> Any:
     """The value without marks that call a whole channel or group together, at any depth."""
     if isinstance(value, str):
-        return _LOUD.sub(lambda match: "@" + (match[1] or (match[3] or match[2]).removeprefix("@")), value)
+        quiet = _LOUD.sub(lambda match: "@" + (match[1] or (match[3] or match[2]).removeprefix("@")), value)
+        # one mark in the other: of <!here|<!here>> the outer one would be left
+        return _LOUD_START.sub("&lt;", quiet)
     if isinstance(value, Mapping):
+        named = _LOUD_ELEMENTS.get(str(value.get("type")))
+        if named is not None and isinstance(value.get(named), str):
+            return {"type": "text", "text": f"@{value[named]}"}
         return {key: defused(inner) for key, inner in value.items()}
     return [defused(inner) for inner in value] if isinstance(value, list) else value
 

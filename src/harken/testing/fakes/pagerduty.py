@@ -93,6 +93,11 @@ class PagerDuty(FakeServer):
         for id in ids:
             self.incidents[id].assigned = {}
 
+    def touch(self, *ids: str) -> None:
+        """An update that leaves the status alone, such as another alert of the same incident."""
+        for id in ids:
+            self.incidents[id].touched_at = self.now()
+
     def limit(self, seconds: float) -> None:
         """Answer 429 for so long."""
         self._limited_until = self.clock.time() + seconds
@@ -167,6 +172,8 @@ class PagerDuty(FakeServer):
         """The incident as the API shows it; `broken` replaces parts of that."""
         people = [{"at": _stamp(at), "assignee": self._ref("user", id)} for id, at in incident.assigned.items()]
         resolved = _stamp(incident.changed_at) if incident.status == "resolved" else None
+        # of a triggered incident, PagerDuty shows when it was last updated
+        touched = incident.touched_at if incident.status == "triggered" else None
         return {
             "id": incident.id,
             "type": "incident",
@@ -179,7 +186,7 @@ class PagerDuty(FakeServer):
             "incident_key": f"key-{incident.number}",
             "service": self._ref("service", incident.service),
             "assignments": people,
-            "last_status_change_at": _stamp(incident.changed_at),
+            "last_status_change_at": _stamp(max(touched or incident.changed_at, incident.changed_at)),
             "resolved_at": resolved,
             "escalation_policy": {"id": "PPOL1", "type": "escalation_policy_reference", "summary": "Default"},
             "teams": [self._ref("team", incident.team)],

@@ -51,6 +51,7 @@ class Incident(msgspec.Struct, kw_only=True):
     changed_at: datetime
     visible_at: float
     status: str = "triggered"
+    touched_at: datetime | None = None
     assigned: dict[str, datetime] = {}
     notes: list[Note] = []
     broken: dict[str, Any] = {}
