@@ -1,0 +1,172 @@
+"""The conversation with a mail server, in a thread, within a time limit. 4xx means later, 5xx that a person must act.
+
+What a server says is not repeated, only its codes: it may quote the letter, or a password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Callable
+from email.message import EmailMessage
+from typing import Any
+
+from harken.errors import HarkenError, Misconfigured, NeedsAttention, RetryLater
+from harken.http.guard import check_address
+from harken.services.email.account import Account
+from harken.services.email.letter import address
+
+__all__ = ["attempt", "greet", "send"]
+
+CONFIGURE = "harken integrations email configure"
+_ENHANCED = re.compile(rb"[245]\.\d{1,3}\.\d{1,3}")
+
+
+class Conversation(smtplib.SMTP):
+    """SMTP that dials only allowed addresses, and that can be broken off from another thread."""
+
+    def __init__(self, account: Account, allow_private: bool) -> None:
+        self._account = account
+        self._allow_private = allow_private
+        self._tls = None if account.security == "none" else _trust(account.ca_bundle)
+        self._broken_off = False
+        super().__init__(timeout=account.timeout)
+
+    def open(self) -> None:
+        """Connect, encrypt and sign in."""
+        account = self._account
+        # smtplib checks the certificate against this name
+        self._host = account.host
+        _expect(self.connect(account.host, account.gate), "a greeting")
+        self.ehlo_or_helo_if_needed()
+        if account.security == "starttls":
+            _expect(self.starttls(context=self._tls), "STARTTLS")
+            self.ehlo_or_helo_if_needed()
+        if account.password is not None:
+            self.login(account.username, account.password.get_secret_value())
+
+    def break_off(self) -> None:
+        """Wake the thread that waits for the server."""
+        self._broken_off = True
+        if self.sock is not None:
+            try:
+                # not the method of a TLS socket, which would pull it away under the thread that reads
+                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+            except OSError:
+                return  # closed already, which is what we want
+
+    def _get_socket(self, host: str, port: int, timeout: Any) -> Any:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for *_, where in found:
+            check_address(host, str(where[0]), self._allow_private)
+        if self._broken_off:
+            raise TimeoutError
+        sock = _dial([where for *_, where in found], timeout)
+        if self._account.security != "ssl" or self._tls is None:
+            return sock
+        return self._tls.wrap_socket(sock, server_hostname=host)
+
+
+def _dial(places: list[Any], timeout: Any) -> socket.socket:
+    problem: OSError = OSError("no address")
+    for where in places:
+        try:
+            return socket.create_connection(where[:2], timeout)
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+async def attempt(account: Account, allow_private: bool, talk: Callable[[Conversation], None]) -> None:
+    """Have the conversation. Raises RetryLater or NeedsAttention; after the time limit nothing waits any longer."""
+    smtp = Conversation(account, allow_private)
+    try:
+        async with asyncio.timeout(account.timeout):
+            await asyncio.to_thread(_have, smtp, talk)
+    except TimeoutError:
+        said = f"{account.host} did not take the letter within {account.timeout:g} s"
+        raise RetryLater(said, reason="timeout") from None
+    except (smtplib.SMTPException, OSError) as error:
+        # not chained: the library's errors quote what the server said
+        raise _problem(error, account) from None
+    finally:
+        smtp.break_off()
+
+
+def _have(smtp: Conversation, talk: Callable[[Conversation], None]) -> None:
+    try:
+        smtp.open()
+        talk(smtp)
+    finally:
+        smtp.close()
+
+
+def greet(smtp: Conversation) -> None:
+    """Nothing but the signing in."""
+    _expect(smtp.noop(), "NOOP")
+    smtp.docmd("QUIT")
+
+
+def send(smtp: Conversation, account: Account, to: list[str], letter: EmailMessage) -> None:
+    """Hand the letter over. One refused recipient stops it for all, so that a later try is the first for everybody."""
+    _expect(smtp.mail(address(account.sender).addr_spec), "the sender")
+    for one in to:
+        _expect(smtp.rcpt(one), f"the recipient {one}")
+    _expect(smtp.data(letter.as_bytes()), "the letter")
+    try:
+        smtp.docmd("QUIT")
+    except smtplib.SMTPServerDisconnected:
+        return  # it has the letter; some do not wait for a goodbye
+
+
+class Said(smtplib.SMTPResponseException):
+    """The server's answer to `what` was not yes."""
+
+    def __init__(self, code: int, text: bytes, what: str) -> None:
+        super().__init__(code, text)
+        self.what = what
+
+
+def _expect(answer: tuple[int, bytes], what: str) -> None:
+    if not 200 <= answer[0] < 300:
+        raise Said(answer[0], answer[1], what)
+
+
+def _problem(error: Exception, account: Account) -> HarkenError:
+    host = account.host
+    if isinstance(error, smtplib.SMTPResponseException):
+        return _answered(error, account)
+    # the bare class is what smtplib raises when it knows none of the ways to sign in
+    if isinstance(error, smtplib.SMTPNotSupportedError) or type(error) is smtplib.SMTPException:
+        what = f"{host} does not offer what security: {account.security} and the signing in need"
+        return NeedsAttention(what, fix=f"Check security and port: {CONFIGURE}")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        fix = "If it is signed by your own authority, set ca_bundle to that authority's certificates"
+        return NeedsAttention(f"the certificate of {host} is not trusted ({error.verify_message})", fix=fix)
+    if isinstance(error, ssl.SSLError):
+        return RetryLater(f"no TLS connection could be made with {host}", fix="Check security and port if this stays")
+    return RetryLater(f"the connection to {host}:{account.gate} failed", fix="Check host and port if this stays")
+
+
+def _answered(error: smtplib.SMTPResponseException, account: Account) -> HarkenError:
+    text = error.smtp_error if isinstance(error.smtp_error, bytes) else str(error.smtp_error).encode()
+    finer = _ENHANCED.search(text)
+    code = f"{error.smtp_code}{f' {finer[0].decode()}' if finer else ''}"
+    signing = isinstance(error, smtplib.SMTPAuthenticationError)
+    what = "the signing in" if signing else getattr(error, "what", "a command")
+    said = f"{account.host} answered {code} to {what}"
+    if error.smtp_code < 500:
+        return RetryLater(said)
+    if signing or error.smtp_code == 530:
+        return NeedsAttention(said, fix=f"Check username and password (often an app password): {CONFIGURE}")
+    return NeedsAttention(said, fix="Check the addresses, and that the server takes letters from this sender")
+
+
+def _trust(ca_bundle: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_bundle or None)
+    except OSError:
+        raise Misconfigured("ca_bundle of the mail server cannot be read", fix="Check the path") from None
