@@ -22,7 +22,12 @@ import pytest
 __all__ = ["CORPORA", "fetch"]
 
 # the version, so that the same tests see the same replies; and which files are wanted of it
-CORPORA = {"datadog-api-client": ("2.62.0", "*/cassettes/*.yaml")}
+CORPORA = {
+    "PyGithub": ("2.10.0", "*/tests/ReplayData/*.txt"),
+    "datadog-api-client": ("2.62.0", "*/cassettes/*.yaml"),
+    "grimoire-elk": ("1.8.3", "*/tests/data/*.json"),
+    "perceval": ("1.6.1", "*/tests/data/*.json"),
+}
 SECONDS = 120
 
 

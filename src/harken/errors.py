@@ -22,6 +22,7 @@ __all__ = [
     "StoreBusy",
     "StoreUnavailable",
     "Unauthorized",
+    "addressed",
 ]
 
 RetryReason = Literal["failed", "timeout", "rate_limited"]
@@ -39,6 +40,12 @@ class HarkenError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}. {self.fix}" if self.fix else self.message
+
+
+def addressed(error: HarkenError, kind: str, name: str) -> HarkenError:
+    """The same error, with the account's own name in the command that mends it: a service knows only its kind."""
+    error.fix = error.fix.replace(f"harken integrations {kind} ", f"harken integrations {name or kind} ")
+    return error
 
 
 class RetryLater(HarkenError):

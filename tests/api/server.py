@@ -51,7 +51,7 @@ class Served:
         return await asyncio.to_thread(self._send, method, path, body, dict(headers or {}))
 
     def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         found = {name.lower(): value for name, value in response.getheaders()}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from subprocess import PIPE
@@ -13,9 +14,11 @@ from harken.demo import PLAYS
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("demo")]
 
 
+COMMAND = [sys.executable, "-m", "harken.cli", "demo", "--port", "0"]
+
+
 def demo(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harken.cli", "demo", "--port", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +54,25 @@ def test_json_is_all_that_is_printed(finished):
 
 
 def test_without_a_terminal_each_event_is_a_line():
-    lines = demo("--seconds", "4").stdout.splitlines()
+    with subprocess.Popen(COMMAND, stdout=PIPE, text=True) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        fired = next((line for line in running.stdout if "triage fired" in line), "")
+        running.send_signal(signal.SIGINT)
+        rest = running.stdout.read().splitlines()
 
-    assert lines[0].startswith("harken demo · API http://127.0.0.1:")
-    assert any("triage fired" in line for line in lines)
-    assert "demo summary" in lines
+    assert first.startswith("harken demo · API http://127.0.0.1:")
+    assert fired
+    assert "demo summary" in rest
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, subprocess.CompletedProcess[str]]:
     """The demo of each service, all at once."""
-    command = [sys.executable, "-m", "harken.cli", "demo", "--port", "0", "--seconds", "6", "--json"]
+    command = [*COMMAND, "--seconds", "6", "--json"]
     names = ("pagerduty", "slack", "jira", "datadog")
     started = {name: subprocess.Popen([*command, name], stdout=PIPE, stderr=PIPE, text=True) for name in names}
-    told = {name: process.communicate(timeout=100) for name, process in started.items()}
+    told = {name: process.communicate(timeout=300) for name, process in started.items()}
     return {
         name: subprocess.CompletedProcess(process.args, process.returncode, *told[name])
         for name, process in started.items()

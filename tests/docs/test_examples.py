@@ -25,6 +25,9 @@ ENVIRON = {
     "JIRA_BASE_URL": "https://company.atlassian.net",
     "JIRA_EMAIL": "me@example.com",
     "JIRA_API_TOKEN": "not-a-token",
+    "GITHUB_TOKEN": "not-a-token",
+    "GITLAB_TOKEN": "not-a-token",
+    "TELEGRAM_BOT_TOKEN": "123456:not-a-token",
 }
 ELSEWHERE = {"welcome"}  # its service is installed by its reader
 

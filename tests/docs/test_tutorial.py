@@ -46,7 +46,7 @@ class Tutorial:
 
     def harken(self, *words: str) -> str:
         done = subprocess.run(
-            [*HARKEN, *words], cwd=self.directory, capture_output=True, text=True, timeout=30, check=True
+            [*HARKEN, *words], cwd=self.directory, capture_output=True, text=True, timeout=100, check=True
         )
         return done.stdout
 
@@ -61,7 +61,7 @@ class Tutorial:
         return process
 
     def wait(self, text: str, *words: str) -> str:
-        deadline = time.monotonic() + 45
+        deadline = time.monotonic() + 120
         while text not in (said := self.harken(*words)) and time.monotonic() < deadline:
             time.sleep(0.2)
         return said
@@ -83,7 +83,7 @@ def tutorial(tmp_path: Path) -> Iterator[Tutorial]:
 
 def end(process: subprocess.Popen[str], number: int) -> None:
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
 
 
 def test_the_tutorial_goes_as_it_says(tutorial: Tutorial):

@@ -91,3 +91,18 @@ async def test_a_token_that_is_revoked_and_replaced_between_two_starts_loses_not
         await clock.sleep(250)
         assert await laptop.ran(scene.trigger) == Counter([first, missed])
         await laptop.down()
+
+
+@virtual
+async def test_the_second_account_of_a_kind_is_named_in_the_command_that_mends_it(clock: VirtualClock, tmp_path: Path):
+    scene = SCENES["jira"](clock)
+    async with scene.fake.serve():
+        laptop = Laptop(tmp_path, clock, scene)
+        laptop.write_accounts(scene.account(WRONG).replace("jira:", "jira-eu:", 1))
+        laptop.write(scene.workflow.replace("integration: jira", "integration: jira-eu"))
+        await laptop.up()
+        await clock.sleep(120)
+        wanted = "harken integrations jira-eu configure"
+        assert wanted in (await laptop.ask("triggers.show", name=scene.trigger))["last_error"]
+        assert wanted in (await laptop.ask("integrations.test", name="jira-eu"))["problems"][0]
+        await laptop.down()

@@ -129,6 +129,15 @@ async def test_a_condition_that_fails_is_an_error_and_not_a_filter(office: Offic
     assert "could not be decided" in answer["sentence"]
 
 
+async def test_a_ticket_finds_what_happened_to_it_by_its_own_name(office: Office) -> None:
+    happened = {"id": "7", "urgency": "high"}
+    event = Event(subject="7", key="TEAM-3#h9", type="json.item", data=happened, occurred_at=office.clock.now())
+    await office.shows(event)
+    assert (await explain(office, "TEAM-3"))["details"]["key"] == "TEAM-3#h9"
+    never_read = await explain(office, "TEAM")
+    assert (never_read["outcome"], never_read["details"]["remembers"]) == ("never_seen", 1)
+
+
 async def test_something_that_was_never_read_says_when_the_feed_was_read_last_and_is_next(office: Office) -> None:
     await office.shows(office.incident("INC-1"))
     office.clock.advance(30)
@@ -142,6 +151,9 @@ async def test_a_key_that_is_nearly_right_is_answered_with_the_right_one(office:
     await office.shows(office.incident("INC-1042"))
     answer = await explain(office, "INC-1024")
     assert answer["details"]["near"] == ["INC-1042"]
+    await office.fails("api.example answered 401", state="paused", code="attention")
+    advice = (await explain(office, "INC-1024"))["advice"]
+    assert "the feed is paused. Mend that, then: harken triggers resume oncall" in advice[1]
     assert "Did you mean: harken explain oncall 'INC-1042'" in answer["advice"]
 
 

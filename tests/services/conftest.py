@@ -20,7 +20,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 async def host(clock: HandClock) -> AsyncIterator[Host]:
-    client = Client(clock, settings=HttpSettings(total_seconds=2.0))
+    client = Client(clock, settings=HttpSettings(total_seconds=30.0))
     yield Host(http=client, clock=clock, random=Random(1), allow_private=True)
     await client.close()
 

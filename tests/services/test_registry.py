@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from subprocess import run
 
 import pytest
@@ -62,6 +63,18 @@ def test_looking_one_up_imports_only_that_one_and_no_parser():
         "print([name for name in heavy if name in sys.modules])"
     )
     assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_configuration_loads_only_the_services_that_it_uses(tmp_path: Path):
+    steps = "steps:\n  - {id: note, action: transform, set: {text: hi}}\n"
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "w.yaml").write_text(f"name: w\ntrigger: {{schedule: {{every: 10s}}}}\n{steps}")
+    code = (
+        "import sys; from pathlib import Path; from harken.operate.check import load_directory;"
+        f"loaded = load_directory(Path({str(tmp_path)!r})); assert not loaded.findings, loaded.findings;"
+        "print([kind for kind in ('cron', 'jira', 'rss') if f'harken.services.{kind}' in sys.modules])"
+    )
+    assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "['cron']"
 
 
 def test_every_source_has_its_one_method():

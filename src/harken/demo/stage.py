@@ -30,7 +30,7 @@ MOMENT = 0.4
 REFRESH = 0.25
 DRAIN = 5.0
 # a busy machine may need longer than the drain; what is late is not lost
-GRACE = 20.0
+GRACE = 60.0
 
 
 async def perform(

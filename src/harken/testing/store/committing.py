@@ -196,7 +196,7 @@ class CommittingContract(StoreWorld):
         [span] = await given.store.ticks("inbox")
         assert (span.result, span.count, span.started_at, span.ended_at) == ("nothing_new", 2, begun, given.now())
         state = await given.feed()
-        assert state.last_success == given.now()
+        assert (state.last_success, state.reads) == (given.now(), 2)
         assert state.next_due == given.now(60)
 
     async def test_events_end_a_span(self, given: Given) -> None:

@@ -1,0 +1,162 @@
+"""How GitHub is called: its headers, its addresses, and what its refusals mean to the person who reads them.
+
+https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api
+https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from harken.errors import NeedsAttention, RetryLater
+from harken.http import Reply, Validators, raise_for
+from harken.services.fields import described, text_of
+from harken.source import Host
+
+__all__ = ["Account", "Api", "Repo", "listed", "told"]
+
+CONFIGURE = "harken integrations github configure"
+VERSION = "2022-11-28"
+# what GitHub asks for where it names no time itself
+SECONDARY_SECONDS = 60.0
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
+_SCOPES = (
+    "a fine-grained token needs Issues (read; read and write for actions) on this repository, a classic one `repo`"
+)
+_FIXES = {
+    401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
+    403: f"The token may not do this: {_SCOPES}. Store one with {CONFIGURE}",
+    404: f"It does not exist, or the token may not see it: {_SCOPES}. Check the name, or: {CONFIGURE}",
+    410: "Issues are disabled in this repository, or the issue was deleted",
+    422: "Check that assignee and labels are names that exist at GitHub",
+    451: "GitHub blocks this repository for legal reasons: leave it out",
+}
+
+
+def _a_repo(value: str) -> str:
+    if not _REPO.fullmatch(value):
+        raise ValueError("this is not a repository: write owner/name, the end of the address of its page")
+    return value
+
+
+Repo = Annotated[str, AfterValidator(_a_repo)]
+
+
+class Account(BaseModel):
+    """A personal access token, or one of an app."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    token: SecretStr = Field(description="access token: fine-grained with Issues, or classic with `repo`")
+    base_url: str = Field(
+        "https://api.github.com", description="address of the API (GitHub Enterprise: https://HOST/api/v3)"
+    )
+
+    @field_validator("token")
+    @classmethod
+    def _one_word(cls, value: SecretStr) -> SecretStr:
+        token = value.get_secret_value().strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("this is not an access token: it is one word, without spaces")
+        return SecretStr(token)
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("this is not an address of an API, such as https://api.github.com")
+        if parts.hostname in ("github.com", "www.github.com"):
+            raise ValueError("this is the address of the web site. The API is https://api.github.com")
+        return value.rstrip("/")
+
+
+class Api:
+    """Requests in the name of one account. Each is answered with the reply, whatever its status is."""
+
+    def __init__(self, account: Account, host: Host) -> None:
+        self._account = account
+        self._host = host
+
+    @property
+    def name(self) -> str:
+        return urlsplit(self._account.base_url).hostname or "GitHub"
+
+    def address(self, *path: str) -> str:
+        return "/".join((self._account.base_url, *(quote(part, safe="") for part in path)))
+
+    def repo(self, name: str, *path: str) -> str:
+        """An address within a repository."""
+        return self.address("repos", *name.split("/"), *path)
+
+    async def ask(
+        self,
+        url: str,
+        params: Sequence[tuple[str, str | int]] = (),
+        conditional: Validators | None = None,
+    ) -> Reply:
+        return await self._send("GET", url, params=list(params), conditional=conditional)
+
+    async def rest(self, reply: Reply, most: int) -> tuple[list[Any], bool]:
+        """What a listing holds from this page on, and whether that is all of it."""
+        found: list[Any] = []
+        for _ in range(most):
+            found += listed(reply)
+            following = reply.link("next")
+            if following is None:
+                return found, True
+            reply = await self.ask(following)
+        return found, False
+
+    async def write(self, method: str, url: str, json: Any = None) -> Reply:
+        return await self._send(method, url, json=json)
+
+    async def _send(self, method: str, url: str, **options: Any) -> Reply:
+        return await self._host.http.request(
+            method,
+            url,
+            headers={
+                "Authorization": f"Bearer {self._account.token.get_secret_value()}",
+                "Accept": "application/vnd.github+json",
+                "X-GitHub-Api-Version": VERSION,
+            },
+            allow_private=self._host.allow_private,
+            **options,
+        )
+
+
+def told(reply: Reply, what: str = "") -> None:
+    """Return if the answer is a success or a 304, else raise the error that says what to do about it."""
+    status = reply.status
+    if status == 403:
+        _tell_limit(reply)
+    if status == 403 and "X-GitHub-SSO" in reply.headers:
+        fix = "The organization uses single sign-on: open github.com/settings/tokens and authorize the token for it"
+        raise NeedsAttention(f"{reply.url.host} answered 403 to {what or reply.method}", fix=fix)
+    raise_for(reply, what, fix=_FIXES.get(status, ""))
+
+
+def listed(reply: Reply, what: str = "") -> list[Any]:
+    """The list in an answer."""
+    told(reply, what)
+    document = reply.json()
+    if not isinstance(document, list):
+        seen = described(document)
+        raise RetryLater(f"{reply.url.host} answered with something that is no list; {seen}", fix="Check base_url")
+    return document
+
+
+def _tell_limit(reply: Reply) -> None:
+    """A secondary limit may come without any header that says so."""
+    if "Retry-After" in reply.headers or b"rate limit" not in reply.body[:2000].lower():
+        return
+    document = reply.json()
+    message = text_of(document, "message") if isinstance(document, Mapping) else None
+    spent = reply.headers.get("X-RateLimit-Remaining", "").strip() == "0"
+    if message and "secondary rate limit" in message.lower() and not spent:
+        said = f"{reply.url.host} answered 403: its secondary rate limit is reached"
+        raise RetryLater(said, after=SECONDARY_SECONDS, reason="rate_limited")

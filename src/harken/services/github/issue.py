@@ -1,0 +1,207 @@
+"""From an issue, as GitHub lists it, to the occurrence that it is. Whatever shape it has, an event comes out.
+
+The list tells when an issue was changed, which a comment does too. When it came to match is told by its history: the
+last of the events that made it fit.
+https://docs.github.com/en/rest/issues/issues#list-repository-issues
+https://docs.github.com/en/rest/using-the-rest-api/issue-event-types
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from harken.event import Event, Identity
+from harken.services.fields import instant, text_of
+from harken.services.github.query import Query
+from harken.services.paging import digest_of
+
+__all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needs_history", "wanted_by"]
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """What matters of an issue. `reopened` is None where the answer does not tell."""
+
+    id: str
+    number: int | None
+    state: str
+    pull: bool
+    reopened: bool | None
+    created_at: datetime | None
+    updated_at: datetime | None
+    closed_at: datetime | None
+    data: dict[str, Any]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What an issue has to be, in lower case; what is empty is not asked for."""
+
+    kind: str = "issues"
+    state: str = "open"
+    labels: frozenset[str] = frozenset()
+    assignee: str = ""
+    authors: frozenset[str] = frozenset()
+    milestone: str = ""
+    identity: Identity = "once"
+
+
+def wanted_by(query: Query, identity: Identity) -> Wanted:
+    return Wanted(
+        kind=query.kind,
+        state=query.state,
+        labels=frozenset(name.casefold() for name in query.labels),
+        assignee=(query.assignee or "").casefold(),
+        authors=frozenset(name.casefold() for name in query.author),
+        milestone=(query.milestone or "").casefold(),
+        identity=identity,
+    )
+
+
+def issue_of(item: Any, repo: str) -> Issue:
+    """Read one item of the listing."""
+    item = item if isinstance(item, dict) else {"value": item}
+    pull = _is_pull(item)
+    reason = None if pull or "state_reason" not in item else item["state_reason"] == "reopened"
+    return Issue(
+        id=text_of(item, "id") or digest_of(msgspec.json.encode(item, order="deterministic")),
+        number=_count(item.get("number")),
+        state=text_of(item, "state") or "",
+        pull=pull,
+        reopened=reason,
+        created_at=instant(item.get("created_at")),
+        updated_at=instant(item.get("updated_at")),
+        closed_at=instant(item.get("closed_at")),
+        data=_data(item, repo),
+    )
+
+
+def fits(issue: Issue, wanted: Wanted) -> bool:
+    """What GitHub was not asked for: kind, author and milestone."""
+    if wanted.kind != "both" and issue.pull != (wanted.kind == "pulls"):
+        return False
+    if wanted.authors and _folded(issue.data, "author.login") not in wanted.authors:
+        return False
+    return not wanted.milestone or _folded(issue.data, "milestone.title") == wanted.milestone
+
+
+def needs_history(issue: Issue, wanted: Wanted) -> bool:
+    """Whether the list alone does not tell since when the issue matches."""
+    if wanted.identity == "change" or issue.number is None or issue.created_at is None:
+        return False
+    if issue.updated_at == issue.created_at:
+        return False
+    if wanted.labels or wanted.assignee or wanted.milestone:
+        return True
+    back = wanted.state == "open" or (wanted.identity == "transition" and issue.state != "closed")
+    return back and issue.reopened is not False
+
+
+def matched_at(issue: Issue, history: Sequence[Any] | None, wanted: Wanted) -> datetime | None:
+    """Since when it matches without a break. Without a history that can be read: its last change."""
+    if wanted.identity == "change" or history is None:
+        return issue.updated_at or issue.created_at
+    times = [issue.created_at] if issue.created_at else []
+    if issue.closed_at and issue.state == "closed" and (wanted.state == "closed" or wanted.identity == "transition"):
+        times.append(issue.closed_at)
+    made = (instant(event.get("created_at")) for event in history if _made_it_fit(event, wanted))
+    return max([*times, *(at for at in made if at)], default=issue.updated_at)
+
+
+def event_of(issue: Issue, at: datetime | None, wanted: Wanted, repo: str) -> Event:
+    """The occurrence; its subject begins with what people call the issue, and is never given to another."""
+    name = repo if issue.number is None else f"{repo}#{issue.number}"
+    return Event(
+        subject=f"{name}@{issue.id}",
+        type="github.pull_request" if issue.pull else "github.issue",
+        data=issue.data | {"matched_at": _stamp(at) if wanted.identity != "change" else None},
+        state=_state(issue, at, wanted),
+        occurred_at=at,
+    )
+
+
+def _state(issue: Issue, at: datetime | None, wanted: Wanted) -> str:
+    if wanted.identity == "change":
+        return _stamp(issue.updated_at) or issue.state
+    if wanted.identity == "transition" and wanted.state != "all":
+        # the other state is not listed: it may have been there since the last read, and be back
+        return f"{issue.state} {_stamp(at) or ''}".strip()
+    return issue.state
+
+
+def _made_it_fit(event: Any, wanted: Wanted) -> bool:
+    kind = text_of(event, "event") if isinstance(event, Mapping) else None
+    if kind == "labeled":
+        return _folded(event, "label.name") in wanted.labels
+    if kind == "assigned":
+        # old servers do not say to whom
+        return bool(wanted.assignee) and _folded(event, "assignee.login") in (wanted.assignee, "")
+    if kind == "unassigned":
+        return wanted.assignee == "none"
+    if kind == "milestoned":
+        return bool(wanted.milestone) and _folded(event, "milestone.title") == wanted.milestone
+    return kind == "reopened" and (wanted.state == "open" or wanted.identity == "transition")
+
+
+def _data(item: Mapping[str, Any], repo: str) -> dict[str, Any]:
+    draft, pull = item.get("draft"), item.get("pull_request")
+    return {
+        "id": _count(item.get("id")),
+        "number": _count(item.get("number")),
+        "title": text_of(item, "title") or "",
+        "body": text_of(item, "body") or "",
+        "state": text_of(item, "state") or "",
+        "state_reason": text_of(item, "state_reason"),
+        "labels": [name for one in _listed(item.get("labels")) if (name := _label(one))],
+        "author": {"login": text_of(item, "user.login") or ""},
+        "assignees": _assignees(item),
+        "milestone": _milestone(item.get("milestone")),
+        "comments": _count(item.get("comments")) or 0,
+        "created_at": text_of(item, "created_at"),
+        "updated_at": text_of(item, "updated_at"),
+        "closed_at": text_of(item, "closed_at"),
+        "merged_at": text_of(pull, "merged_at"),
+        "html_url": text_of(item, "html_url") or "",
+        "repo": repo,
+        "is_pull_request": _is_pull(item),
+        "draft": draft if isinstance(draft, bool) else False,
+    }
+
+
+def _is_pull(item: Mapping[str, Any]) -> bool:
+    about = item.get("pull_request")
+    # old servers have it on every issue, with nothing in it
+    return isinstance(about, Mapping) and any(about.values())
+
+
+def _assignees(item: Mapping[str, Any]) -> list[dict[str, str]]:
+    several = _listed(item.get("assignees")) or [item.get("assignee")]
+    return [{"login": login} for one in several if (login := text_of(one, "login"))]
+
+
+def _milestone(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, Mapping):
+        return None
+    return {"number": _count(value.get("number")), "title": text_of(value, "title") or ""}
+
+
+def _label(value: Any) -> str | None:
+    return value if isinstance(value, str) else text_of(value, "name")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _folded(data: Any, path: str) -> str:
+    return (text_of(data, path) or "").casefold()
+
+
+def _stamp(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,193 @@
+"""From an issue, as GitLab lists it, to the occurrence that it is. Whatever shape it has, an event comes out.
+
+The list tells when an issue was changed, which a comment does too. When it came to match is told by its label, state
+and milestone events and its system notes: the last of those that made it fit.
+https://docs.gitlab.com/api/issues/ · https://docs.gitlab.com/api/resource_label_events/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from harken.event import Event, Identity
+from harken.services.fields import instant, text_of
+from harken.services.gitlab.query import Query
+from harken.services.paging import digest_of
+
+__all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needed", "wanted_by"]
+
+_ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECASE | re.MULTILINE)
+_UNASSIGNED = re.compile(r"\bunassigned @|\bremoved assignee", re.IGNORECASE)
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """What matters of an issue."""
+
+    id: str
+    iid: int | None
+    state: str
+    created_at: datetime | None
+    updated_at: datetime | None
+    closed_at: datetime | None
+    data: dict[str, Any]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What an issue has to be; what is empty is not asked for. Names of people are in lower case."""
+
+    state: str = "opened"
+    labels: frozenset[str] = frozenset()
+    assignee: str = ""
+    authors: frozenset[str] = frozenset()
+    milestone: str = ""
+    identity: Identity = "once"
+
+
+def wanted_by(query: Query, identity: Identity) -> Wanted:
+    return Wanted(
+        state=query.state,
+        labels=frozenset(query.labels),
+        assignee=(query.assignee or "").casefold(),
+        authors=frozenset(name.casefold() for name in query.author),
+        milestone=(query.milestone or "").casefold(),
+        identity=identity,
+    )
+
+
+def issue_of(item: Any, project: str) -> Issue:
+    """Read one item of the listing."""
+    item = item if isinstance(item, dict) else {"value": item}
+    return Issue(
+        id=text_of(item, "id") or digest_of(msgspec.json.encode(item, order="deterministic")),
+        iid=_count(item.get("iid")),
+        state=text_of(item, "state") or "",
+        created_at=instant(item.get("created_at")),
+        updated_at=instant(item.get("updated_at")),
+        closed_at=instant(item.get("closed_at")),
+        data=_data(item, project),
+    )
+
+
+def fits(issue: Issue, wanted: Wanted) -> bool:
+    """What GitLab was not asked for: author and milestone."""
+    if wanted.authors and _folded(issue.data, "author.username") not in wanted.authors:
+        return False
+    return not wanted.milestone or _folded(issue.data, "milestone.title") == wanted.milestone
+
+
+def needed(issue: Issue, wanted: Wanted) -> list[str]:
+    """The histories that tell since when the issue matches, where the list alone does not."""
+    if wanted.identity == "change" or issue.iid is None or issue.updated_at == issue.created_at:
+        return []
+    back = wanted.state == "opened" or (wanted.identity == "transition" and issue.state != "closed")
+    asked = {
+        "resource_label_events": bool(wanted.labels),
+        "resource_milestone_events": bool(wanted.milestone),
+        "resource_state_events": back,
+        "notes": bool(wanted.assignee),
+    }
+    return [name for name, wants in asked.items() if wants]
+
+
+def matched_at(issue: Issue, history: Sequence[Any] | None, wanted: Wanted) -> datetime | None:
+    """Since when it matches without a break. Without a history that can be read: its last change."""
+    if wanted.identity == "change" or history is None:
+        return issue.updated_at or issue.created_at
+    times = [issue.created_at] if issue.created_at else []
+    if issue.closed_at and issue.state == "closed" and (wanted.state == "closed" or wanted.identity == "transition"):
+        times.append(issue.closed_at)
+    made = (instant(event.get("created_at")) for event in history if _made_it_fit(event, wanted))
+    return max([*times, *(at for at in made if at)], default=issue.updated_at)
+
+
+def event_of(issue: Issue, at: datetime | None, wanted: Wanted, project: str) -> Event:
+    """The occurrence; its subject begins with what people call the issue, and is never given to another."""
+    name = project if issue.iid is None else f"{project}#{issue.iid}"
+    return Event(
+        subject=f"{name}@{issue.id}",
+        type="gitlab.issue",
+        data=issue.data | {"matched_at": _stamp(at) if wanted.identity != "change" else None},
+        state=_state(issue, at, wanted),
+        occurred_at=at,
+    )
+
+
+def _state(issue: Issue, at: datetime | None, wanted: Wanted) -> str:
+    if wanted.identity == "change":
+        return _stamp(issue.updated_at) or issue.state
+    if wanted.identity == "transition" and wanted.state != "all":
+        # the other state is not listed: it may have been there since the last read, and be back
+        return f"{issue.state} {_stamp(at) or ''}".strip()
+    return issue.state
+
+
+def _made_it_fit(event: Mapping[str, Any], wanted: Wanted) -> bool:
+    """The kinds of events are told apart by what they hold."""
+    if "label" in event:
+        return event.get("action") == "add" and text_of(event, "label.name") in wanted.labels
+    if "milestone" in event:
+        named = _folded(event, "milestone.title") == wanted.milestone
+        return bool(wanted.milestone) and event.get("action") == "add" and named
+    if "body" in event:
+        return event.get("system") is True and _assigns(text_of(event, "body") or "", wanted.assignee)
+    return event.get("state") == "reopened" and (wanted.state == "opened" or wanted.identity == "transition")
+
+
+def _assigns(note: str, assignee: str) -> bool:
+    if assignee == "none":
+        return bool(_UNASSIGNED.search(note))
+    names = " ".join(_ASSIGNED.findall(note)).casefold()
+    return f"@{assignee}" in re.split(r"[\s,]+", names)
+
+
+def _data(item: Mapping[str, Any], project: str) -> dict[str, Any]:
+    secret = item.get("confidential")
+    return {
+        "id": _count(item.get("id")),
+        "iid": _count(item.get("iid")),
+        "title": text_of(item, "title") or "",
+        "description": text_of(item, "description") or "",
+        "state": text_of(item, "state") or "",
+        "type": text_of(item, "issue_type") or "issue",
+        "labels": [name for one in _listed(item.get("labels")) if (name := _label(one))],
+        "author": _person(item.get("author")),
+        "assignees": [_person(one) for one in _listed(item.get("assignees")) if isinstance(one, Mapping)],
+        "milestone": text_of(item, "milestone.title") and {"title": text_of(item, "milestone.title")},
+        "comments": _count(item.get("user_notes_count")) or 0,
+        "created_at": text_of(item, "created_at"),
+        "updated_at": text_of(item, "updated_at"),
+        "closed_at": text_of(item, "closed_at"),
+        "due_date": text_of(item, "due_date"),
+        "confidential": secret if isinstance(secret, bool) else False,
+        "web_url": text_of(item, "web_url") or "",
+        "project": project,
+    }
+
+
+def _person(user: Any) -> dict[str, str]:
+    return {"username": text_of(user, "username") or "", "name": text_of(user, "name") or ""}
+
+
+def _label(value: Any) -> str | None:
+    return value if isinstance(value, str) else text_of(value, "name")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _folded(data: Any, path: str) -> str:
+    return (text_of(data, path) or "").casefold()
+
+
+def _stamp(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,265 @@
+"""A GitHub on loopback: repositories with issues and their histories, tokens, limits, ETags and renamed repositories.
+
+It shows whole seconds, takes any change of an issue for an update, lists pull requests among the issues, answers 404
+for what a token may not see, and refuses pages of more than 100.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from itertools import count
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from yarl import URL
+
+from harken.clock import Clock, from_unix
+from harken.testing.fakes.github_repo import Issue, Repository, event_of, picked
+from harken.testing.fakes.server import FakeServer, Handler, json_reply
+
+__all__ = ["GitHub"]
+
+ALLOWED = 5000
+REPO = "/repos/{owner}/{name}"
+
+
+class GitHub(FakeServer):
+    """Plain methods make things happen. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes."""
+
+    def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
+        super().__init__(clock)
+        self.skew = skew
+        self.tokens: dict[str, str | None] = {"classic": "repo, read:org", "fine": None}
+        self.read_only: set[str] = set()
+        self.users = {"mia": "Mia Engel", "leo": "Leo Park"}
+        self.milestones = ["1.0"]
+        self.repos: dict[str, Repository] = {}
+        self.remaining = ALLOWED
+        self._ids = count(9001)
+        self._limited_until = 0.0
+        self.add_repo("acme/shop")
+
+    def now(self) -> datetime:
+        """The time on its clock, in whole seconds."""
+        return from_unix(self.clock.time() + self.skew).replace(microsecond=0)
+
+    def add_repo(self, name: str) -> Repository:
+        labels = ["bug", "good first issue", "area/ui ü?"]
+        repo = Repository(id=next(self._ids), name=name, labels=labels, issues={})
+        self.repos[name.lower()] = repo
+        return repo
+
+    def open(
+        self,
+        *labels: str,
+        repo: str = "acme/shop",
+        title: str = "",
+        author: str = "leo",
+        to: str = "",
+        pull: bool = False,
+        age: float = 0.0,
+        late: float = 0.0,
+    ) -> Issue:
+        """A new issue, `age` seconds old, that is listed in `late` seconds."""
+        at, kept = self.now() - timedelta(seconds=age), self.repos[repo.lower()]
+        number = len(kept.issues) + 1
+        issue = Issue(
+            id=next(self._ids),
+            number=number,
+            title=title or f"Trouble {number}",
+            repo=kept.name,
+            author=author,
+            created_at=at,
+            updated_at=at,
+            labels=list(labels),
+            assignees=[to] if to else [],
+            pull=pull,
+            visible_at=self.clock.time() + late,
+            comments=[],
+            events=[],
+        )
+        for name in labels:
+            issue.events.append(event_of(next(self._ids), "labeled", at, label={"name": name}))
+        kept.issues[number] = issue
+        return issue
+
+    def label(self, issue: Issue, name: str) -> None:
+        issue.labels = [*issue.labels, name]
+        self._happened(issue, "labeled", label={"name": name})
+
+    def unlabel(self, issue: Issue, name: str) -> None:
+        issue.labels = [one for one in issue.labels if one != name]
+        self._happened(issue, "unlabeled", label={"name": name})
+
+    def assign(self, issue: Issue, login: str) -> None:
+        issue.assignees = [*issue.assignees, login]
+        self._happened(issue, "assigned", assignee={"login": login})
+
+    def unassign(self, issue: Issue, login: str) -> None:
+        issue.assignees = [one for one in issue.assignees if one != login]
+        self._happened(issue, "unassigned", assignee={"login": login})
+
+    def plan(self, issue: Issue, milestone: str) -> None:
+        issue.milestone = milestone
+        self._happened(issue, "milestoned", milestone={"title": milestone})
+
+    def close(self, issue: Issue) -> None:
+        issue.state, issue.state_reason, issue.closed_at = "closed", "completed", self.now()
+        self._happened(issue, "closed")
+
+    def reopen(self, issue: Issue) -> None:
+        issue.state, issue.state_reason, issue.closed_at = "open", None if issue.pull else "reopened", None
+        self._happened(issue, "reopened")
+
+    def comment(self, issue: Issue, body: str = "hm") -> dict[str, Any]:
+        issue.updated_at = self.now()
+        id = next(self._ids)
+        said = {"id": id, "body": body, "html_url": f"https://github.com/{issue.repo}/issues/{issue.number}#c{id}"}
+        issue.comments.append(said)
+        return said
+
+    def limit(self, seconds: float) -> None:
+        """Answer 403 for so long, as it does when the quota is used up."""
+        self._limited_until = self.clock.time() + seconds
+
+    def _happened(self, issue: Issue, kind: str, **more: Any) -> None:
+        issue.updated_at = self.now()
+        issue.events.append(event_of(next(self._ids), kind, self.now(), **more))
+
+    def routes(self) -> Mapping[str, Handler]:
+        return {
+            "/user": self._me,
+            "/users/{login}": self._user,
+            REPO: self._repo,
+            REPO + "/labels/{label}": self._label,
+            REPO + "/milestones": self._milestones,
+            REPO + "/issues": self._list,
+            "/repositories/{id}/issues": self._list,
+            REPO + "/issues/{number}/events": self._events,
+            REPO + "/issues/{number}/comments": self._comments,
+            "/repositories/{id}/issues/{number}/comments": self._comments,
+            REPO + "/issues/{number}/labels": self._labels,
+            REPO + "/issues/{number}/labels/{label}": self._labels,
+        }
+
+    async def handle(self, request: web.Request, view: Handler) -> web.Response:
+        reply = await self._guarded(request, view)
+        wait = max(0.0, self._limited_until - self.clock.time())
+        if reply.status != 304:
+            self.remaining -= 1
+        until = int(self.clock.time() + self.skew + (wait or 3600))
+        told = {"Limit": ALLOWED, "Remaining": 0 if wait else self.remaining, "Reset": until}
+        reply.headers.update({f"X-RateLimit-{name}": str(value) for name, value in told.items()})
+        reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
+        return reply
+
+    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if self.clock.time() < self._limited_until:
+            return _error(403, "API rate limit exceeded")
+        if scheme != "Bearer" or token not in self.tokens:
+            return _error(401, "Bad credentials")
+        if request.headers.get("X-GitHub-Api-Version") != "2022-11-28":
+            return _error(400, "unsupported version")
+        repo = self._kept(request)
+        if repo is not None and repo.moved_to:
+            path = request.path.split("/")
+            away = self.repos[repo.moved_to.lower()]
+            target = URL(f"/repositories/{away.id}/{'/'.join(path[4:])}").with_query(request.query)
+            return web.Response(status=301 if request.method == "GET" else 307, headers={"Location": str(target)})
+        if "name" in request.match_info and (repo is None or repo.hidden):
+            return _error(404, "Not Found")
+        if request.method != "GET" and token in self.read_only:
+            return _error(403, "Resource not accessible by personal access token")
+        return await view(request)
+
+    def _kept(self, request: web.Request) -> Repository | None:
+        found = request.match_info
+        if "id" in found:
+            return next((repo for repo in self.repos.values() if str(repo.id) == found["id"]), None)
+        return self.repos.get(f"{found.get('owner')}/{found.get('name')}".lower())
+
+    def _issue(self, request: web.Request) -> Issue | None:
+        repo = self._kept(request)
+        return repo.issues.get(int(request.match_info["number"])) if repo else None
+
+    async def _me(self, request: web.Request) -> web.Response:
+        scopes = self.tokens[request.headers["Authorization"].partition(" ")[2]]
+        headers = {} if scopes is None else {"X-OAuth-Scopes": scopes}
+        return json_reply({"login": "mia", "id": 7, "name": "Mia Engel", "email": None}, headers=headers)
+
+    async def _user(self, request: web.Request) -> web.Response:
+        name = self.users.get(request.match_info["login"].lower())
+        return json_reply({"login": request.match_info["login"], "name": name}) if name else _error(404, "Not Found")
+
+    async def _repo(self, request: web.Request) -> web.Response:
+        repo = self._kept(request)
+        assert repo is not None
+        return json_reply({"id": repo.id, "full_name": repo.name, "private": True, "has_issues": not repo.disabled})
+
+    async def _label(self, request: web.Request) -> web.Response:
+        repo, name = self._kept(request), request.match_info["label"].lower()
+        known = repo is not None and name in [label.lower() for label in repo.labels]
+        return json_reply({"name": name}) if known else _error(404, "Not Found")
+
+    async def _milestones(self, request: web.Request) -> web.Response:
+        return json_reply([{"number": 1, "title": title} for title in self.milestones])
+
+    async def _list(self, request: web.Request) -> web.Response:
+        repo, query = self._kept(request), request.query
+        assert repo is not None
+        if repo.disabled:
+            return _error(410, "Issues are disabled for this repo")
+        if query.get("assignee", "none").lower() not in ("none", *self.users):
+            return _error(422, "Validation Failed")
+        if (query.get("sort"), query.get("direction")) != ("updated", "asc"):
+            return _error(422, "this fake lists by changes, oldest first")
+        return self._page(request, [issue.shown() for issue in picked(query, repo, self.clock.time())])
+
+    def _page(self, request: web.Request, items: list[Any]) -> web.Response:
+        size, number = min(int(request.query.get("per_page", 30)), 100), int(request.query.get("page", 1))
+        shown = items[(number - 1) * size : number * size]
+        headers = {"ETag": f'W/"{hashlib.sha256(msgspec.json.encode(shown)).hexdigest()}"'}
+        if len(items) > number * size:
+            following = URL(f"{self.url}{request.path}").with_query({**request.query, "page": str(number + 1)})
+            headers["Link"] = f'<{following}>; rel="next", <{following}>; rel="last"'
+        if request.headers.get("If-None-Match") == headers["ETag"]:
+            return web.Response(status=304, headers=headers)
+        return json_reply(shown, headers=headers)
+
+    async def _events(self, request: web.Request) -> web.Response:
+        issue = self._issue(request)
+        if issue is None or issue.deleted:
+            return _error(410, "This issue was deleted")
+        # a copy that is behind shows what was before
+        told = issue.events if issue.told_at <= self.clock.time() else []
+        return self._page(request, told)
+
+    async def _comments(self, request: web.Request) -> web.Response:
+        issue = self._issue(request)
+        if issue is None:
+            return _error(404, "Not Found")
+        if request.method == "POST":
+            return json_reply(self.comment(issue, (await request.json())["body"]), 201)
+        return self._page(request, issue.comments)
+
+    async def _labels(self, request: web.Request) -> web.Response:
+        issue = self._issue(request)
+        if issue is None:
+            return _error(404, "Not Found")
+        if request.method == "POST":
+            for name in (await request.json())["labels"]:
+                self.label(issue, name)
+        if request.method == "DELETE":
+            if request.match_info["label"] not in issue.labels:
+                return _error(404, "Label does not exist")
+            self.unlabel(issue, request.match_info["label"])
+        return json_reply([{"name": name} for name in issue.labels])
+
+
+def _error(status: int, message: str) -> web.Response:
+    return json_reply({"message": message, "documentation_url": "https://docs.github.com/rest"}, status)
