@@ -63,6 +63,19 @@ def test_reads_do_not_make_a_store(terminal: Terminal) -> None:
     assert not (terminal.directory / "harken.db").exists()
 
 
+def test_a_workflow_that_is_written_wrong_is_not_said_to_be_missing(terminal: Terminal) -> None:
+    wrong = HELLO.replace("name: hello", "name: broken").replace("action: transform", "action: transfrom")
+    (terminal.directory / "workflows" / "broken.yaml").write_text(wrong)
+    for words in (("triggers", "test"), ("triggers", "show"), ("explain",)):
+        code, _, err = terminal.types(*words, "broken")
+        assert (code, "broken cannot be used as it is written" in err, "transform" in err) == (1, True, True), err
+
+
+def test_an_account_that_is_missing_names_every_variable_that_it_needs(terminal: Terminal) -> None:
+    code, _, err = terminal.types("integrations", "jira", "test")
+    assert (code, "or set JIRA_BASE_URL, JIRA_API_TOKEN" in err) == (1, True)
+
+
 @pytest.mark.usefixtures("started")
 def test_a_dry_run_changes_no_byte_of_the_store(terminal: Terminal) -> None:
     before = digest(terminal.directory)

@@ -57,6 +57,9 @@ def test_before_the_first_start_there_is_a_budget_too(tmp_path: Path, capsys: py
     assert run(["--config", str(tmp_path), "budget"]) == 0
     out = capsys.readouterr().out
     assert ("shop" in out, "30/min" in out, "60.0" in out) == (True, True, True)
+    (tmp_path / "harken.yaml").write_text(SHOP.replace("30/m", "100/m"))
+    assert run(["--config", str(tmp_path), "budget"]) == 0
+    assert "100/min" in capsys.readouterr().out
 
 
 def test_without_a_controller_the_store_knows_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

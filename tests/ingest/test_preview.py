@@ -50,3 +50,6 @@ async def test_a_read_that_a_wrong_name_spoils_tells_of_every_wrong_name() -> No
     with pytest.raises(NeedsAttention, match="no channel a; there is no channel b; answered 400") as refused:
         await preview(None, FEED, TRIGGER, Shelf(clock, "answered 400"), clock, 3600, names)
     assert refused.value.fix == "Correct the query"
+    with pytest.raises(NeedsAttention) as repeated:
+        await preview(None, FEED, TRIGGER, Shelf(clock, "there is no channel a"), clock, 3600, names)
+    assert repeated.value.message == "there is no channel a; there is no channel b"

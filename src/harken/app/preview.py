@@ -44,7 +44,8 @@ async def preview(
         events, complete = await _read(source, feed, since)
     except NeedsAttention as error:
         # a read that wrong names spoil tells of the first; the check knows them all
-        told = dict.fromkeys([*(names.unknown if names else ()), error.message])
+        told = [*names.unknown] if names else []
+        told += [] if any(error.message in sentence for sentence in told) else [error.message]
         raise NeedsAttention("; ".join(told), fix=error.fix) from error
     rules = _rules(feed, trigger, start_line or since)
     known = await _known(store, feed, events)

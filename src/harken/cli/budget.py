@@ -15,7 +15,9 @@ def _rate(row: Mapping[str, Any]) -> str:
     rate = row["rate_limit"]
     if rate is None:
         return ""
-    return f"{rate:g}/s" if rate >= 1 else f"{rate * 60:g}/min" if rate * 60 >= 1 else f"{rate * 3600:g}/h"
+    if rate >= 1 and rate % 1 == 0:
+        return f"{rate:g}/s"
+    return f"{rate * 60:g}/min" if rate * 60 >= 1 else f"{rate * 3600:g}/h"
 
 
 COLUMNS: tuple[Column, ...] = (

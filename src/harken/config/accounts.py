@@ -251,7 +251,8 @@ def implied_account(
     found = {name: environ[variable] for variable, name in plugin.environment.items() if environ.get(variable)}
     required = {name for name, field in plugin.account.model_fields.items() if field.is_required()}
     if required - set(found):
-        missing = [variable for variable, name in plugin.environment.items() if name in required - set(found)]
+        wanted = (required | secret_fields(plugin.account)) - set(found)
+        missing = [variable for variable, name in plugin.environment.items() if name in wanted]
         store = f"harken integrations {plugin.kind} configure"
         fix = f"Run: {store}; or set {', '.join(missing)}" if missing else f"Run: {store}"
         report.error(place, path, f"{plugin.kind} has no account", fix, "unknown_name")
@@ -268,7 +269,7 @@ def implied_account(
         credential=credential,
         model=model,
         base_url=base_url,
-        origin="environment",
+        origin="environment" if found else "none",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harken.clock import Clock
-from harken.errors import NotFound, Refused
+from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
 from harken.operate.words import did_you_mean
@@ -54,6 +54,7 @@ class Desk:
     def workflow(self, name: str) -> Workflow:
         known = self.workflows()
         if name not in known:
+            self.refuse_broken(name)
             raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, known))
         return known[name]
 
@@ -65,7 +66,15 @@ class Desk:
             raise NotFound(
                 f"trigger {name} is configured, but no controller has opened it yet", fix="Run: harken start"
             )
+        self.refuse_broken(name)
         raise NotFound(f"there is no trigger {name}", fix=did_you_mean(name, states))
+
+    def refuse_broken(self, name: str) -> None:
+        """Misconfigured, with the reason, where the workflow of this name is written but cannot be used."""
+        found = self.loaded.refused.get(f"workflow:{name}", ()) if self.loaded else ()
+        if found:
+            said = f"{name} cannot be used as it is written: {found[0].message}"
+            raise Misconfigured(said, fix=found[0].fix or "See: harken config check")
 
     async def feed(self, name: str) -> FeedState:
         states = {state.name: state for state in await self.store.feeds()}

@@ -95,6 +95,7 @@ async def outcomes(desk: Desk, state: TriggerState, limit: int = RECENT) -> dict
 async def test(desk: Desk, *, name: str, lookback: float = LOOKBACK_SECONDS) -> Plain:
     """What would fire now and why the rest would not; changes nothing."""
     if name not in desk.triggers():
+        desk.refuse_broken(name)
         await desk.trigger(name)
     if not 0 <= lookback <= MOST_LOOKBACK:
         raise Refused("the lookback is from 0 seconds to ten years")
