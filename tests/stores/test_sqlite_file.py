@@ -321,3 +321,9 @@ def test_open_runs_are_found_by_their_index(given: Given, state: int) -> None:
     assert isinstance(given.store, SqliteStore)
     [plan] = [row[3] for row in given.store._books.execute(sql, (0,))]
     assert "USING COVERING INDEX runs_open" in plan
+
+
+def test_threads_meet_no_type_for_the_first_time() -> None:
+    """Two threads that make msgspec look at a struct at once crash the process, so decoders are made at import."""
+    home = files("harken.stores.sqlite").iterdir()
+    assert [file.name for file in home if file.name.endswith(".py") and ", type=" in file.read_text()] == []

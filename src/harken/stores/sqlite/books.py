@@ -16,9 +16,16 @@ from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
 from harken.event import Identity, Span
 from harken.feed import Budget, Feed, Trigger
+from harken.pace import Health
 from harken.stores.seal import Seal
 
 __all__ = ["Books", "FeedRow", "TriggerRow", "micros", "moment", "moment_or_none"]
+
+# made at import and not when first used: msgspec crashes the process when two threads meet a type for the first time
+decode_feed = msgspec.json.Decoder(Feed).decode
+decode_trigger = msgspec.json.Decoder(Trigger).decode
+decode_health = msgspec.json.Decoder(Health).decode
+decode_spans = msgspec.json.Decoder(list[Span]).decode
 
 
 def micros(instant: datetime) -> int:
@@ -155,7 +162,7 @@ class Books:
             row = self.row("SELECT id, revision, definition FROM feeds WHERE name=?", (name,))
             if row is None:
                 raise NotFound(f"there is no feed {name!r}")
-            definition = msgspec.json.decode(self.seal.open(row[2]), type=Feed)
+            definition = decode_feed(self.seal.open(row[2]))
             feed = self._feeds[name] = FeedRow(row[0], name, row[1], definition.identity)
         return feed
 
@@ -176,7 +183,7 @@ class Books:
         return self._budgets[trigger]
 
     def _budget_in(self, definition: bytes) -> Budget | None:
-        return msgspec.json.decode(self.seal.open(definition), type=Trigger).budget
+        return decode_trigger(self.seal.open(definition)).budget
 
     def trigger_named(self, name: str) -> TriggerRow:
         uid = self.value("SELECT uid FROM triggers WHERE name=? AND removed_at IS NULL", (name,))

@@ -11,7 +11,7 @@ from harken.event import Event, Recorded, Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
 from harken.stores.sqlite import queue
-from harken.stores.sqlite.books import Books, FeedRow, merged, micros, micros_or_none, moment
+from harken.stores.sqlite.books import Books, FeedRow, decode_spans, merged, micros, micros_or_none, moment
 
 __all__ = ["close_span", "commit", "extend_coverage", "write_tick"]
 
@@ -284,7 +284,7 @@ def extend_coverage(books: Books, feed: FeedRow, covered: Span) -> None:
     if row[0] is not None:
         spans.append(Span(moment(row[0]), moment(row[1])))
     if row[2] is not None:
-        spans.extend(msgspec.json.decode(books.seal.open(row[2]), type=list[Span]))
+        spans.extend(decode_spans(books.seal.open(row[2])))
     *older, newest = merged(spans)
     books.execute(
         "UPDATE feeds SET cover_start=?, cover_end=?, coverage=? WHERE id=?",

@@ -9,7 +9,7 @@ import msgspec
 from harken.feed import Feed, Trigger
 from harken.store import Definitions, Opened
 from harken.stores.sqlite import queue
-from harken.stores.sqlite.books import Books
+from harken.stores.sqlite.books import Books, decode_feed
 from harken.stores.sqlite.standing import feed_states, trigger_states
 
 __all__ = ["open_all"]
@@ -58,7 +58,8 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
     for _, id, feed, _, removed_at in known.values():
         if removed_at is None:
             changed.add(feed)
-            books.execute("UPDATE triggers SET removed_at=? WHERE id=?", (now, id))
+            # what it had yet to look back for is no longer wanted: it must not come back with a surprise
+            books.execute("UPDATE triggers SET removed_at=?, backfilling=0 WHERE id=?", (now, id))
     return changed
 
 
@@ -99,7 +100,7 @@ def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: 
         if row is None:
             _insert_feed(books, feed, encoded, now)
         elif feed.name in changed or row[3] is not None or books.seal.open(row[2]) != encoded:
-            before = msgspec.json.decode(books.seal.open(row[2]), type=Feed)
+            before = decode_feed(books.seal.open(row[2]))
             books.execute(
                 "UPDATE feeds SET definition=?, revision=revision+1, removed_at=NULL WHERE id=?",
                 (books.seal.shut(encoded), row[1]),
@@ -127,7 +128,7 @@ def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
         FROM feeds WHERE id=?) WHERE id=?""",
         (earlier[0], heir),
     )
-    if msgspec.json.decode(books.seal.open(earlier[1]), type=Feed).identity != feed.identity:
+    if decode_feed(books.seal.open(earlier[1])).identity != feed.identity:
         _begin_anew(books, feed, heir, now)
         return
     books.execute(

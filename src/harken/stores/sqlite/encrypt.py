@@ -13,6 +13,8 @@ from harken.stores.seal import Seal
 
 __all__ = ["encrypt", "wipe"]
 
+_decode_verdicts = msgspec.json.Decoder(list[Verdict]).decode
+
 SEALED = {
     "feeds": ("definition", "cursor", "health", "coverage"),
     "triggers": ("definition",),
@@ -73,7 +75,7 @@ def wipe(connection: apsw.Connection) -> None:
 
 
 def _renamed_verdicts(encoded: bytes, seal: Seal) -> bytes:
-    verdicts = msgspec.json.decode(encoded, type=list[Verdict])
+    verdicts = _decode_verdicts(encoded)
     renamed = [
         msgspec.structs.replace(verdict, run_id=seal.rename(bytes.fromhex(verdict.run_id)).hex())
         if verdict.run_id

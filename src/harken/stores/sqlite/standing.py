@@ -9,10 +9,19 @@ import msgspec
 
 from harken.errors import NotFound
 from harken.event import Span
-from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.feed import FeedState, TriggerState
 from harken.pace import Health
 from harken.store import Listeners
-from harken.stores.sqlite.books import Books, merged, moment, moment_or_none
+from harken.stores.sqlite.books import (
+    Books,
+    decode_feed,
+    decode_health,
+    decode_spans,
+    decode_trigger,
+    merged,
+    moment,
+    moment_or_none,
+)
 from harken.stores.sqlite.spending import window
 
 __all__ = ["feed_states", "listeners", "state", "trigger_states"]
@@ -32,7 +41,7 @@ def feed_states(books: Books, where: str = "removed_at IS NULL", bindings: Seque
 def _feed_state(books: Books, row: tuple[Any, ...]) -> FeedState:
     spans: list[Span] = []
     if row[12] is not None:
-        spans = msgspec.json.decode(books.seal.open(row[12]), type=list[Span])
+        spans = decode_spans(books.seal.open(row[12]))
     if row[10] is not None:
         spans.append(Span(moment(row[10]), moment(row[11])))
     return FeedState(
@@ -41,7 +50,7 @@ def _feed_state(books: Books, row: tuple[Any, ...]) -> FeedState:
         cursor=books.json(row[2]),
         watermark=moment_or_none(row[3]),
         next_due=moment_or_none(row[4]),
-        health=msgspec.json.decode(books.seal.open(row[5]), type=Health) if row[5] is not None else Health(),
+        health=decode_health(books.seal.open(row[5])) if row[5] is not None else Health(),
         reads=row[6],
         baselined=bool(row[7]),
         last_success=moment_or_none(row[8]),
@@ -93,8 +102,8 @@ def listeners(books: Books, feed: str) -> Listeners:
     rows = books.execute(
         "SELECT definition FROM triggers WHERE feed=? AND removed_at IS NULL ORDER BY name", (feed,)
     ).fetchall()
-    definitions = [msgspec.json.decode(books.seal.open(found[0]), type=Trigger) for found in rows]
+    definitions = [decode_trigger(books.seal.open(found[0])) for found in rows]
     states = trigger_states(books, "feed=? AND removed_at IS NULL", (feed,))
-    definition = msgspec.json.decode(books.seal.open(row[1]), type=Feed)
+    definition = decode_feed(books.seal.open(row[1]))
     pairs = list(zip(definitions, states, strict=True))
     return Listeners(revision=row[0], feed=definition, triggers=pairs)
