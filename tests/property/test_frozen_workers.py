@@ -119,6 +119,7 @@ class Office:
 @settings(
     max_examples=2_000 if SOAK else 60,
     deadline=None,
+    derandomize=not SOAK,
     database=None,
     print_blob=True,
     suppress_health_check=list(HealthCheck),
