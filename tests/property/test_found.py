@@ -75,3 +75,17 @@ def test_an_event_that_had_its_run_does_not_share_one_when_it_is_found_again_and
     script = (Wait(1.0), Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Wait(400.0))
     old = TriggerPlan(feed=0, max_age=60.0)
     played(Scenario(feeds=(LISTING,), triggers=(PLAIN, old), script=script), room)
+
+
+def test_an_event_that_shared_a_run_has_none_of_its_own_when_it_is_found_again_and_young(room: Path) -> None:
+    late = (Trouble(0, "timeout", 5.0, 0.0), Put(0, 1, 0), Wait(400.0))
+    script = (*late, Turn(0, "reset_cursor"), Wait(1.0), Put(0, 1, 0), Wait(400.0))
+    feed = FeedPlan(view="listing", identity="once", interval=60.0, latency=3.0)
+    old = TriggerPlan(feed=0, max_age=60.0)
+    played(Scenario(feeds=(feed,), triggers=(PLAIN, TriggerPlan(feed=0, early=False), old), script=script), room)
+
+
+def test_a_trigger_that_was_removed_before_its_look_back_does_not_come_back_with_it(room: Path) -> None:
+    looking = TriggerPlan(feed=0, backfill=7_200.0)
+    script = (Turn(1, "drop"), Flap(0, 0, 5.0))
+    played(Scenario(feeds=(LISTING,), triggers=(PLAIN, looking), script=script), room)

@@ -58,14 +58,17 @@ class FeedRow:
 
 
 class TriggerRow:
-    __slots__ = ("budget", "feed", "fired", "id", "name", "uid")
+    """What a commit needs to know of a trigger. `shares`: some of its events are gathered, and others are not."""
 
-    def __init__(self, id: int, uid: str, name: str, feed: str, budget: Budget | None) -> None:
+    __slots__ = ("budget", "feed", "fired", "id", "name", "shares", "uid")
+
+    def __init__(self, id: int, uid: str, name: str, feed: str, definition: Trigger) -> None:
         self.id = id
         self.uid = uid
         self.name = name
         self.feed = feed
-        self.budget = budget
+        self.budget = definition.budget
+        self.shares = definition.max_age > 0
         self.fired = 0
 
 
@@ -172,7 +175,9 @@ class Books:
             row = self.row("SELECT id, uid, name, feed, definition FROM triggers WHERE uid=?", (uid,))
             if row is None:
                 raise NotFound(f"there is no trigger with uid {uid!r}")
-            trigger = self._triggers[uid] = TriggerRow(row[0], uid, row[2], row[3], self._budget_in(row[4]))
+            trigger = self._triggers[uid] = TriggerRow(
+                row[0], uid, row[2], row[3], decode_trigger(self.seal.open(row[4]))
+            )
         return trigger
 
     def budget(self, trigger: int) -> Budget | None:

@@ -59,6 +59,10 @@ def resolve(
     if intent.gather is not None:
         return _gather(books, trigger, intent, intent.gather, event_id, now)
     run_id = run_id_of(books, intent.trigger, intent.epoch, intent.run_key)
+    shared = _gathered_before(books, trigger, intent.run_key) if trigger.shares else None
+    if shared is not None:
+        # it was old when it was found first, and looks young now that a sibling's reset shows it again
+        return _duplicate(trigger, shared)
     state = HELD if intent.hold else READY
     seq = books.next_run
     slot: bytes | None = None
