@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,9 @@ import pytest
 
 from harken.app import App
 from harken.operate.check import load_directory
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.jira import TOKEN, Jira
+from tests.services.whole import running
 
 MAIN = """\
 models: {{default: echo}}
@@ -72,17 +70,6 @@ def write(directory: Path, jira: Jira, **workflows: str) -> None:
     (directory / "harken.yaml").write_text(MAIN.format(url=jira.url, signed=signed))
     for name, text in workflows.items():
         (directory / "workflows" / f"{name}.yaml").write_text(text)
-
-
-@asynccontextmanager
-async def running(directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
-    loaded = load_directory(directory, {})
-    assert loaded.findings == (), [str(finding) for finding in loaded.findings]
-    app = App(loaded, SqliteStore.at(directory / "harken.db", clock, inline=True), clock)
-    await app.begin()
-    yield app
-    await app.stop()
-    await app.store.close()
 
 
 async def fired(app: App, trigger: str) -> Counter[str]:
