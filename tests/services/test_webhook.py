@@ -46,6 +46,11 @@ class TestSignature:
     async def test_hex_and_base64_are_understood(self, value: str):
         assert (await receive({"x-signature-256": value})).data["id"] == "e7"
 
+    @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+    async def test_a_secret_of_any_length_signs_as_hmac_does(self, length: int):
+        secret = "sé" * length
+        assert (await receive(signed(secret=secret), secret=secret)).data["id"] == "e7"
+
     @pytest.mark.parametrize(
         "headers",
         [

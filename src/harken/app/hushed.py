@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,13 +15,15 @@ from harken.clock import Clock
 from harken.errors import HarkenError, addressed
 from harken.event import Event
 from harken.http import Client, HttpSettings, Reply
-from harken.http.redact import hush, scrub, scrub_bytes, unveil, veil
+from harken.http.redact import hush, scrub, scrub_bytes, tainted, unveil, veil
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import Act, Batch, Call, Cursor, Destination, Message, PollSource, PushSource, Request
 
 __all__ = ["HushedClient", "HushedDestination", "HushedPush", "HushedSource", "hushed_act"]
 
 Secrets = Callable[[], Collection[str]]
+
+_encode = msgspec.json.Encoder().encode
 
 
 class HushedSource:
@@ -46,8 +48,7 @@ class HushedSource:
             raise hush(addressed(error, self._kind, self._name), known) from None
         if not known:
             return batch
-        events = [_hushed(event, known) for event in batch.events]
-        return msgspec.structs.replace(batch, events=events, cursor=veil(batch.cursor, known))
+        return msgspec.structs.replace(batch, events=_all_hushed(batch.events, known), cursor=veil(batch.cursor, known))
 
 
 class HushedPush:
@@ -61,7 +62,18 @@ class HushedPush:
     async def receive(self, request: Request) -> list[Event]:
         known = self._secrets()
         events = await self._source.receive(request)
-        return [_hushed(event, known) for event in events] if known else events
+        return _all_hushed(events, known) if known else events
+
+
+def _all_hushed(events: Sequence[Event], known: Collection[str]) -> list[Event]:
+    """Hardly any read holds a token: all of it is searched at once, and taken apart only where one is found."""
+    names = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
+    if not tainted(names.encode("utf-8", "surrogatepass"), known):
+        bodies = b"\0".join(event.raw for event in events)
+        encoded = [event.data for event in events if not event.raw]
+        if not tainted(bodies, known) and not (encoded and tainted(_encode(encoded), known)):
+            return list(events)
+    return [_hushed(event, known) for event in events]
 
 
 def _hushed(event: Event, known: Collection[str]) -> Event:

@@ -15,7 +15,7 @@ import msgspec
 
 from harken.errors import HarkenError
 
-__all__ = ["hush", "redact", "scrub", "scrub_bytes", "unveil", "veil"]
+__all__ = ["hush", "redact", "scrub", "scrub_bytes", "tainted", "unveil", "veil"]
 
 # shorter values would blot out ordinary words
 _SHORTEST, _SHORTEST_BASE64 = 4, 8
@@ -60,6 +60,11 @@ def scrub_bytes(body: bytes, secrets: Iterable[str]) -> bytes:
         if form in body:
             body = body.replace(form, _MASK.encode())
     return body
+
+
+def tainted(body: bytes, secrets: Iterable[str]) -> bool:
+    """Whether one of our tokens stands in it."""
+    return any(form in body for form in _token_bytes(frozenset(secrets)))
 
 
 def veil(value: Any, secrets: Iterable[str]) -> Any:

@@ -11,7 +11,7 @@ import hmac
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
@@ -27,7 +27,7 @@ from harken.source import Host, Message, Plugin, Request
 
 __all__ = ["Incoming", "IncomingQuery", "Outgoing", "OutgoingQuery", "plugin"]
 
-_HEX, _BASE64 = 64, 44
+_HEX, _BASE64, _BLOCK = 64, 44, 64
 _decode = msgspec.json.Decoder().decode
 _Secrets = SecretStr | list[SecretStr]
 
@@ -69,6 +69,7 @@ class Incoming:
     def __init__(self, query: IncomingQuery) -> None:
         self._query = query
         self._keys = _keys(query.secret)
+        self._signers = [_signer(key) for key in self._keys]
         self._header = (query.header or ("X-Api-Key" if query.scheme == "api_key" else "X-Signature-256")).lower()
         self._timestamp_header = query.timestamp_header.lower()
         self._id_header, self._type_header = query.id_header.lower(), query.type_header.lower()
@@ -125,8 +126,8 @@ class Incoming:
             stamp = request.headers.get(self._timestamp_header, "")
             self._check_age(stamp, request.received_at)
             signed = stamp.encode() + b"." + signed
-        for key in self._keys:
-            if hmac.compare_digest(hmac.digest(key, signed, "sha256"), given):
+        for sign in self._signers:
+            if hmac.compare_digest(sign(signed), given):
                 return
         raise Unauthorized(f"the signature in {self._header} is {'wrong' if given else 'missing or not one'}")
 
@@ -139,6 +140,21 @@ class Incoming:
         given = request.headers.get(self._header, "").removeprefix("Bearer ").encode()
         if not any([hmac.compare_digest(key, given) for key in self._keys]):
             raise Unauthorized(f"the key in {self._header} is {'wrong' if given else 'missing'}")
+
+
+def _signer(key: bytes) -> Callable[[bytes], bytes]:
+    """HMAC-SHA256 with the key's half done beforehand; hmac.digest begins anew each time, and lets go of the GIL."""
+    block = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+    inner = sha256(bytes(byte ^ 0x36 for byte in block))
+    outer = sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def sign(message: bytes) -> bytes:
+        first, second = inner.copy(), outer.copy()
+        first.update(message)
+        second.update(first.digest())
+        return second.digest()
+
+    return sign
 
 
 class OutgoingQuery(BaseModel):
