@@ -25,6 +25,7 @@ __all__ = [
     "Call",
     "Checked",
     "Cursor",
+    "Delivery",
     "Destination",
     "Host",
     "Message",
@@ -34,6 +35,7 @@ __all__ = [
     "Request",
     "Source",
     "StreamSource",
+    "Tool",
 ]
 
 Cursor: TypeAlias = Any
@@ -96,6 +98,7 @@ class Host:
     """What the engine lends to a service: the guarded HTTP client, the clock and the dice.
 
     `identity` is that of the feed: where an API tells several kinds of occurrences, a source shows those that count.
+    `shared` is one for all who use the same credential: the place for a token that must be refreshed only once.
     """
 
     http: Client | Metered
@@ -103,6 +106,7 @@ class Host:
     random: Random
     allow_private: bool = False
     identity: Identity = "once"
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,30 @@ class Act:
 
     params: type[BaseModel]
     run: Action
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """Something that an agent may ask of a service; `writes`: it changes something there."""
+
+    summary: str
+    params: type[BaseModel]
+    run: Action
+    writes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What a kind adds to a job that watches and delivers.
+
+    `template` is what a message says unless the job says it, `condition` what must hold before one is sent (CEL).
+    The steps of `before` make what the message needs; those of `after` follow once it is delivered.
+    """
+
+    template: str = "{json}"
+    condition: str = ""
+    before: Sequence[Mapping[str, Any]] = ()
+    after: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +193,9 @@ class Plugin:
     `source(query, account, host)` and `webhook(query, account, host)` return values with one method.
     `whoami(account, host)` proves the credential; `check(query, account, host)` asks whether what a query names exists.
     `environment` maps variables to fields of the account.
+    `uses` names the service whose accounts this kind signs in with (gmail uses google).
+    `delivery(query, integration)` says what a job of this kind needs beside its message.
+    `tools` are for agents; `discover(query, account, host)` asks for those that only the source knows.
     """
 
     kind: str
@@ -186,3 +217,7 @@ class Plugin:
     lookback_seconds: float = 120.0
     aliases: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    uses: str = ""
+    delivery: Callable[[Any, str], Delivery] | None = None
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    discover: Callable[[Any, Any, Host], Awaitable[Mapping[str, Tool]]] | None = None

@@ -41,6 +41,7 @@ class Parts:
         self.http = Client(clock, settings=settings)
         self._http_of_steps = HushedClient(clock, settings, self.secrets)
         self._budgets: dict[str, Budget] = {}
+        self._shared: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, int] = {}
         self._kept_in: Registry | None = None
 
@@ -120,7 +121,8 @@ class Parts:
             budget = self._budgets[credential] = Budget(self._clock)
         budget.rate = self._rate(credential)
         client = Metered(self.http, budget, who, self._keep)
-        return Host(http=client, clock=self._clock, random=self._random, allow_private=allow_private)
+        shared = self._shared.setdefault(credential, {})
+        return Host(http=client, clock=self._clock, random=self._random, allow_private=allow_private, shared=shared)
 
     def _rate(self, credential: str) -> float | None:
         accounts = self.loaded.integrations.values()
