@@ -89,3 +89,11 @@ def test_a_trigger_that_was_removed_before_its_look_back_does_not_come_back_with
     looking = TriggerPlan(feed=0, backfill=7_200.0)
     script = (Turn(1, "drop"), Flap(0, 0, 5.0))
     played(Scenario(feeds=(LISTING,), triggers=(PLAIN, looking), script=script), room)
+
+
+def test_a_digest_that_was_due_days_ago_waits_for_the_quiet_hours_of_today(room: Path) -> None:
+    feed = FeedPlan(view="since", identity="once", interval=300.0, page_size=100, latency=3.0)
+    digest = TriggerPlan(feed=0, condition=1, gather=(120.0, 0), overlap="cancel_previous", quiet=True)
+    crash = Crashing(0, True, 5000.0, None, "commit")
+    script = (Lid(300_000.0), Burst(0, 9, 7, False), crash, Wait(400.0), Lid(300_000.0))
+    played(Scenario(feeds=(feed,), triggers=(PLAIN, digest), script=script), room)

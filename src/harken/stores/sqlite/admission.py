@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harken.stores.sqlite.books import Books
+from harken.schedule import quiet_hours
+from harken.stores.sqlite.books import Books, micros, moment
 from harken.stores.sqlite.queue import HELD, admit
 from harken.stores.sqlite.spending import has_room, room, spend
 
@@ -14,10 +15,21 @@ def may_start(books: Books, seq: int, now: int) -> bool:
     row = books.row("SELECT trigger, budgeted, started_at, quiet_from, quiet_until FROM runs WHERE seq=?", (seq,))
     assert row is not None
     trigger, budgeted, started_at, quiet_from, quiet_until = row
-    if started_at is None and quiet_from is not None and quiet_from <= now < quiet_until:
-        books.execute("UPDATE runs SET due_at=? WHERE seq=?", (quiet_until, seq))
-        return False
+    if started_at is None and quiet_from is not None:
+        until = quiet_until if quiet_from <= now < quiet_until else _quiet_until(books, trigger, now)
+        if now < until:
+            books.execute("UPDATE runs SET due_at=? WHERE seq=?", (until, seq))
+            return False
     return not budgeted or _enters(books, seq, trigger, now)
+
+
+def _quiet_until(books: Books, trigger: int, now: int) -> int:
+    """The end of the quiet hours that it is now, for a run that has waited past those it was told of; else now."""
+    quiet = books.quiet(trigger)
+    if quiet is None:
+        return now
+    begin, end = quiet_hours(quiet, moment(now))
+    return micros(end) if micros(begin) <= now else now
 
 
 def _enters(books: Books, seq: int, trigger: int, now: int) -> bool:

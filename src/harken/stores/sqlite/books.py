@@ -17,6 +17,7 @@ from harken.errors import LeaseLost, NotFound
 from harken.event import Identity, Span
 from harken.feed import Budget, Feed, Trigger
 from harken.pace import Health
+from harken.schedule import Quiet
 from harken.stores.seal import Seal
 
 __all__ = ["Books", "FeedRow", "TriggerRow", "micros", "moment", "moment_or_none"]
@@ -81,7 +82,7 @@ class Books:
         self._feeds: dict[str, FeedRow] = {}
         self._triggers: dict[str, TriggerRow] = {}
         self._names: dict[int, str] = {}
-        self._budgets: dict[int, Budget | None] = {}
+        self._definitions: dict[int, Trigger | None] = {}
         self._leases: dict[int, tuple[int, int]] = {}
         self._touched: list[FeedRow] = []
         self._fired: list[TriggerRow] = []
@@ -124,7 +125,7 @@ class Books:
         self._feeds.clear()
         self._triggers.clear()
         self._names.clear()
-        self._budgets.clear()
+        self._definitions.clear()
         self._leases.clear()
         self._short_known = False
 
@@ -182,13 +183,19 @@ class Books:
 
     def budget(self, trigger: int) -> Budget | None:
         """What the runs of this trigger may use."""
-        if trigger not in self._budgets:
-            definition = self.value("SELECT definition FROM triggers WHERE id=?", (trigger,))
-            self._budgets[trigger] = self._budget_in(definition) if definition is not None else None
-        return self._budgets[trigger]
+        definition = self._definition(trigger)
+        return definition.budget if definition else None
 
-    def _budget_in(self, definition: bytes) -> Budget | None:
-        return decode_trigger(self.seal.open(definition)).budget
+    def quiet(self, trigger: int) -> Quiet | None:
+        """When no run of this trigger may start."""
+        definition = self._definition(trigger)
+        return definition.quiet if definition else None
+
+    def _definition(self, trigger: int) -> Trigger | None:
+        if trigger not in self._definitions:
+            sealed = self.value("SELECT definition FROM triggers WHERE id=?", (trigger,))
+            self._definitions[trigger] = decode_trigger(self.seal.open(sealed)) if sealed is not None else None
+        return self._definitions[trigger]
 
     def trigger_named(self, name: str) -> TriggerRow:
         uid = self.value("SELECT uid FROM triggers WHERE name=? AND removed_at IS NULL", (name,))

@@ -32,7 +32,7 @@ __all__ = ["claim", "extend", "journal", "next_due", "park", "settle"]
 
 # `state<6` stands in the SQL word for word, or SQLite does not know that the partial index of open runs applies
 
-READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? AND quiet_until>? FROM runs
+READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? FROM runs
 WHERE state<6 AND state={READY} AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?"""
 
 NEVER = 2**62
@@ -49,7 +49,7 @@ def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed
     claimed: list[Claimed] = []
     for priority in sorted(list(books.priorities), reverse=True):
         room = limit - len(claimed)
-        for seq, budgeted, quiet in books.execute(READY_NOW, (now, now, priority, now, room)).fetchall():
+        for seq, budgeted, quiet in books.execute(READY_NOW, (now, priority, now, room)).fetchall():
             if not (quiet or budgeted) or may_start(books, seq, now):
                 claimed.append(_claim_one(books, seq, holder, until, now))
         if len(claimed) >= limit:

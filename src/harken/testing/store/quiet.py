@@ -6,13 +6,15 @@ import pytest
 
 from harken.event import Span
 from harken.runs import Again
+from harken.schedule import Quiet, quiet_hours
 from harken.store import GatherInto
-from harken.testing.store.given import Given, StoreWorld
+from harken.testing.store.given import Given, StoreWorld, definitions, trigger
 
 __all__ = ["QuietContract"]
 
 HOUR = 3600.0
 WINDOW = 60.0
+NIGHT = Quiet(start="22:00", end="07:00")
 
 
 class QuietContract(StoreWorld):
@@ -50,6 +52,16 @@ class QuietContract(StoreWorld):
         [run_id] = await given.fires("a", quiet=quiet)
         await given.store.cancel(run_id)
         await given.store.retry(run_id)
+        assert [claim.id for claim in await given.claims()] == [run_id]
+
+    async def test_a_run_that_is_claimed_days_later_waits_for_the_quiet_hours_of_that_day(self, given: Given) -> None:
+        tonight = quiet_hours(NIGHT, given.now())
+        await given.open(definitions(triggers=(trigger("mail", quiet=NIGHT),), generation="g2"))
+        await given.refresh()
+        [run_id] = await given.fires("a", quiet=Span(*tonight))
+        given.clock.advance((tonight[1] - given.now()).total_seconds() + 5 * 24 * HOUR - 60)
+        assert await given.claims() == []
+        given.clock.advance(60)
         assert [claim.id for claim in await given.claims()] == [run_id]
 
     async def test_a_run_that_was_ready_before_the_quiet_hours_does_not_start_in_them(self, given: Given) -> None:
