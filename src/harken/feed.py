@@ -18,6 +18,7 @@ __all__ = [
     "Digest",
     "Feed",
     "FeedState",
+    "First",
     "Gather",
     "Overlap",
     "Spacing",
@@ -32,6 +33,11 @@ INTERNAL = "harken"
 
 Overlap = Literal["allow", "skip", "queue", "cancel_previous"]
 Way = Literal["poll", "push", "stream", "internal"]
+First = Literal["baseline", "deliver", "all"]
+"""What the first read does: learn what is there in silence, deliver the newest of it, or all that the query shows.
+
+With `all` it is the query that says what is too old, at any time, and not the start line.
+"""
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +54,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule | None = None
     identity: Identity = "once"
     lookback: float = 120.0
-    first: Literal["baseline", "deliver"] = "baseline"
+    first: First = "baseline"
     memory_seconds: float = 86_400.0
     page_timeout: float = 10.0
     tick_timeout: float = 120.0
@@ -118,6 +124,7 @@ class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
     `reads_from`: its feed is read from there for it; before the start line where history is ignored on purpose.
     `backfilling`: what lies between its start line and now has yet to be read or decided again.
     `runs_this_hour`, `tokens_today` and `usd_today` are what it has used of its budget.
+    `done` counts its runs that came to a good end, also those that are long deleted.
     """
 
     uid: str
@@ -134,10 +141,14 @@ class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
     runs_this_hour: int = 0
     tokens_today: int = 0
     usd_today: float = 0.0
+    done: int = 0
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a feed stands. `revision` rises with every change of what is read or who listens."""
+    """Where a feed stands. `revision` rises with every change of what is read or who listens.
+
+    `seen` counts what its reads were shown since it was first opened.
+    """
 
     name: str
     revision: int
@@ -152,6 +163,7 @@ class FeedState(msgspec.Struct, frozen=True, kw_only=True):
     coverage: tuple[Span, ...] = ()
     created_at: datetime
     memory: int = 0
+    seen: int = 0
 
 
 class TickSpan(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Act",
     "Action",
+    "Asking",
     "Batch",
     "Call",
     "Checked",
+    "Closable",
+    "Consent",
     "Cursor",
     "Delivery",
     "Destination",
@@ -75,6 +78,13 @@ class PollSource(Protocol):
 
 
 @runtime_checkable
+class Closable(Protocol):
+    async def aclose(self) -> None:
+        """Let go of what the source holds open, such as a process. It is not read again."""
+        ...
+
+
+@runtime_checkable
 class PushSource(Protocol):
     async def receive(self, request: Request) -> list[Event]:
         """Verify over the raw bytes, then translate. Raise Refused when the signature is missing or wrong."""
@@ -99,6 +109,7 @@ class Host:
 
     `identity` is that of the feed: where an API tells several kinds of occurrences, a source shows those that count.
     `shared` is one for all who use the same credential: the place for a token that must be refreshed only once.
+    `feed` is whom it was lent for, `directory` that of harken.yaml; without `allow_programs` nothing may be run.
     """
 
     http: Client | Metered
@@ -107,6 +118,9 @@ class Host:
     allow_private: bool = False
     identity: Identity = "once"
     shared: dict[str, Any] = field(default_factory=dict)
+    feed: str = ""
+    directory: str = ""
+    allow_programs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +163,14 @@ class Delivery:
 
     `template` is what a message says unless the job says it, `condition` what must hold before one is sent (CEL).
     The steps of `before` make what the message needs; those of `after` follow once it is delivered.
+    `max_per_tick` and `dispatch_delay_ms` are what a job of this kind has unless it says otherwise.
+    `tokens_per_day` bounds what its models use; 0 for no bound.
     """
 
     template: str = "{json}"
+    max_per_tick: int = 20
+    dispatch_delay_ms: int = 0
+    tokens_per_day: int = 0
     condition: str = ""
     before: Sequence[Mapping[str, Any]] = ()
     after: Sequence[Mapping[str, Any]] = ()
@@ -166,6 +185,34 @@ class Checked:
 
     found: Mapping[str, str] = field(default_factory=dict)
     unknown: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """How a person is asked for their consent, and for what; no `access` means the usual.
+
+    `browser` waits for them on this machine, `manual` has them paste what their browser shows, `device` gives them a
+    code to type in elsewhere. `browse` opens an address if it can; `answer` asks a question and waits.
+    """
+
+    way: Literal["browser", "manual", "device"] = "browser"
+    access: tuple[str, ...] = ()
+    seconds: float = 300.0
+    say: Callable[[str], None]
+    browse: Callable[[str], None]
+    answer: Callable[[str], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """A credential that a person gives in a browser instead of typing it.
+
+    `fills` are the fields of the account that `obtain(values, asking, host)` brings, the others being known.
+    """
+
+    fills: frozenset[str]
+    access: tuple[str, ...]
+    obtain: Callable[[Mapping[str, Any], Asking, Host], Awaitable[Mapping[str, str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +239,7 @@ class Plugin:
     `query` is what a feed of this kind may ask, `account` what an integration of this kind is configured with.
     `source(query, account, host)` and `webhook(query, account, host)` return values with one method.
     `whoami(account, host)` proves the credential; `check(query, account, host)` asks whether what a query names exists.
-    `environment` maps variables to fields of the account.
+    `environment` maps variables to fields of the account; `consent` brings those that a person gives in a browser.
     `uses` names the service whose accounts this kind signs in with (gmail uses google).
     `delivery(query, integration)` says what a job of this kind needs beside its message.
     `tools` are for agents; `discover(query, account, host)` asks for those that only the source knows.
@@ -212,11 +259,12 @@ class Plugin:
     whoami: Callable[[Any, Host], Awaitable[Mapping[str, Any]]] | None = None
     check: Callable[[Any, Any, Host], Awaitable[Checked]] | None = None
     identity: Identity = "once"
-    first: Literal["baseline", "deliver"] = "baseline"
+    first: Literal["baseline", "deliver", "all"] = "baseline"
     floor_seconds: float = 10.0
     lookback_seconds: float = 120.0
     aliases: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    consent: Consent | None = None
     uses: str = ""
     delivery: Callable[[Any, str], Delivery] | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict)

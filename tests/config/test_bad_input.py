@@ -136,7 +136,7 @@ def test_wrong_settings_say_what_and_what_to_do(tmp_path: Path, text: str, line:
     assert line in lines(read(tmp_path, {"harken.yaml": text}).findings)
 
 
-@pytest.mark.parametrize("section", ["pollers", "trackers", "projects", "agents"])
+@pytest.mark.parametrize("section", ["trackers", "projects"])
 def test_sections_of_later_versions_are_left_alone_with_a_warning(tmp_path: Path, section: str) -> None:
     loaded = read(tmp_path, {"harken.yaml": f"{section}: {{a: {{b: '${{UNSET}}'}}}}"})
     assert [(finding.severity, finding.code) for finding in loaded.findings] == [("warning", "not_yet")]

@@ -10,11 +10,25 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from harken.config import CODES, Settings, accounts, blocks, format_duration, readings, schedules, settings, workflows
+from harken.config import (
+    CODES,
+    Settings,
+    accounts,
+    blocks,
+    deliveries,
+    format_duration,
+    paces,
+    pollers,
+    readings,
+    schedules,
+    settings,
+    workflows,
+)
 from harken.config.findings import Code
 from harken.config.validate import Strict
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/configuration.md").read_text()
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+PAGE = "\n".join((REFERENCE / name).read_text() for name in ("configuration.md", "pollers.md"))
 SECTIONS: dict[str, type[BaseModel]] = {
     "server": settings.Server,
     "metrics": settings.Metrics,
@@ -40,6 +54,11 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "trigger.gather.digest": blocks.DigestBlock,
     "trigger.quiet_hours": blocks.QuietHours,
     "trigger.budget": blocks.BudgetBlock,
+    "pollers": pollers.PollersBlock,
+    "pollers.jobs": pollers.JobBlock,
+    "schedule": paces.PaceBlock,
+    "config": deliveries.Delivering,
+    "deliver": deliveries.OutletBlock,
 }
 IN_PARTS = {Settings, readings.Reading, blocks.Mapped, blocks.Common, blocks.Listening}
 

@@ -125,7 +125,6 @@ def read_account(
     filled = _filled(name, table, plugin, stored, report, path)
     model = _model(plugin, filled, report, path)
     _say_configure(name, plugin, report, path)
-    _not_yet(table, report, path)
     if common is None or report.failed:
         return None
     return Account(
@@ -139,6 +138,7 @@ def read_account(
         rate_limit=common.rate_limit,
         backoff=(common.backoff.initial, max(common.backoff.initial, common.backoff.max)) if common.backoff else None,
         origin="config" if filled is table else "stored",
+        agents=frozenset(common.allow_agents) if isinstance(common.allow_agents, list) else None,
     )
 
 
@@ -224,12 +224,6 @@ def _say_configure(name: str, plugin: Plugin, report: Report, path: Path) -> Non
         if found.code == "missing" and found.path in secret:
             fix = f"{found.fix}, or run: harken integrations {name} configure"
             report.findings[at] = msgspec.structs.replace(found, fix=fix)
-
-
-def _not_yet(table: Table, report: Report, path: Path) -> None:
-    if "allow_agents" in table.items:
-        place, path = table.keys["allow_agents"], (*path, "allow_agents")
-        report.warn(place, path, "this version does not act on it yet", "", "ignored")
 
 
 def _nameable(name: str, table: Table) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from harken.config.jobs import Job
 from harken.config.loaded import MAIN, Account, Loaded, item, stamped
 from harken.config.settings import Settings, store_location
 from harken.config.uses import uses
@@ -44,7 +45,8 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
     if old is None:
         return new
     settings = _settings(old, new)
-    stay = _workflows(old, new)
+    jobs = _jobs(old, new)
+    stay = _workflows(old, new, jobs)
     triggers = (*new.triggers, *(trigger for trigger in old.triggers if trigger.workflow in stay))
     feeds, queries = _feeds(old, new, [trigger for trigger in old.triggers if trigger.workflow in stay])
     carried = replace(
@@ -54,6 +56,9 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
         workflows={**new.workflows, **stay},
         triggers=triggers,
         feeds=inherit(feeds, triggers, old.feeds, old.triggers),
+        pollers=new.pollers or (old.pollers if jobs else None),
+        jobs={**new.jobs, **jobs},
+        agents={**{name: old.agents[name] for name in old.agents if _stays("agent", name, old, new)}, **new.agents},
         queries=queries,
         integrations=_accounts(old, new, feeds, stay),
         origins={**{name: old.origins[name] for name in old.origins if name not in new.origins}, **new.origins},
@@ -73,16 +78,29 @@ def _lost(new: Loaded) -> bool:
     return item("file", MAIN) in new.refused
 
 
-def _workflows(old: Loaded, new: Loaded) -> dict[str, Workflow]:
-    unread = [name.removeprefix("file:") for name in new.refused if name.startswith("file:")]
+def _stays(kind: str, name: str, old: Loaded, new: Loaded) -> bool:
+    """Whether the old version of an item stays: it was edited into an error, or its file into one."""
+    origin = old.origins.get(item(kind, name), "")
+    unread = [refused.removeprefix("file:") for refused in new.refused if refused.startswith("file:")]
+    return item(kind, name) in new.refused or any(origin == file or origin.startswith(f"{file}/") for file in unread)
 
-    def stays(name: str) -> bool:
-        origin = old.origins.get(item("workflow", name), "")
-        return item("workflow", name) in new.refused or any(
-            origin == file or origin.startswith(f"{file}/") for file in unread
-        )
 
-    return {name: flow for name, flow in old.workflows.items() if name not in new.workflows and stays(name)}
+def _jobs(old: Loaded, new: Loaded) -> dict[str, Job]:
+    lost = item("section", "pollers") in new.refused
+    return {
+        name: job
+        for name, job in old.jobs.items()
+        if name not in new.jobs and name not in new.workflows and (lost or _stays("poller", name, old, new))
+    }
+
+
+def _workflows(old: Loaded, new: Loaded, jobs: Mapping[str, Job]) -> dict[str, Workflow]:
+    owned = {name for job in jobs.values() for name in (job.id, job.alert)}
+    return {
+        name: flow
+        for name, flow in old.workflows.items()
+        if name not in new.workflows and (name in owned or _stays("workflow", name, old, new))
+    }
 
 
 def _feeds(old: Loaded, new: Loaded, triggers: Sequence[Trigger]) -> tuple[tuple[Feed, ...], dict[str, Any]]:
@@ -173,8 +191,16 @@ def _items(loaded: Loaded) -> dict[str, Any]:
     found: dict[str, Any] = {item("workflow", name): flow.rev for name, flow in loaded.workflows.items()}
     found |= {item("trigger", trigger.name): _without_rev(trigger) for trigger in loaded.triggers}
     found |= {item("feed", feed.name): (_without_heir(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds}
+    found |= {item("poller", name): _whole(job, found) for name, job in loaded.jobs.items()}
+    found |= {item("agent", name): accounts for name, accounts in loaded.agents.items()}
     found |= {item("integration", name): account for name, account in loaded.integrations.items()}
     return found | {item("section", name): getattr(loaded.settings, name) for name in Settings.model_fields}
+
+
+def _whole(job: Job, found: dict[str, Any]) -> list[Any]:
+    """A job is one item, and not also the feed, the triggers and the workflows that it is made of."""
+    parts = [item(kind, name) for kind in ("workflow", "trigger") for name in (job.id, job.alert)]
+    return [job, *(found.pop(part, None) for part in (item("feed", job.feed), *parts))]
 
 
 def _without_rev(trigger: Trigger) -> Trigger:

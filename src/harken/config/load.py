@@ -6,24 +6,28 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from harken.config.accounts import Stored, password_in, read_account, secrets_in
+from harken.config.agents import Agent, Agents, read_agent
 from harken.config.files import read, workflow_files
 from harken.config.findings import Finding, Place, Report, nearest, redact
 from harken.config.interpolate import Lookup, is_secret_name
+from harken.config.jobs import Job, PollerSettings
 from harken.config.loaded import MAIN, Loaded, item, stamped
+from harken.config.pollers import read_pollers
 from harken.config.prices import check_prices
 from harken.config.readings import internal_feed, read_feed, share
 from harken.config.settings import Settings, store_location
 from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Scalar, Table, strings
+from harken.config.tree import Node, Scalar, Table, locate, strings
 from harken.config.validate import as_table, check
+from harken.config.watching import POLLERS, Section, read_sections
 from harken.config.workflows import Checker, Entry, name_of, read_workflow
 from harken.feed import INTERNAL
 from harken.source import Plugin
 
 __all__ = ["LATER_SECTIONS", "load", "store_of", "written_accounts"]
 
-LATER_SECTIONS = ("pollers", "trackers", "projects", "agents")
-_NAMED = ("integrations", "feeds")
+LATER_SECTIONS = ("trackers", "projects")
+_NAMED = ("integrations", "feeds", "agents")
 _OWN_KEY = "HARKEN_ENCRYPTION_KEY"
 
 
@@ -59,10 +63,18 @@ def load(
 
 def store_of(directory: Path, environ: Mapping[str, str]) -> str:
     """The store's file as harken.yaml names it, before the rest can be read: secrets are kept beside it."""
-    named = _main(directory, environ).items.get("store")
+    named = _main(directory, environ).items.get("store") or _state_db(directory, environ)
     alone = Table(items={"store": named}, keys={"store": named.place}, place=named.place) if named else None
     settings = check(Settings, alone, Report()) if isinstance(named, Scalar) and alone else None
     return store_location(settings or Settings(), directory)
+
+
+def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:
+    found: Node | None = None
+    for file in (MAIN, POLLERS):
+        section = _top(directory, file, environ).items.get("pollers")
+        found = section.items.get("state_db", found) if isinstance(section, Table) else found
+    return found
 
 
 def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:
@@ -73,9 +85,13 @@ def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str
 
 
 def _main(directory: Path, environ: Mapping[str, str]) -> Table:
+    return _top(directory, MAIN, environ)
+
+
+def _top(directory: Path, file: str, environ: Mapping[str, str]) -> Table:
     report = Report()
-    tree = read(directory, MAIN, Lookup(directory, environ), report) if (directory / MAIN).exists() else None
-    return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(MAIN))
+    tree = read(directory, file, Lookup(directory, environ), report) if (directory / file).exists() else None
+    return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(file))
 
 
 def _checker(
@@ -109,10 +125,16 @@ class _Reading:
         self._origins: dict[str, str] = {}
         self._entries: dict[str, Entry] = {}
         self._claims: dict[str, list[tuple[str, Place]]] = {}
+        self._agents = Agents(known={})
+        self._watching: list[Section] = []
+        self._pollers: PollerSettings | None = None
+        self._jobs: dict[str, Job] = {}
 
     def all(self, checks: Callable[[], Checker | None], wanted: Iterable[str]) -> Loaded:
         self._main()
+        self._beside()
         checker = checks()
+        self._read_jobs(checker)
         report = Report()
         files = workflow_files(self._directory, report)
         self._keep("file:workflows", report)
@@ -143,17 +165,65 @@ class _Reading:
             report.error(
                 Place(str(self._directory)), (), "is not a directory", "Make it with: harken init", "unreadable"
             )
-        for file in ("pollers.yaml", "harken.yml"):
-            if (self._directory / file).exists():
-                fix = "Name it harken.yaml" if file == "harken.yml" else "It is left alone"
-                report.warn(Place(file), (), "this file is not read in this version", fix, "not_yet")
-        path = self._directory / MAIN
-        tree = read(self._directory, MAIN, self._lookup, report) if path.exists() or path.is_symlink() else None
-        root = as_table(tree, report, ()) if tree is not None else None
-        whole = [finding for finding in report.findings if not finding.path or root is None]
-        self._keep(item("file", MAIN), _only(whole))
+        if (self._directory / "harken.yml").exists():
+            report.warn(Place("harken.yml"), (), "this file is not read", "Name it harken.yaml", "not_yet")
+        root = self._root(MAIN, report)
         if root is not None:
             self._sections(root, [finding for finding in report.findings if finding.path])
+
+    def _root(self, file: str, report: Report) -> Table | None:
+        """What a file says at its top; what is wrong with it as a whole is kept as the file's."""
+        path = self._directory / file
+        tree = read(self._directory, file, self._lookup, report) if path.exists() or path.is_symlink() else None
+        root = as_table(tree, report, ()) if tree is not None else None
+        whole = [finding for finding in report.findings if not finding.path or root is None]
+        self._keep(item("file", file), _only(whole))
+        return root
+
+    def _beside(self) -> None:
+        """pollers.yaml, which holds jobs and, if you like, the agents they work for."""
+        report = Report()
+        root = self._root(POLLERS, report)
+        for name, node in root.items.items() if root else ():
+            own = [finding for finding in report.findings if finding.path[:1] == (name,)]
+            if name == "pollers":
+                self._watching.append(Section(file=POLLERS, node=node, found=own))
+            elif name == "agents":
+                self._items(name, node, own, POLLERS)
+            else:
+                other = Report()
+                fix = nearest(name, ("pollers", "agents"))
+                other.error(
+                    root.keys[name] if root else node.place, (name,), "does not belong here", fix, "unknown_key"
+                )
+                self._keep(item("file", POLLERS), other)
+
+    def _read_jobs(self, checker: Checker | None) -> None:
+        if not self._watching:
+            return
+        report = Report()
+        block, written = read_sections(self._watching, report)
+        if block is not None and block.state_db is not None:
+            self._use_state_db(block.state_db, report)
+        if not self._keep(item("section", "pollers"), report) or block is None or not block.enabled:
+            return
+        found = read_pollers(block, written, self._around, self._agents, checker)
+        self._pollers = found.settings
+        for name, report in found.reports:
+            self._keep(item("poller", name), report)
+        for name, entry in found.jobs.items():
+            self._jobs[name] = entry.job
+            self._origins[item("poller", name)] = entry.place.file
+            self._claims.setdefault(name, []).append((entry.place.file, entry.place))
+            self._entries |= {one.workflow.name: one for one in entry.entries}
+
+    def _use_state_db(self, file: str, report: Report) -> None:
+        if self._settings.store is None:
+            self._settings = self._settings.model_copy(update={"store": file})
+        elif self._settings.store != file:
+            node = self._watching[-1].node
+            place = locate(node, ("state_db",))
+            report.warn(place, ("pollers", "state_db"), "store: names another, which holds", "Remove it", "ignored")
 
     def _sections(self, root: Table, found: list[Finding]) -> None:
         for name, node in root.items.items():
@@ -161,6 +231,9 @@ class _Reading:
             if name in _NAMED:
                 continue
             report = _only(own)
+            if name == "pollers":
+                self._watching.append(Section(file=MAIN, node=node, found=own))
+                continue
             if name in LATER_SECTIONS:
                 report = Report()
                 message = "this section is not there yet in this version"
@@ -168,7 +241,7 @@ class _Reading:
             elif name in Settings.model_fields:
                 self._section(name, node, root, report)
             else:
-                known = {*Settings.model_fields, *_NAMED}
+                known = {*Settings.model_fields, *_NAMED, "pollers"}
                 report.error(root.keys[name], (name,), "there is no such section", nearest(name, known), "unknown_key")
             self._keep(item("section", name), report)
         for name in _NAMED:
@@ -183,8 +256,9 @@ class _Reading:
             self._around.secrets |= secrets_in(getattr(found, name))
             self._settings = self._settings.model_copy(update={name: getattr(found, name)})
 
-    def _items(self, section: str, node: Node, found: list[Finding]) -> None:
+    def _items(self, section: str, node: Node, found: list[Finding], file: str = MAIN) -> None:
         kind = section.removesuffix("s")
+        self._agents.declared |= section == "agents"
         report = _only([finding for finding in found if len(finding.path) == 1])
         table = as_table(node, report, (section,))
         self._keep(item("section", section), report)
@@ -194,7 +268,7 @@ class _Reading:
         for name, inner in table.items.items() if table else ():
             report = _only(by_name.get(name, []))
             self._item(kind, name, inner, report, (section, name))
-            self._origins[item(kind, name)] = MAIN
+            self._origins[item(kind, name)] = file
             self._keep(item(kind, name), report)
 
     def _item(self, kind: str, name: str, node: Node, report: Report, path: tuple[str, str]) -> None:
@@ -204,6 +278,10 @@ class _Reading:
             if account is not None and not report.failed:
                 self._around.secrets |= secrets_in(account.model)
                 self._around.accounts[name] = account
+            return
+        if kind == "agent":
+            agent = read_agent(name, node, self._around, report, path)
+            self._agents.known[name] = agent or Agent(name=name, accounts={})
             return
         if name == INTERNAL or "/" in name or not name.strip():
             report.error(
@@ -253,6 +331,9 @@ class _Reading:
             report.error(place, ("name",), f"{what} by {others} as well", f"Change it in {file} or there", "clash")
         self._entries.pop(name, None)
         self._keep(item("workflow", name), report)
+        if (job := self._jobs.pop(name, None)) is not None:
+            self._entries.pop(job.alert, None)
+            self._refused.setdefault(item("poller", name), []).extend(report.findings)
 
     def _loaded(self) -> Loaded:
         feeds: dict[str, Made] = {INTERNAL: Made(feed=internal_feed()), **self._around.feeds}
@@ -274,6 +355,9 @@ class _Reading:
             findings=redact(self._findings, secrets),
             refused={name: redact(found, secrets) for name, found in self._refused.items()},
             origins=self._origins,
+            pollers=self._pollers,
+            jobs=dict(self._jobs),
+            agents={name: agent.accounts for name, agent in self._agents.known.items()},
             queries={name: made.query for name, made in feeds.items() if made.query is not None},
             references=dict(self._lookup.references),
             secrets=secrets,

@@ -12,6 +12,7 @@ import msgspec
 from pydantic import BaseModel
 
 from harken.config.findings import Finding
+from harken.config.jobs import Job, PollerSettings
 from harken.config.settings import Settings
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
@@ -28,7 +29,7 @@ class Account:
     """A configured integration, or a kind that needs none.
 
     `credential` names whose quota is spent, and is not made of the secret. `rate_limit` is calls per second.
-    `origin` is where the credential comes from.
+    `origin` is where the credential comes from. `agents` may use it; None for everybody.
     """
 
     name: str
@@ -40,12 +41,14 @@ class Account:
     rate_limit: float | None = None
     backoff: tuple[float, float] | None = None
     origin: Origin = "config"
+    agents: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """Everything that a directory says at one moment. Items are named `workflow:oncall`, `feed:news`,
-    `integration:jira-eu`, `section:server` and `file:workflows/x.yaml`; `origins` has the file of each.
+    """Everything that a directory says at one moment. Items are named `workflow:oncall`, `poller:leads`, `feed:news`,
+    `integration:jira-eu`, `agent:ana`, `section:server` and `file:workflows/x.yaml`; `origins` has the file of each.
+    `pollers` is None without such a section; `agents` has the accounts of each, by kind.
 
     Feeds and workflows hold references in place of secrets, so they may be stored: `reveal` before use.
     """
@@ -61,6 +64,9 @@ class Loaded:
     refused: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     generation: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
+    pollers: PollerSettings | None = None
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     queries: Mapping[str, BaseModel] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
@@ -106,7 +112,8 @@ def stamped(loaded: Loaded) -> Loaded:
     feeds = [msgspec.structs.replace(feed, inherits="") for feed in sorted(loaded.feeds, key=lambda feed: feed.name)]
     triggers = sorted(loaded.triggers, key=lambda trigger: trigger.name)
     settings = loaded.settings.model_dump(mode="json")
-    return replace(loaded, generation=digest([settings, accounts, feeds, triggers, loaded.workflows]))
+    jobs = [loaded.pollers, sorted(loaded.jobs.values(), key=lambda job: job.id), loaded.agents]
+    return replace(loaded, generation=digest([settings, accounts, feeds, triggers, loaded.workflows, jobs]))
 
 
 def revision(definition: Any) -> str:

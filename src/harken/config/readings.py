@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from pydantic import Field
@@ -17,7 +17,7 @@ from harken.config.tree import Node, Table, locate
 from harken.config.validate import Strict, as_table, check
 from harken.durations import format_duration
 from harken.event import Identity
-from harken.feed import INTERNAL, Feed
+from harken.feed import INTERNAL, Feed, First
 from harken.schedule import Every, Schedule
 from harken.source import Plugin
 
@@ -38,7 +38,8 @@ class Reading(Strict):
     schedule: Any = None
     identity: Identity | None = None
     lookback: Duration | None = None
-    first: Literal["baseline", "deliver"] | None = None
+    first: First | None = None
+    account: str | None = None
 
 
 class NamedFeed(Reading):
@@ -74,6 +75,8 @@ def read_reading(table: Table, around: Surroundings, report: Report, path: Path)
     if integration is None or not isinstance(name, str) or not name:
         return None
     found = around.account(name, integration.place, report, (*path, "integration"))
+    if found is not None and "account" in table.items:
+        found = _other_account(found[1], table.items["account"], around, report, (*path, "account"))
     if found is None:
         return None
     account, plugin = found
@@ -92,6 +95,23 @@ def read_reading(table: Table, around: Surroundings, report: Report, path: Path)
         return None
     feed = _feed(block, account, plugin, around.hide(plain), schedule)
     return Made(feed=msgspec.structs.replace(feed, query=around.hide(keepable(query))), query=query)
+
+
+def _other_account(
+    plugin: Plugin, node: Node, around: Surroundings, report: Report, path: Path
+) -> tuple[Account, Plugin] | None:
+    """The account that `account:` names: for services that sign in at another one, of which there may be several."""
+    name = getattr(node, "value", None)
+    if not plugin.uses:
+        report.error(node.place, path, f"{plugin.kind} has accounts of its own", "Name it under integration:")
+        return None
+    found = around.account(str(name), node.place, report, path)
+    if found is None:
+        return None
+    if found[0].kind != plugin.uses:
+        report.error(node.place, path, f"{name} is not an account of {plugin.uses}", "Name another")
+        return None
+    return found[0], plugin
 
 
 def _schedule(

@@ -45,6 +45,10 @@ class Surroundings:
 
     def account(self, name: str, place: Place, report: Report, path: Path) -> tuple[Account, Plugin] | None:
         """The account that `integration: NAME` means: a configured one, a stored one, or the environment's."""
+        service = plugin_of(name, self.plugins) if name not in self.kinds() else None
+        if service is not None and service.uses:
+            found = self.account(service.uses, place, report, path)
+            return (found[0], service) if found else None
         account = self.accounts.get(name) or self._implied(name, place, report, path)
         plugin = plugin_of(account.kind, self.plugins) if account else None
         if account is None or plugin is None:

@@ -53,7 +53,9 @@ def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry
 
 
 def _deliver_from(count: int, rules: Rules, read: Read) -> int:
-    """From which place on a first read is delivered although it is old; `count` when it is a quiet baseline."""
+    """From which place on what is old is delivered all the same; `count` when a first read is a quiet baseline."""
+    if rules.feed.first == "all":
+        return 0
     if not read.first or rules.feed.first != "deliver" or read.page:
         return count
     newest = max((rule.trigger.spacing.per_tick for rule in rules.rules if rule.trigger.spacing), default=0)

@@ -47,9 +47,9 @@ def run_file(store_path: Path) -> Path:
 
 
 def store_file(directory: Path) -> Path:
-    """The store's file, without the cost of loading the whole configuration where its main file does not name one."""
-    main = directory / "harken.yaml"
-    if not main.exists() or not _NAMES_A_STORE.search(main.read_text(encoding="utf-8", errors="replace")):
+    """The store's file, without the cost of loading the whole configuration where no file names one."""
+    files = [file for name in ("harken.yaml", "pollers.yaml") if (file := directory / name).exists()]
+    if not any(_NAMES_A_STORE.search(file.read_text(encoding="utf-8", errors="replace")) for file in files):
         return (directory / "harken.db").absolute()
     from harken.operate.check import load_directory
 

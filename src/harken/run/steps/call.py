@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
+from harken.language.placeholders import fill
 from harken.run.build import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
@@ -45,6 +46,7 @@ class NotifyWords(Strict):
     text: str
     title: str = ""
     data: dict[str, Any] = Field(default_factory=dict)
+    placeholders: Literal["template", "fields"] = "template"
 
 
 class ActionWords(BaseModel):
@@ -104,7 +106,8 @@ def _content(reply: Reply) -> Any:
 
 def _notify(params: NotifyWords, builder: Builder) -> Made:
     channel, to = builder.value(params.channel, "channel"), builder.value(params.to, "to")
-    text, title = builder.prose(params.text, "text"), builder.prose(params.title, "title")
+    text = _fields(params.text) if params.placeholders == "fields" else builder.prose(params.text, "text")
+    title = builder.prose(params.title, "title")
     data = builder.value(params.data, "data")
 
     async def act(frame: Frame) -> Any:
@@ -119,6 +122,19 @@ def _notify(params: NotifyWords, builder: Builder) -> Made:
         return dict(await frame.reach.destination(str(channel(names))).deliver(message))
 
     return Made(act=act)
+
+
+def _fields(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
+    """Text with `{field}` placeholders over the event, and over the answers of the steps before by their ids."""
+
+    def render(names: Mapping[str, Any], warnings: list[str]) -> str:
+        answers = {step: known["response"] for step, known in names["steps"].items()}
+        event = names["event"] if isinstance(names["event"], Mapping) else {}
+        filled = fill(template, {**answers, **event})
+        warnings.extend(f"the message has no value for {{{name}}}" for name in filled.unknown)
+        return filled.text
+
+    return render
 
 
 def _action(params: ActionWords, builder: Builder) -> Made:
