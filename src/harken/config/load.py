@@ -17,14 +17,14 @@ from harken.config.prices import check_prices
 from harken.config.readings import internal_feed, read_feed, share
 from harken.config.settings import Settings, store_location
 from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Scalar, Table, locate, strings
+from harken.config.tree import Node, Table, locate, strings
 from harken.config.validate import as_table, check
 from harken.config.watching import POLLERS, Section, read_sections
 from harken.config.workflows import Checker, Entry, name_of, read_workflow
 from harken.feed import INTERNAL
 from harken.source import Plugin
 
-__all__ = ["LATER_SECTIONS", "load", "store_of", "written_accounts"]
+__all__ = ["LATER_SECTIONS", "load"]
 
 LATER_SECTIONS = ("trackers", "projects")
 _NAMED = ("integrations", "feeds", "agents")
@@ -59,39 +59,6 @@ def load(
         stored=stored,
     )
     return _Reading(directory, lookup, around).all(lambda: _checker(around, check_workflow, checker_for), wanted)
-
-
-def store_of(directory: Path, environ: Mapping[str, str]) -> str:
-    """The store's file as harken.yaml names it, before the rest can be read: secrets are kept beside it."""
-    named = _main(directory, environ).items.get("store") or _state_db(directory, environ)
-    alone = Table(items={"store": named}, keys={"store": named.place}, place=named.place) if named else None
-    settings = check(Settings, alone, Report()) if isinstance(named, Scalar) and alone else None
-    return store_location(settings or Settings(), directory)
-
-
-def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:
-    found: Node | None = None
-    for file in (MAIN, POLLERS):
-        section = _top(directory, file, environ).items.get("pollers")
-        found = section.items.get("state_db", found) if isinstance(section, Table) else found
-    return found
-
-
-def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:
-    """What stands under integrations: by name, right or wrong."""
-    section = _main(directory, environ).items.get("integrations")
-    items = section.items.items() if isinstance(section, Table) else ()
-    return {name: node for name, node in items if isinstance(node, Table)}
-
-
-def _main(directory: Path, environ: Mapping[str, str]) -> Table:
-    return _top(directory, MAIN, environ)
-
-
-def _top(directory: Path, file: str, environ: Mapping[str, str]) -> Table:
-    report = Report()
-    tree = read(directory, file, Lookup(directory, environ), report) if (directory / file).exists() else None
-    return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(file))
 
 
 def _checker(

@@ -55,7 +55,7 @@ def load_directory(
 
 def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
     """What is stored for the configuration in this directory."""
-    from harken.config.load import store_of
+    from harken.config.glance import store_of
 
     given = os.environ if environ is None else environ
     return Credentials(Path(store_of(directory, given)), given)

@@ -1,0 +1,50 @@
+"""What must be known of the files before the rest of them can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harken.config.files import read
+from harken.config.findings import Place, Report
+from harken.config.interpolate import Lookup
+from harken.config.loaded import MAIN
+from harken.config.settings import Settings, store_location
+from harken.config.tree import Node, Scalar, Table
+from harken.config.validate import check
+from harken.config.watching import POLLERS
+
+__all__ = ["store_of", "written_accounts"]
+
+
+def store_of(directory: Path, environ: Mapping[str, str]) -> str:
+    """The store's file as harken.yaml names it, before the rest can be read: secrets are kept beside it."""
+    named = _main(directory, environ).items.get("store") or _state_db(directory, environ)
+    alone = Table(items={"store": named}, keys={"store": named.place}, place=named.place) if named else None
+    settings = check(Settings, alone, Report()) if isinstance(named, Scalar) and alone else None
+    return store_location(settings or Settings(), directory)
+
+
+def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:
+    found: Node | None = None
+    for file in (MAIN, POLLERS):
+        section = _top(directory, file, environ).items.get("pollers")
+        found = section.items.get("state_db", found) if isinstance(section, Table) else found
+    return found
+
+
+def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:
+    """What stands under integrations: by name, right or wrong."""
+    section = _main(directory, environ).items.get("integrations")
+    items = section.items.items() if isinstance(section, Table) else ()
+    return {name: node for name, node in items if isinstance(node, Table)}
+
+
+def _main(directory: Path, environ: Mapping[str, str]) -> Table:
+    return _top(directory, MAIN, environ)
+
+
+def _top(directory: Path, file: str, environ: Mapping[str, str]) -> Table:
+    report = Report()
+    tree = read(directory, file, Lookup(directory, environ), report) if (directory / file).exists() else None
+    return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(file))
