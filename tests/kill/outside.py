@@ -104,7 +104,8 @@ class Shop:
                 id = f"item-{len(self.added)}"
                 self.listing.add(id, late=self._random.choice((0.0, 0.0, 0.0, 1.5)))
                 self.added.append(id)
-            if self._random.random() < 0.04:
+            # one at a time: a feed that fails backs off, and would never be through with those that pile up meanwhile
+            if self._random.random() < 0.04 and not self.listing.answers:
                 self.listing.answers.append(self._random.choice((LIMITED, BROKEN)))
             await asyncio.sleep(self._random.uniform(0.1, 0.6))
 
