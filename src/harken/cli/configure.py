@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from harken.cli.show import clean, print_json, say
 from harken.errors import HarkenError, Refused
 
 if TYPE_CHECKING:
+    from harken.cli.consent import Way
     from harken.operate.forms import Field, Form
 
 __all__ = ["configured"]
@@ -33,20 +34,28 @@ def configured(
     no_test: bool,
     yes: bool,
     given: Sequence[str],
+    way: Way | None,
+    access: Sequence[str],
+    wait: float,
 ) -> int:
     """Do all of it; the exit code."""
+    from harken.cli.consent import Wished, consented
     from harken.operate.forms import form_of
 
     form = form_of(session.directory, name, store_as)
     if list(given) in (["fields"], ["fields", "--json"]):
         return _fields(form, as_json=len(given) > 1)
-    flags = _parsed(form, given)
-    values: dict[str, Any] = {**form.stored, **(form.from_environment() if from_env else {}), **flags}
-    values |= {PRIVATE: True} if allow_private_networks else {}
+    flags = {**(form.from_environment() if from_env else {}), **_parsed(form, given)}
+    values: dict[str, Any] = {**form.stored, **flags, **({PRIVATE: True} if allow_private_networks else {})}
+    wished = Wished(way=way, access=tuple(access), seconds=wait)
+    coming = wished.fields(form, flags)
     if sys.stdin.isatty():
-        values |= _asked_for(form, values, everything=not (flags or from_env))
-    _refuse_wrong(form, values)
+        values |= _asked_for(form, values, everything=not flags, but=coming)
+    _refuse_wrong(form, values, but=coming)
     _may_replace(form, yes)
+    if coming:
+        values |= consented(form, values, wished)
+        _refuse_wrong(form, values)
     if form.own_secret:
         _warn(f"harken.yaml has a credential of its own for {form.name}: it wins over the one that is stored")
     loaded = form.tried(values)
@@ -109,11 +118,11 @@ def _value(field: Field, value: str) -> str:
     return value
 
 
-def _asked_for(form: Form, values: Mapping[str, Any], *, everything: bool) -> dict[str, str]:
+def _asked_for(form: Form, values: Mapping[str, Any], *, everything: bool, but: Collection[str]) -> dict[str, str]:
     """Ask a person for each field that has no value yet, or for all of them, until the answer is one it takes."""
     answers: dict[str, str] = {}
     for one in form.fields:
-        if one.name in form.written or not (everything or (one.required and one.name not in values)):
+        if one.name in but or one.name in form.written or not (everything or (one.required and one.name not in values)):
             continue
         while True:
             answers[one.name] = _ask(one, str(values.get(one.name, "")))
@@ -134,8 +143,8 @@ def _ask(one: Field, known: str) -> str:
     return str(answer).strip()
 
 
-def _refuse_wrong(form: Form, values: Mapping[str, Any]) -> None:
-    wrong = form.problems(values)
+def _refuse_wrong(form: Form, values: Mapping[str, Any], *, but: Collection[str] = ()) -> None:
+    wrong = {name: problem for name, problem in form.problems(values).items() if name not in but}
     if wrong:
         told = "; ".join(f"{name or form.kind}: {problem}" for name, problem in wrong.items())
         raise Refused(told, fix=f"See: harken integrations {form.name} configure fields")

@@ -65,12 +65,18 @@ def list_integrations(session: Session) -> None:
 @click.option("--allow-private-networks", is_flag=True, help="The service is in a private network.")
 @click.option("--no-test", is_flag=True, help="Do not ask the service before storing.")
 @click.option("--yes", is_flag=True, help="Replace what is stored without asking.")
+@click.option("--manual", "way", flag_value="manual", help="Agree in a browser elsewhere, and paste its address here.")
+@click.option("--device", "way", flag_value="device", help="Agree on another device, with a code.")
+@click.option("--access", multiple=True, metavar="WORD", help="What to ask the user's consent for; may be repeated.")
+@click.option("--wait", default=300.0, metavar="SECONDS", help="How long to wait for the consent.")
 @click.argument("given", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 def configure(session: Session, **options: Any) -> int:
     """Store the credential of this account, after trying it.
 
     Asks for each field, or takes --FIELD VALUE; - reads standard input, @PATH a file. To see the fields of a
     service: harken integrations NAME configure fields
+
+    A service that a user signs in to (google) opens its page in a browser, and waits there for the consent.
     """
     from harken.cli.configure import configured
 

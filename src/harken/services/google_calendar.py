@@ -1,0 +1,236 @@
+"""Google Calendar: what was added, changed or cancelled in one calendar, by its sync tokens.
+
+A sync token stands for all that was read up to it. Google gives it with the last page only, so a read that stopped
+half-way goes on at its page, and one whose page is forgotten begins again at the token before.
+https://developers.google.com/workspace/calendar/api/guides/sync
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+
+from harken.errors import CursorExpired, RetryLater
+from harken.event import Event
+from harken.http import Reply
+from harken.services.fields import described, instant, text_of
+from harken.services.google import GoogleAccount, GoogleClient
+from harken.services.google.client import told
+from harken.services.google.scopes import CALENDAR
+from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
+
+__all__ = ["Changes", "Query", "check", "plugin"]
+
+log = structlog.get_logger("harken.services")
+
+PAGE = 1000
+TEMPLATE = "📅 {summary} — {start}\n{html_link}"
+_ITEM = (
+    "id,status,etag,htmlLink,created,updated,summary,description,location,organizer(email,displayName),start,end,"
+    "recurringEventId,originalStartTime,attendees(self,responseStatus)"
+)
+_FIELDS = f"nextPageToken,nextSyncToken,updated,items({_ITEM})"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class Query(BaseModel):
+    """Which calendar, and what to do about what is gone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    calendar_id: str = Field("primary", min_length=1, description="id of the calendar; primary is the user's own")
+    skip_cancelled: bool = Field(True, description="leave out events that were cancelled or deleted")
+    on_expired: Literal["pause", "rebaseline"] = Field(
+        "pause", description="when Google forgot where we were: pause until a reset, or begin anew with a warning"
+    )
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a read has come. `sync` is the token of the last whole read, `page` where this one goes on.
+
+    `upto` is when, by the calendar's own clock, it had last changed as the last whole read began; `began` the same of
+    this read. `anew`: this read replaces a forgotten token. `again`: a page was forgotten, so the read began again.
+    """
+
+    of: str
+    sync: str = ""
+    page: str = ""
+    upto: str = ""
+    began: str = ""
+    anew: bool = False
+    again: bool = False
+
+
+class Changes:
+    """Reads one page a call. The first read shows only what changed since then, and brings the first sync token."""
+
+    def __init__(self, query: Query, account: GoogleAccount, host: Host) -> None:
+        self._query = query
+        self._google = GoogleClient.of(account, host)
+        self._url = f"{account.calendar_url}/calendars/{quote(query.calendar_id, safe='')}/events"
+        self._creations = host.identity == "once"
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        place = _place(cursor, self._query.calendar_id)
+        reply = await self._google.request("GET", self._url, params=_asked(place), scope=CALENDAR)
+        if reply.status in (400, 410) and place.page and not place.again:
+            # page tokens live shortly; what this read has shown already is known
+            return _batch(msgspec.structs.replace(place, page="", again=True), more=True)
+        if reply.status == 410 and place.sync:
+            return _batch(self._expired(place, reply), more=True, complete=False)
+        document = told(reply, _fix(reply.status, self._query.calendar_id))
+        to = _following(place, document, reply)
+        events = self._events(document, _horizon(place, since))
+        return _batch(to, events=events, more=bool(to.page), complete=not place.anew)
+
+    def _expired(self, place: Place, reply: Reply) -> Place:
+        calendar = self._query.calendar_id
+        if self._query.on_expired == "pause":
+            message = f"{reply.url.host} no longer knows how far the calendar {calendar} was read"
+            fix = "Begin anew with harken triggers reset NAME --cursor --yes, or set on_expired: rebaseline"
+            raise CursorExpired(message, fix=fix)
+        lost = "cancellations that Google no longer lists"
+        log.warning("feed.gap", kind="google_calendar", calendar=calendar, since=place.upto, may_be_lost=lost)
+        return Place(of=place.of, upto=place.upto, anew=True)
+
+    def _events(self, document: dict[str, Any], horizon: datetime | None) -> list[Event]:
+        items = document.get("items") or []
+        shown = [item for item in items if not (self._query.skip_cancelled and text_of(item, "status") == "cancelled")]
+        if horizon is not None:
+            shown = [item for item in shown if (instant(item.get("updated")) or _LONG_AGO) >= horizon]
+        events = [_event(item, self._query.calendar_id, creations=self._creations) for item in shown]
+        return sorted(events, key=lambda event: event.occurred_at or _LONG_AGO)
+
+
+def _place(cursor: Cursor, calendar: str) -> Place:
+    try:
+        place = msgspec.convert(cursor, Place)
+    except msgspec.ValidationError:
+        return Place(of=calendar)
+    return place if place.of == calendar else Place(of=calendar)
+
+
+def _asked(place: Place) -> dict[str, str | int]:
+    """The parameters of a page. All but the tokens are those of the first read, or the tokens are void."""
+    tokens = {"syncToken": place.sync, "pageToken": place.page}
+    return {
+        "singleEvents": "true",
+        "showDeleted": "true",
+        "maxResults": PAGE,
+        "fields": _FIELDS,
+        **{name: token for name, token in tokens.items() if token},
+    }
+
+
+def _horizon(place: Place, since: datetime) -> datetime | None:
+    """What changed before this is old. A read from a sync token has nothing old; the others list the whole calendar."""
+    if place.sync:
+        return None
+    known = instant(place.upto) if place.anew else None
+    return known + timedelta(microseconds=1) if known else since
+
+
+def _following(place: Place, document: dict[str, Any], reply: Reply) -> Place:
+    items, page, sync = (
+        document.get("items", []),
+        text_of(document, "nextPageToken"),
+        text_of(document, "nextSyncToken"),
+    )
+    if not isinstance(items, list) or not all(text_of(item, "id") for item in items):
+        raise RetryLater(f"{reply.url.host} sent no list of events; {described(document, 'items')}")
+    began = place.began if place.page else text_of(document, "updated") or ""
+    if page and page != place.page:
+        return msgspec.structs.replace(place, page=page, began=began)
+    if page or not sync:
+        # without the token of the last page the next read could not go on here
+        raise RetryLater(f"{reply.url.host} ended its list of events without a sync token")
+    return Place(of=place.of, sync=sync, upto=began or place.upto)
+
+
+def _batch(place: Place, *, events: Sequence[Event] = (), more: bool, complete: bool = True) -> Batch:
+    return Batch(events=events, cursor=msgspec.to_builtins(place), more=more, complete=complete)
+
+
+def _fix(status: int, calendar: str) -> str:
+    if status == 404:
+        return f"Check calendar_id: {calendar} is not there, or the user may not see it"
+    return "Begin anew with harken triggers reset NAME --cursor --yes" if status == 400 else ""
+
+
+def _event(item: dict[str, Any], calendar: str, *, creations: bool) -> Event:
+    """One version of an event. A cancelled one may have nothing but its id."""
+    id, updated, status = str(item["id"]), text_of(item, "updated"), text_of(item, "status") or "confirmed"
+    cancelled = status == "cancelled"
+    version = updated or text_of(item, "etag") or ""
+    return Event(
+        subject=id,
+        type="google_calendar.cancelled" if cancelled else "google_calendar.changed",
+        state=f"{version} {status}".lstrip() if cancelled else version or status,
+        occurred_at=instant(item.get("created") if creations else updated),
+        data=_data(item, calendar),
+    )
+
+
+def _data(item: dict[str, Any], calendar: str) -> dict[str, Any]:
+    attendees = item.get("attendees")
+    guests = attendees if isinstance(attendees, list) else []
+    mine = [text_of(guest, "responseStatus") or "" for guest in guests if text_of(guest, "self") == "true"]
+    return {
+        "id": text_of(item, "id"),
+        "summary": text_of(item, "summary") or "(no title)",
+        "description": text_of(item, "description") or "",
+        "location": text_of(item, "location") or "",
+        "status": text_of(item, "status") or "confirmed",
+        "start": _when(item, "start"),
+        "end": _when(item, "end"),
+        "all_day": text_of(item, "start.date") is not None,
+        "time_zone": text_of(item, "start.timeZone") or "",
+        "html_link": text_of(item, "htmlLink") or "",
+        "organizer": text_of(item, "organizer.email") or text_of(item, "organizer.displayName") or "",
+        "attendees": len(guests),
+        "my_response": next(iter(mine), ""),
+        "created": text_of(item, "created") or "",
+        "updated": text_of(item, "updated") or "",
+        "calendar_id": calendar,
+        "recurring_event_id": text_of(item, "recurringEventId") or "",
+        "original_start": _when(item, "originalStartTime"),
+    }
+
+
+def _when(item: dict[str, Any], name: str) -> str:
+    """An instant with its offset, or the day of an all-day event."""
+    return text_of(item, f"{name}.dateTime") or text_of(item, f"{name}.date") or ""
+
+
+async def check(query: Query, account: GoogleAccount, host: Host) -> Checked:
+    """Ask whether the calendar is there."""
+    url = f"{account.calendar_url}/calendars/{quote(query.calendar_id, safe='')}"
+    reply = await GoogleClient.of(account, host).request("GET", url, scope=CALENDAR)
+    if reply.status == 404:
+        return Checked(unknown=[f"there is no calendar {query.calendar_id}, or the user may not see it"])
+    found = told(reply)
+    zone = text_of(found, "timeZone")
+    name = text_of(found, "summary") or query.calendar_id
+    return Checked(found={query.calendar_id: f"{name} ({zone})" if zone else name})
+
+
+def _delivery(query: Query, integration: str) -> Delivery:
+    return Delivery(template=TEMPLATE)
+
+
+plugin = Plugin(
+    kind="google_calendar",
+    summary="Changes in a Google calendar",
+    docs="reference/services/google_calendar.md",
+    query=Query,
+    source=Changes,
+    check=check,
+    identity="change",
+    uses="google",
+    delivery=_delivery,
+)
