@@ -17,7 +17,7 @@ from harken.event import Event
 from harken.http import Client, HttpSettings, Reply
 from harken.http.redact import hush, scrub, scrub_bytes, tainted, unveil, veil
 from harken.ingest.webhook import MAX_BYTES
-from harken.source import Act, Batch, Call, Cursor, Destination, Message, PollSource, PushSource, Request
+from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
 
 __all__ = ["HushedClient", "HushedDestination", "HushedPush", "HushedSource", "hushed_act"]
 
@@ -49,6 +49,10 @@ class HushedSource:
         if not known:
             return batch
         return msgspec.structs.replace(batch, events=_all_hushed(batch.events, known), cursor=veil(batch.cursor, known))
+
+    async def aclose(self) -> None:
+        if isinstance(self._source, Closable):
+            await self._source.aclose()
 
 
 class HushedPush:

@@ -24,6 +24,7 @@ __all__ = [
     "Queue",
     "Retention",
     "Server",
+    "Services",
     "Settings",
     "Steps",
     "store_location",
@@ -110,6 +111,12 @@ class Steps(Strict):
     allow_shell: bool = False
 
 
+class Services(Strict):
+    """What services may do on this machine."""
+
+    allow_programs: bool = False
+
+
 class Queue(Strict):
     max_parallel_jobs: int = Field(default=4, ge=1, le=1_024)
     shutdown_grace_seconds: float = Field(default=30.0, ge=0, le=3_600)
@@ -131,6 +138,7 @@ class Settings(Strict):
     http: Http = Http()
     models: Models = Models()
     steps: Steps = Steps()
+    services: Services = Services()
     agent: Agent = Agent()
 
     @field_validator("store")

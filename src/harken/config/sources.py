@@ -28,7 +28,7 @@ def source_for(feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], host: 
     query = loaded.queries.get(feed.name) or _query(feed, model, loaded)
     account = loaded.integrations.get(feed.integration)
     private = host.allow_private or bool(account and account.allow_private) or _allows_private(query)
-    lent = replace(host, allow_private=private, identity=feed.identity)
+    lent = replace(host, allow_private=private, identity=feed.identity, feed=feed.name)
     return build(query, account.model if account else None, lent)
 
 

@@ -1,0 +1,102 @@
+"""From Singer's messages to events: pure functions of a line and of what the streams said about themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from harken.errors import NeedsAttention, RetryLater
+from harken.event import Event
+from harken.services.fields import instant
+
+__all__ = ["Message", "Stream", "event_of", "parsed", "stream_of"]
+
+# these differ in every run although the row is the same; _sdc_deleted_at does not
+_VOLATILE = frozenset(
+    {
+        "_sdc_batched_at",
+        "_sdc_extracted_at",
+        "_sdc_received_at",
+        "_sdc_sequence",
+        "_sdc_sync_started_at",
+        "_sdc_table_version",
+    }
+)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a tap; which fields it has depends on its type."""
+
+    type: str
+    stream: str = ""
+    record: dict[str, Any] | None = None
+    value: Any = None
+    key_properties: list[str] | None = None
+    bookmark_properties: list[str] | str | None = None
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """What identifies a row of a stream, and what tells that it changed."""
+
+    keys: tuple[str, ...] = ()
+    bookmark: str = ""
+
+
+def parsed(line: bytes, name: str) -> Message:
+    """The message; anything else on stdout is a failure that is seen."""
+    try:
+        return msgspec.json.decode(line, type=Message)
+    except (msgspec.MsgspecError, RecursionError):
+        fix = "Only messages belong on a tap's stdout: run it by hand and look"
+        raise RetryLater(f"{name} wrote a line that is no Singer message", fix=fix) from None
+
+
+def stream_of(message: Message, keys: Mapping[str, Sequence[str]]) -> Stream:
+    """What a SCHEMA message says of its stream; `keys` of the query come first."""
+    marks = message.bookmark_properties or []
+    bookmark = marks if isinstance(marks, str) else marks[0] if len(marks) == 1 else ""
+    named = keys.get(message.stream) or message.key_properties or ()
+    return Stream(keys=tuple(named), bookmark=bookmark)
+
+
+def event_of(message: Message, stream: Stream, name: str) -> Event:
+    """The event of a RECORD: a row that is there again with another bookmark, or without one with other content."""
+    record = message.record
+    if record is None or not message.stream:
+        raise NeedsAttention(f"{name} wrote a RECORD without a stream or a record", fix="Tell the author of the tap")
+    content = _digest({key: value for key, value in record.items() if key not in _VOLATILE})
+    mark = record.get(stream.bookmark) if stream.bookmark else None
+    return Event(
+        subject=f"{message.stream}/{_key(record, stream.keys) or content}",
+        type=message.stream,
+        data={"_stream": message.stream, **record},
+        state=content if mark is None else _text(mark),
+        occurred_at=_when(mark),
+    )
+
+
+def _key(record: Mapping[str, Any], keys: Sequence[str]) -> str:
+    values = [record.get(key) for key in keys]
+    if not values or any(value is None for value in values):
+        return ""
+    # a list: "a/b" and "c" must not look like "a" and "b/c"
+    return _text(values[0]) if len(values) == 1 else msgspec.json.encode(values).decode()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
+
+
+def _when(mark: Any) -> datetime | None:
+    """When the row changed. Numbers may count anything, and a time without a zone may be hours off."""
+    return instant(mark) if isinstance(mark, str) and _TIME.fullmatch(mark) else None
+
+
+def _digest(value: Any) -> str:
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=12).hexdigest()

@@ -1,0 +1,127 @@
+"""One run of a tap. It goes on between the pages that are read of it, held back by its full pipe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.event import Event
+from harken.services.singer.files import PrivateFolder
+from harken.services.singer.messages import Stream, event_of, parsed, stream_of
+from harken.services.subprocesses import Child
+
+__all__ = ["PATIENCE_SECONDS", "TapRun"]
+
+log = structlog.get_logger("harken.services")
+
+# well within the time that a page may take: a tap that has nothing yet gives an empty page
+PATIENCE_SECONDS = 5.0
+MOST_RECORDS = 500
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class TapRun:
+    """`state` is the last STATE that the tap told; `over` once it has ended well."""
+
+    def __init__(
+        self,
+        child: Child,
+        folder: PrivateFolder,
+        clock: Clock,
+        *,
+        state: Any,
+        keys: Mapping[str, Sequence[str]],
+        silence: float,
+        longest: float,
+    ) -> None:
+        self._child = child
+        self._folder = folder
+        self._clock = clock
+        self._name = child.program.name
+        self._keys = keys
+        self._silence, self._longest = silence, longest
+        self._began, self._silent = clock.monotonic(), 0.0
+        self._streams: dict[str, Stream] = {}
+        # what came and was not shown yet: a read that is cancelled loses none of it
+        self._events: list[Event] = []
+        self._bytes = 0
+        self._trouble: HarkenError | None = None
+        self.state = state
+        self.over = False
+
+    async def page(self) -> list[Event]:
+        """The next records, perhaps none. What goes wrong is raised once everything before it was shown."""
+        if self._trouble is None:
+            try:
+                await self._gather()
+            except HarkenError as error:
+                self._trouble = error
+                await self.end()
+        if self._trouble is not None and not self._events:
+            raise self._trouble
+        events, self._events, self._bytes = self._events, [], 0
+        return events
+
+    async def end(self) -> None:
+        """End the tap, and leave nothing of what it was given."""
+        try:
+            await self._child.end()
+        finally:
+            self._folder.remove()
+
+    async def _gather(self) -> None:
+        until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        if self._clock.monotonic() - self._began > self._longest:
+            message = f"{self._name} ran for more than {self._longest:g} s and was ended"
+            raise RetryLater(message, reason="timeout", fix="Raise max_runtime if it needs that long")
+        while len(self._events) < MOST_RECORDS and self._bytes < MOST_BYTES:
+            try:
+                line = await self._line(until)
+            except TimeoutError:
+                return
+            if line is None:
+                await self._ended()
+                return
+            if line.strip():
+                self._take(line)
+
+    async def _line(self, until: float) -> bytes | None:
+        """The next line. Silence counts only while we listen: a tap whose pipe is full cannot speak."""
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(min(until, began + self._silence - self._silent)):
+                line = await self._child.line()
+        except TimeoutError:
+            self._silent += asyncio.get_running_loop().time() - began
+            if self._silent >= self._silence:
+                message = f"{self._name} said nothing for {self._silence:g} s and was ended"
+                raise RetryLater(message, reason="timeout") from None
+            raise
+        self._silent = 0.0
+        return line
+
+    def _take(self, line: bytes) -> None:
+        message = parsed(line, self._name)
+        if message.type == "RECORD":
+            self._events.append(event_of(message, self._streams.get(message.stream, Stream()), self._name))
+            self._bytes += len(line)
+        elif message.type == "STATE":
+            self.state = message.value
+        elif message.type == "SCHEMA":
+            self._streams[message.stream] = stream_of(message, self._keys)
+        elif message.type == "BATCH":
+            fix = "Take batch_config out of the tap's config"
+            raise NeedsAttention(f"{self._name} sends its records in files, which is not supported", fix=fix)
+        elif message.type != "ACTIVATE_VERSION":
+            log.debug("singer.unknown_message", tap=self._name, type=message.type[:60])
+
+    async def _ended(self) -> None:
+        if await self._child.code() != 0:
+            raise await self._child.crashed()
+        self.over = True
+        await self.end()

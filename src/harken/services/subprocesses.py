@@ -1,0 +1,245 @@
+"""Programs that a service runs: without a shell, with an environment of their own, bounded, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from harken.clock import Clock
+from harken.errors import NeedsAttention, Refused, RetryLater
+from harken.http.redact import redact
+from harken.source import Host
+
+__all__ = ["LONGEST_LINE", "Child", "Program", "secrets_in", "started"]
+
+log = structlog.get_logger("harken.services")
+
+LONGEST_LINE = 8 * 1024 * 1024
+GRACE_SECONDS = 2.0
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
+_LEASH = str(Path(__file__).with_name("leash.py"))
+_SECRET_NAME = re.compile(r"auth|cookie|credential|dsn|key|passw|secret|signature|token|url", re.IGNORECASE)
+_QUERY_STRING = re.compile(r"\?[\w.%\[\]-]+=[^\s\"')]*")
+_CHUNK = 65_536
+_KEPT_LINES, _LONGEST_KEPT = 2, 300
+_LINES_PER_SPAN, _SPAN_SECONDS = 20, 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What to run. `env` is added to a minimal environment: nothing else of ours is inherited, least of all secrets."""
+
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    directory: str = ""
+    secrets: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """How it is called in errors: by its script where it has one. Other arguments may hold anything."""
+        script = self.words[1] if len(self.words) > 1 else ""
+        is_script = bool(script) and os.path.isfile(os.path.join(self.directory, script))
+        return os.path.basename(script if is_script else self.words[0])
+
+    def surroundings(self) -> dict[str, str]:
+        return {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **self.env}
+
+    def discreet(self, text: str) -> str:
+        """What it said, without what it was entrusted with, and without the query strings of addresses."""
+        return _QUERY_STRING.sub("?***", redact(text, self.secrets))
+
+
+class Child:
+    """A program that runs. Its group dies with it, and on Linux it dies with us."""
+
+    def __init__(self, program: Program, process: asyncio.subprocess.Process, clock: Clock) -> None:
+        assert process.stdin and process.stdout and process.stderr
+        self.program = program
+        self._process = process
+        self._in, self._out = process.stdin, process.stdout
+        self._voice = _Voice(program, clock)
+        self._listening = asyncio.create_task(self._voice.hear(process.stderr), name=f"stderr of {program.name}")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def write(self, line: bytes) -> None:
+        # one that does not listen any more is noticed when it is read from
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._in.write(line + b"\n")
+            await self._in.drain()
+
+    async def line(self) -> bytes | None:
+        """Its next line; None at the end. Cancelling loses nothing. One that is too long ends the program."""
+        try:
+            return (await self._out.readuntil(b"\n")).rstrip(b"\r\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial or None
+        except asyncio.LimitOverrunError:
+            await self.end()
+            size = f"{LONGEST_LINE // 1024 // 1024} MiB"
+            fix = "Let it write less at a time"
+            raise NeedsAttention(f"{self.program.name} wrote a line of more than {size}", fix=fix) from None
+
+    async def code(self) -> int:
+        """Its exit code, once it has closed its output. One that goes on nevertheless is ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                await self._process.wait()
+        await self.end()
+        return await self._process.wait()
+
+    async def crashed(self) -> RetryLater:
+        """Why it ended although it was still needed."""
+        code = await self.code()
+        how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        said = f": {self.last_words}" if self.last_words else ""
+        return RetryLater(f"{self.program.name} {how}{said}")
+
+    @property
+    def last_words(self) -> str:
+        """The end of its stderr, without secrets: what went wrong mostly stands in the last line."""
+        return " | ".join(self._voice.last)[-_LONGEST_KEPT:]
+
+    async def end(self, *, patience: float = 0.0) -> None:
+        """End it and all that it started. With `patience` it may first end by itself, now that its input is closed."""
+        self._in.close()
+        try:
+            if patience:
+                await self._waited(patience)
+            if self.alive:
+                self._signal(signal.SIGTERM)
+                await self._waited(GRACE_SECONDS)
+        finally:
+            # also when it has ended: it may have left others behind
+            self._signal(signal.SIGKILL)
+        await self._process.wait()
+        await self._emptied()
+
+    async def _waited(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+
+    async def _emptied(self) -> None:
+        """Read what is left in the pipes, for they close only then; who left the group may hold them open."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                while await self._out.read(_CHUNK):
+                    pass
+                await asyncio.wait({self._listening})
+        self._listening.cancel()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+async def started(program: Program, host: Host) -> Child:
+    """Start it, if the configuration allows programs at all."""
+    if not host.allow_programs:
+        fix = "Set services.allow_programs: true in harken.yaml to allow them"
+        raise Refused(f"services may not run programs such as {program.name}", fix=fix)
+    env = program.surroundings()
+    found = _found(program, env)
+    words = [found, *program.words[1:]]
+    if sys.platform == "linux":
+        words = [sys.executable, "-I", "-S", _LEASH, str(os.getpid()), *words]
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            env=env,
+            cwd=program.directory or None,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=LONGEST_LINE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        message = f"{program.name} could not be started ({type(error).__name__})"
+        raise RetryLater(message, fix="Check the command, that it may be executed, and its directory") from None
+    return Child(program, process, host.clock)
+
+
+def secrets_in(value: Any, name: str = "") -> Iterator[str]:
+    """The texts in a configuration whose names say that they are secret."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from secrets_in(inner, str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from secrets_in(inner, name)
+    elif isinstance(value, str) and _SECRET_NAME.search(name):
+        yield value
+
+
+def _found(program: Program, env: Mapping[str, str]) -> str:
+    word = program.words[0]
+    if os.path.dirname(word):
+        word = os.path.join(program.directory, os.path.expanduser(word))
+    found = shutil.which(word, path=env.get("PATH"))
+    if found is None:
+        fix = "Check the command; a relative path starts at the directory of harken.yaml"
+        raise NeedsAttention(f"there is no program {program.words[0]} that may be executed", fix=fix)
+    return os.path.abspath(found)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class _Voice:
+    """What a program writes to stderr: logged at debug as far as that is bearable; the last lines are kept."""
+
+    def __init__(self, program: Program, clock: Clock) -> None:
+        self.last: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._program = program
+        self._clock = clock
+        self._since, self._lines = clock.monotonic(), 0
+
+    async def hear(self, stream: asyncio.StreamReader) -> None:
+        rest = b""
+        while chunk := await stream.read(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._note(line)
+            # a line without an end is kept as far as it will be shown
+            rest = rest[: 16 * _LONGEST_KEPT]
+        self._note(rest)
+
+    def _note(self, line: bytes) -> None:
+        # secrets go first: a cut through one would hide it from the search
+        text = self._program.discreet(line[: 16 * _LONGEST_KEPT].decode("utf-8", "replace")).strip()[:_LONGEST_KEPT]
+        if not text:
+            return
+        self.last.append(text)
+        now = self._clock.monotonic()
+        if now - self._since >= _SPAN_SECONDS:
+            self._since, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= _LINES_PER_SPAN:
+            log.debug("program.said", program=self._program.name, line=text)
+        elif self._lines == _LINES_PER_SPAN + 1:
+            log.debug("program.chatters", program=self._program.name, until_seconds=_SPAN_SECONDS)
