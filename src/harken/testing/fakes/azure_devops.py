@@ -1,0 +1,284 @@
+"""An Azure DevOps on loopback: projects with work items and their updates, tokens with scopes, limits and late queries.
+
+It answers queries with ids only, refuses times without time precision, more than 200 work items at once, more than
+`cap` results and changes of another revision than was tested, and joins tags that are added to those that are there.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from harken.clock import Clock, from_unix
+from harken.testing.fakes.azure_wiql import BadQuery, compiled
+from harken.testing.fakes.server import FakeServer, Handler, json_reply
+
+__all__ = ["AzureDevOps", "WorkItem"]
+
+STATES = {"Bug": ["New", "Active", "Resolved", "Closed"], "Task": ["To Do", "Doing", "Done"]}
+ORG, WIT = "/{organization}", "/_apis/wit"
+
+
+class WorkItem(msgspec.Struct, kw_only=True):
+    """`visible_at`: when queries find it; `told_at`: when its last update is told. `broken` replaces fields."""
+
+    id: int
+    fields: dict[str, Any]
+    rev: int = 0
+    updates: list[dict[str, Any]] = []
+    visible_at: float = 0.0
+    told_at: float = 0.0
+    deleted: bool = False
+    broken: dict[str, Any] = {}
+
+    def shown(self, names: str | None = None) -> dict[str, Any]:
+        fields = {**self.fields, **self.broken}
+        wanted = {name: value for name, value in fields.items() if names is None or name in names.split(",")}
+        return {"id": self.id, "rev": self.rev, "fields": wanted, "url": f"https://dev.azure.com/w/{self.id}"}
+
+
+class AzureDevOps(FakeServer):
+    """Plain methods make things happen. `skew`: seconds its clock is ahead. `tokens` map to what they may do."""
+
+    def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
+        super().__init__(clock)
+        self.skew = skew
+        self.cap = 20_000
+        self.tokens = {"reader": "read", "writer": "read write", "other": ""}
+        self.projects = {"Shop", "Search"}
+        self.areas = {"Shop", "Shop\\Checkout", "Search"}
+        self.items: dict[int, WorkItem] = {}
+        self._limited_until = 0.0
+
+    def now(self) -> datetime:
+        return from_unix(self.clock.time() + self.skew)
+
+    def create(
+        self,
+        *tags: str,
+        project: str = "Shop",
+        kind: str = "Bug",
+        title: str = "",
+        to: str = "",
+        area: str = "",
+        age: float = 0.0,
+        late: float = 0.0,
+    ) -> WorkItem:
+        """A new work item, `age` seconds old, that queries find in `late` seconds."""
+        id = len(self.items) + 1
+        item = WorkItem(id=id, fields={}, updates=[], visible_at=self.clock.time() + late)
+        self.items[id] = item
+        at = self.now() - timedelta(seconds=age)
+        made = {
+            "System.Id": id,
+            "System.TeamProject": project,
+            "System.AreaPath": area or project,
+            "System.IterationPath": project,
+            "System.WorkItemType": kind,
+            "System.State": STATES[kind][0],
+            "System.Reason": "New",
+            "System.Title": title or f"Trouble {id}",
+            "System.Description": f"<div>About &lt;{id}&gt;</div>",
+            "System.CreatedDate": _stamp(at),
+            "System.CreatedBy": _person("leo"),
+            "System.CommentCount": 0,
+            "Microsoft.VSTS.Common.StateChangeDate": _stamp(at),
+            "Microsoft.VSTS.Common.Priority": 2,
+        }
+        tagged = {"System.Tags": "; ".join(tags)} if tags else {}
+        self.change(item, made | tagged | ({"System.AssignedTo": _person(to)} if to else {}), at)
+        return item
+
+    def change(self, item: WorkItem, fields: Mapping[str, Any], at: datetime | None = None) -> None:
+        """Another revision; None takes a field away."""
+        at = at or self.now()
+        item.rev += 1
+        new = {**fields, "System.ChangedDate": _stamp(at), "System.ChangedBy": _person("leo"), "System.Rev": item.rev}
+        if fields.get("System.State") not in (None, item.fields.get("System.State")):
+            new["Microsoft.VSTS.Common.StateChangeDate"] = _stamp(at)
+        told = {name: _difference(item.fields.get(name), value) for name, value in new.items()}
+        item.updates.append({"id": item.rev, "rev": item.rev, "revisedDate": "9999-01-01T00:00:00Z", "fields": told})
+        kept = {**item.fields, **new}
+        # what was said stands in the updates only
+        item.fields = {n: v for n, v in kept.items() if v not in (None, "") and n != "System.History"}
+
+    def tag(self, item: WorkItem, *tags: str) -> None:
+        self.change(item, {"System.Tags": "; ".join([*_tags(item), *tags])})
+
+    def untag(self, item: WorkItem, tag: str) -> None:
+        self.change(item, {"System.Tags": "; ".join(one for one in _tags(item) if one != tag) or None})
+
+    def assign(self, item: WorkItem, to: str) -> None:
+        self.change(item, {"System.AssignedTo": _person(to) if to else None})
+
+    def move(self, item: WorkItem, state: str) -> None:
+        self.change(item, {"System.State": state})
+
+    def comment(self, item: WorkItem, text: str = "hm") -> None:
+        self.change(item, {"System.History": text, "System.CommentCount": item.fields["System.CommentCount"] + 1})
+
+    def said(self, item: WorkItem) -> list[str]:
+        """The comments on it."""
+        return [
+            one["fields"]["System.History"]["newValue"] for one in item.updates if "System.History" in one["fields"]
+        ]
+
+    def limit(self, seconds: float) -> None:
+        """Answer 429 for so long."""
+        self._limited_until = self.clock.time() + seconds
+
+    def routes(self) -> Mapping[str, Handler]:
+        return {
+            ORG + "/_apis/connectionData": self._me,
+            ORG + WIT + "/workitems": self._list,
+            ORG + WIT + "/workitems/{id}": self._one,
+            ORG + WIT + "/workItems/{id}/updates": self._updates,
+            ORG + "/{project}" + WIT + "/wiql": self._wiql,
+            ORG + "/{project}" + WIT + "/workitemtypes": self._types,
+            ORG + "/{project}" + WIT + "/workitemtypes/{type}/states": self._states,
+            ORG + "/{project}" + WIT + "/tags": self._all_tags,
+            ORG + "/{project}" + WIT + "/classificationnodes/Areas{below:.*}": self._areas,
+        }
+
+    async def handle(self, request: web.Request, view: Handler) -> web.Response:
+        reply = await self._guarded(request, view)
+        reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
+        return reply
+
+    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+        scopes = self._scopes(request)
+        project = request.match_info.get("project")
+        if self.clock.time() < self._limited_until:
+            left = str(int(self._limited_until - self.clock.time()))
+            return json_reply({}, 429, {"Retry-After": left, "X-RateLimit-Remaining": "0"})
+        if request.match_info["organization"] != "acme":
+            return _error(404, "OrganizationNotFoundException")
+        if scopes is None:
+            polite = request.headers.get("X-TFS-FedAuthRedirect") == "Suppress"
+            return _error(401, "UnauthorizedRequestException") if polite else web.Response(status=203, text="<html>")
+        if "api-version" not in request.query:
+            return _error(400, "VssVersionNotSpecifiedException")
+        needed = "write" if request.method == "PATCH" else "read"
+        if needed not in scopes.split() and view != self._me:
+            return _error(403, "AccessCheckException")
+        if project is not None and project.lower() not in {name.lower() for name in self.projects}:
+            return _error(404, "ProjectDoesNotExistWithNameException")
+        return await view(request)
+
+    def _scopes(self, request: web.Request) -> str | None:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        user, _, token = base64.b64decode(given).decode().partition(":")
+        return self.tokens.get(token) if scheme == "Basic" and not user else None
+
+    def _item(self, request: web.Request) -> WorkItem | None:
+        item = self.items.get(int(request.match_info["id"]))
+        return None if item is None or item.deleted else item
+
+    async def _me(self, request: web.Request) -> web.Response:
+        properties = {"Account": {"$type": "System.String", "$value": "mia@acme.example"}}
+        user = {"id": "7f1c", "providerDisplayName": "Mia Engel", "properties": properties}
+        return json_reply({"authenticatedUser": user, "authorizedUser": user})
+
+    async def _wiql(self, request: web.Request) -> web.Response:
+        document = await request.json()
+        project = next(name for name in self.projects if name.lower() == request.match_info["project"].lower())
+        with_time = request.query.get("timePrecision") == "true"
+        try:
+            wanted = compiled(document["query"], project, with_time=with_time)
+        except (BadQuery, ValueError) as error:
+            return _error(400, "InvalidQueryException", str(error))
+        now = self.clock.time()
+        there = [item for item in self.items.values() if not item.deleted and item.visible_at <= now]
+        found = [item for item in there if wanted(item.fields)]
+        if len(found) > self.cap:
+            return _error(400, "WorkItemTrackingQueryResultSizeLimitExceededException", "VS402337")
+        found.sort(key=lambda item: (item.fields["System.ChangedDate"], item.id))
+        top = int(request.query.get("$top", self.cap))
+        return json_reply({"queryType": "flat", "workItems": [{"id": item.id, "url": "…"} for item in found[:top]]})
+
+    async def _list(self, request: web.Request) -> web.Response:
+        ids = [int(id) for id in request.query["ids"].split(",")]
+        if len(ids) > 200:
+            return _error(400, "ArgumentException", "VS403474")
+        found = [self.items.get(id) for id in ids]
+        if request.query.get("errorPolicy") != "omit" and any(item is None or item.deleted for item in found):
+            return _error(404, "WorkItemUnauthorizedAccessException")
+        names = request.query.get("fields")
+        shown = [None if item is None or item.deleted else item.shown(names) for item in found]
+        return json_reply({"count": len(shown), "value": shown})
+
+    async def _one(self, request: web.Request) -> web.Response:
+        item = self._item(request)
+        if item is None:
+            return _error(404, "WorkItemUnauthorizedAccessException")
+        if request.method != "PATCH":
+            return json_reply(item.shown(request.query.get("fields")))
+        if request.content_type != "application/json-patch+json":
+            return _error(415, "UnsupportedMediaType")
+        return self._patched(item, await request.json())
+
+    def _patched(self, item: WorkItem, operations: list[dict[str, Any]]) -> web.Response:
+        fields: dict[str, Any] = {}
+        for one in operations:
+            name, value = one["path"].removeprefix("/fields/"), one["value"]
+            if one["op"] == "test" and value != item.rev:
+                return _error(412, "TestPatchOperationFailedException", "VS403351")
+            if name == "System.State" and value not in STATES[item.fields["System.WorkItemType"]]:
+                return _error(400, "RuleValidationException")
+            if name == "System.Tags" and one["op"] == "add":
+                value = "; ".join(dict.fromkeys([*_tags(item), *value.split("; ")]))
+            if one["op"] != "test":
+                fields[name] = value or None
+        self.change(item, fields)
+        return json_reply(item.shown())
+
+    async def _updates(self, request: web.Request) -> web.Response:
+        item = self._item(request)
+        if item is None:
+            return _error(404, "WorkItemUnauthorizedAccessException")
+        skip, top = int(request.query.get("$skip", 0)), int(request.query.get("$top", 200))
+        # a copy that is behind does not have the last one yet
+        told = item.updates if item.told_at <= self.clock.time() else item.updates[:-1]
+        return json_reply({"count": len(told), "value": told[skip : skip + top]})
+
+    async def _types(self, request: web.Request) -> web.Response:
+        types = [{"name": kind, "states": [{"name": name} for name in states]} for kind, states in STATES.items()]
+        return json_reply({"value": types})
+
+    async def _states(self, request: web.Request) -> web.Response:
+        return json_reply({"value": [{"name": name} for name in STATES[request.match_info["type"]]]})
+
+    async def _all_tags(self, request: web.Request) -> web.Response:
+        return json_reply({"value": [{"name": tag} for item in self.items.values() for tag in _tags(item)]})
+
+    async def _areas(self, request: web.Request) -> web.Response:
+        path = request.match_info["project"] + request.match_info["below"].replace("/", "\\")
+        return json_reply({"name": path}) if path in self.areas else _error(404, "ClassificationNodeNotFound")
+
+
+def _tags(item: WorkItem) -> list[str]:
+    return [tag for tag in item.fields.get("System.Tags", "").split("; ") if tag]
+
+
+def _person(name: str) -> dict[str, str]:
+    return {"id": f"id-{name}", "displayName": name.title(), "uniqueName": f"{name}@acme.example"}
+
+
+def _difference(old: Any, new: Any) -> dict[str, Any]:
+    return ({"oldValue": old} if old is not None else {}) | ({"newValue": new} if new is not None else {})
+
+
+def _stamp(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _error(status: int, kind: str, message: str = "") -> web.Response:
+    return json_reply(
+        {"$id": "1", "message": message or kind, "typeKey": kind, "errorCode": 0, "eventId": 3000}, status
+    )
