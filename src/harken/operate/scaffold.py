@@ -1,0 +1,68 @@
+"""A new service as a package of its own: one file and one test that pass, to be changed into what is wanted."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from harken.errors import Refused
+from harken.operate.plain import Plain
+
+__all__ = ["new_service"]
+
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+_LONGEST = 30
+
+
+def new_service(name: str, directory: Path | None = None) -> Plain:
+    """Write the package, or raise Refused and leave everything as it is. Returns what was written."""
+    kind = _kind(name)
+    home = directory or Path(f"harken-{kind.replace('_', '-')}")
+    _check_empty(home)
+    written = _rendered(kind)
+    for file, text in written.items():
+        path = home / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    return {"kind": kind, "directory": str(home), "files": [str(home / file) for file in written]}
+
+
+def _kind(name: str) -> str:
+    if len(name) > _LONGEST or not _NAME.fullmatch(name):
+        fix = f"Use at most {_LONGEST} lower-case letters and digits, with - or _ between words, such as my-weather"
+        raise Refused(f"{name!r} cannot be the name of a service", fix=fix)
+    kind = name.replace("-", "_")
+    if _is_taken(kind):
+        raise Refused(f"a service called {kind} is installed already", fix="Choose another name")
+    return kind
+
+
+def _is_taken(kind: str) -> bool:
+    from harken.services import registry
+
+    return kind in registry() or kind in registry().broken
+
+
+def _check_empty(home: Path) -> None:
+    if home.is_dir() and not any(home.iterdir()):
+        return
+    if home.exists() or home.is_symlink():
+        raise Refused(f"{home} is there already", fix="Name another directory: harken new service NAME DIRECTORY")
+
+
+def _rendered(kind: str) -> dict[str, str]:
+    """Each file's path and text."""
+    words = {"kind": kind, "module": f"harken_{kind}", "package": f"harken-{kind.replace('_', '-')}"}
+    templates = files("harken.operate") / "scaffolds" / "service"
+    named = {
+        "pyproject.toml": "pyproject.toml.txt",
+        f"{words['module']}.py": "service.py.txt",
+        "tests/conftest.py": "conftest.py.txt",
+        f"tests/test_{kind}.py": "test_service.py.txt",
+    }
+    return {
+        file: Template((templates / template).read_text("utf-8")).substitute(words) for file, template in named.items()
+    }

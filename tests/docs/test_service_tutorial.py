@@ -1,0 +1,152 @@
+"""The tutorial on services, done by a machine: its commands are run and its files written as the page has them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("tutorial")]
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tutorial" / "first-service.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCKS = [(match[1], match[2]) for match in BLOCK.finditer(PAGE)]
+COMMANDS = [text for language, text in BLOCKS if language == "sh"]
+BAKERY, SERVICE, TEST = [text for language, text in BLOCKS if language == "python"]
+SETTINGS, WORKFLOW = [text for language, text in BLOCKS if language == "yaml"]
+
+# what the page's `pip install --editable` does, without asking anybody for a build
+PIP = """\
+#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from tests.cli.plugged import plugged
+assert sys.argv[1:] == ["install", "--editable", "./harken-bakery[dev]"], sys.argv
+plugged(Path("harken-bakery"), Path({site!r}))
+"""
+
+
+class Reader:
+    """Does what the page says, in a directory of their own."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.home = home
+        self._port = port
+        tools = home / "tools"
+        tools.mkdir()
+        pip = tools / "pip"
+        pip.write_text(PIP.format(python=sys.executable, root=str(ROOT), site=str(home / "site")))
+        pip.chmod(0o700)
+        path = [str(tools), str(Path(sys.executable).parent), os.environ["PATH"]]
+        self._environ = {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": str(home / "site")}
+
+    def writes(self, file: str, text: str) -> None:
+        path = self.home / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.replace("8766", str(self._port)))
+
+    def replaces(self, file: str, text: str) -> None:
+        path = self.home / file
+        path.write_text(with_definitions(path.read_text(), text))
+
+    def types(self, commands: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-euc", commands], cwd=self.home, env=self._environ, capture_output=True, text=True, check=False
+        )
+
+    def does(self, commands: str) -> str:
+        done = self.types(commands)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextmanager
+    def leaves_running(self, command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(command, cwd=self.home, env=self._environ, stdout=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+    def wait(self, text: str, commands: str) -> str:
+        deadline = time.monotonic() + 100
+        while text not in (said := self.types(commands).stdout) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return said
+
+
+def with_definitions(source: str, text: str) -> str:
+    """The source with each class and function of the text in the place of its own one of that name."""
+    for new in ast.parse(text).body:
+        assert isinstance(new, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        (old,) = [node for node in ast.parse(source).body if getattr(node, "name", "") == new.name]
+        lines, given = source.splitlines(), text.splitlines()
+        lines[old.lineno - 1 : old.end_lineno] = given[new.lineno - 1 : new.end_lineno]
+        source = "\n".join(lines) + "\n"
+    return source
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    return Reader(tmp_path, free_port())
+
+
+def test_the_tutorial_goes_as_it_says(reader: Reader) -> None:
+    begin, first_loaf, shop, prove, check, start, more_loaves, ask = COMMANDS
+    assert "15 passed" in reader.does(begin)
+    reader.writes("bakery.py", BAKERY)
+    reader.does(first_loaf)
+    reader.replaces("harken-bakery/harken_bakery.py", SERVICE)
+    reader.replaces("harken-bakery/tests/test_bakery.py", TEST)
+    assert "15 passed" in reader.does(prove)
+    reader.writes("harken.yaml", SETTINGS)
+    reader.writes("workflows/fresh.yaml", WORKFLOW)
+    with reader.leaves_running(shlex.split(shop)):
+        said = reader.wait("would start a run", check)
+        assert "No errors, no warnings." in said
+        assert "of 1 item would start a run" in said
+        with reader.leaves_running([*shlex.split(start), "--port", "0"]) as controller:
+            assert controller.stdout is not None
+            assert "ready" in controller.stdout.readline()
+            reader.wait("before_start", "harken events list --json")
+            reader.does(more_loaves)
+            assert "which is done" in reader.wait("which is done", ask)
+    runs = json.loads(reader.does("harken runs list --json"))
+    assert [run["event_keys"] for run in runs] == [["3"]]
+
+
+def test_the_service_that_is_broken_as_the_page_says_fails_where_it_says(reader: Reader) -> None:
+    reader.does(COMMANDS[0])
+    reader.replaces("harken-bakery/tests/test_bakery.py", TEST)
+    assert 'more=answer["more"]' in SERVICE
+    reader.replaces("harken-bakery/harken_bakery.py", SERVICE.replace('more=answer["more"]', "more=False"))
+    done = reader.types("pytest harken-bakery")
+    assert done.returncode == 1
+    assert "test_all_pages_are_read" in done.stdout
+
+
+def test_what_the_page_makes_of_the_service_is_clean(reader: Reader) -> None:
+    reader.does(COMMANDS[0])
+    reader.replaces("harken-bakery/harken_bakery.py", SERVICE)
+    reader.replaces("harken-bakery/tests/test_bakery.py", TEST)
+    reader.does("cd harken-bakery && ruff check --no-cache && ruff format --no-cache --check && mypy --strict")
