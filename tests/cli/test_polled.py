@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harken.app import App
 from harken.budget import Level
 from harken.cli.root import run
+from harken.clock import SystemClock
+from harken.testing.fakes import Listing
 from tests.cli.conftest import Desk
 
 SHOP = """\
@@ -72,6 +75,30 @@ def test_without_a_controller_the_store_knows_the_block(tmp_path: Path, capsys: 
     # a dry run reads the service, and must not do so now
     assert run(["--config", str(tmp_path), "triggers", "test", "items"]) == 1
     assert "used up for another" in capsys.readouterr().err
+
+
+def test_before_the_first_start_a_dry_run_looks_back_an_hour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(_dry_run(tmp_path))
+    shown = {row["key"]: row["outcome"] for row in msgspec.json.decode(capsys.readouterr().out)["shown"]}
+    assert shown == {"fresh": "fired", "old": "before_start"}
+
+
+async def _dry_run(directory: Path) -> None:
+    listing = Listing(SystemClock())
+    listing.add("fresh", age=600)
+    listing.add("old", age=7200)
+    async with listing.serve() as url:
+        query = SHOP.replace("http://127.0.0.1:9/items", f"{url}/all").replace(
+            "items_path", "time_field: created_at, items_path"
+        )
+        (directory / "harken.yaml").write_text(query)
+        (directory / "workflows").mkdir()
+        (directory / "workflows" / "items.yaml").write_text(FLOW)
+        words = ["--config", str(directory), "triggers", "test", "items", "--json"]
+        assert await asyncio.to_thread(run, words) == 0
+    assert not (directory / "harken.db").exists()
 
 
 async def _blocked(directory: Path) -> None:

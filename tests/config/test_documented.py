@@ -39,6 +39,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "models.providers.NAME": settings.Provider,
     "models.prices.NAME": settings.Price,
     "steps": settings.Steps,
+    "services": settings.Services,
     "agent": settings.Agent,
     "agent.queue": settings.Queue,
     "integrations": accounts.Integration,

@@ -39,6 +39,8 @@ __all__ = ["App", "lending", "open_offline", "rekey", "run"]
 log = structlog.get_logger("harken.app")
 
 KEY = "HARKEN_ENCRYPTION_KEY"
+PLANS = 10_000
+"""Compiled workflows that are kept: more than anybody configures, as each job has one or two."""
 
 
 class App:
@@ -90,7 +92,7 @@ class App:
 
         holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
         rulebook = Rulebook(self.store)
-        self._library = Library(self.store, reveal=self._reveal)
+        self._library = Library(self.store, size=PLANS, reveal=self._reveal)
         worker = Worker(
             self.store,
             self._clock,
@@ -114,6 +116,8 @@ class App:
         return Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
 
     def _adopt(self, loaded: Loaded) -> None:
+        if loaded.references != self.loaded.references:
+            self._library.forget()
         self.loaded = self.operator.loaded = self._gauges.loaded = loaded
         self._compile()
 
@@ -122,10 +126,10 @@ class App:
 
     def _compile(self) -> None:
         """Have every workflow ready, with the secrets of now."""
-        self._library.forget()
         for workflow in self.loaded.workflows.values():
-            revealed = self.loaded.reveal(workflow.definition)
-            self._library.put(msgspec.structs.replace(workflow, definition=revealed))
+            if self._library.peek(workflow.rev) is None:
+                revealed = self.loaded.reveal(workflow.definition)
+                self._library.put(msgspec.structs.replace(workflow, definition=revealed))
 
     def _committed(self, feed: str, commit: Any, committed: Any) -> None:
         self._gauges.committed(feed, commit, committed)
@@ -147,7 +151,7 @@ class App:
         await self.parts.recall_budgets(self.store)
         await self.controller.open()
         self._spawn(self.worker.run(), "worker")
-        alerts = Alerts(self.store, self.intake, self._clock)
+        alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
         freshness = Freshness(self.store, self.intake, self._clock)
         self._gauges.stale = lambda: freshness.stale
         self._spawn(freshness.watch(self.parts), "freshness")
@@ -169,13 +173,15 @@ class App:
         from harken.api.app import build
         from harken.api.guard import hosts_of
         from harken.app.serve import Listener, root
+        from harken.mcp.http import Door
 
         port = int(sockets[0].getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = self.controller.url = f"http://{shown}:{port}"
         metrics = self._gauges.page if self.loaded.settings.metrics.enabled else None
         health = self._gauges.health
-        api = build(self.operator, hosts=hosts_of(host, port), metrics=metrics, health=health)
+        hosts, mcp = hosts_of(host, port), Door(self.operator)
+        api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
         webhooks = self.intake.webhooks
         self._listeners = [Listener(root(api, webhooks), sockets[0])]
         self._listeners += [Listener(root(_nothing, webhooks), sock) for sock in sockets[1:]]
@@ -230,7 +236,8 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
         _refuse_blocking(loaded)
     key = os.environ.get(KEY, "")
     async with AsyncExitStack() as stack:
-        if write or Path(loaded.store).exists():
+        made_up = not write and not Path(loaded.store).exists()
+        if not made_up:
             store = SqliteStore.at(loaded.store, clock, readonly=not write, key=key)
         else:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-"))
@@ -240,7 +247,7 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
         parts = Parts(loaded, registry(), clock, Random())
         await parts.recall_budgets(store, keep=False)
         stack.push_async_callback(parts.close)
-        yield Operator(store, Offline(store, parts, clock), loaded, clock)
+        yield Operator(store, Offline(store, parts, clock, made_up=made_up), loaded, clock)
 
 
 def rekey(directory: Path, new_key: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,14 +18,14 @@ from harken.budget import Level
 from harken.clock import Clock
 from harken.config import Account, Loaded, carry_over, inherit, plan
 from harken.errors import HarkenError, NotFound, Refused
-from harken.feed import Feed, Trigger
+from harken.feed import AT_START, Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.operate.check import load_directory
 from harken.operate.engine import Preview
 from harken.operate.mended import free
 from harken.operate.queries import checked
 from harken.run.worker import Worker
-from harken.source import Host
+from harken.source import Closable, Host
 from harken.store import Definitions, Store
 
 __all__ = ["Controller", "Offline"]
@@ -33,12 +34,16 @@ log = structlog.get_logger("harken.app")
 
 
 class Offline:
-    """As much of an engine as a single command needs when no controller runs: it reads, and writes nothing."""
+    """As much of an engine as a single command needs when no controller runs: it reads, and writes nothing.
 
-    def __init__(self, store: Store, parts: Parts, clock: Clock) -> None:
+    `made_up`: there is no store yet, and what this one says of when a trigger began means nothing.
+    """
+
+    def __init__(self, store: Store, parts: Parts, clock: Clock, *, made_up: bool = False) -> None:
         self._store = store
         self._parts = parts
         self._clock = clock
+        self._made_up = made_up
 
     async def reload(self) -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
@@ -52,7 +57,8 @@ class Offline:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
+        begun = {} if self._made_up else await _start_lines(self._store)
+        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         return {}
@@ -94,17 +100,16 @@ class Controller:
         loaded = self._parts.loaded
         before = await last_applied(self._store, loaded)
         feeds = inherit(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
-        definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True)
+        pause = {job.id: AT_START for job in loaded.jobs.values() if job.paused_on_boot}
+        definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True, pause=pause)
         await self._intake.start(definitions)
         await _remember(self._store, definitions)
 
     async def reload(self) -> Mapping[str, Any]:
         async with self._reloading:
             old = self._parts.loaded
-            found = await asyncio.to_thread(load_directory, old.directory)
-            merged = carry_over(old, found)
-            answer = _planned(old, merged, found)
-            definitions, renewed = merged.definitions(), _renewed(old, merged)
+            # reads go on meanwhile: with a thousand jobs this takes its time
+            merged, answer, definitions, renewed = await asyncio.to_thread(_prepared, old)
             # first of all what runs need: those of the new triggers may begin at once
             self._use(merged)
             try:
@@ -134,7 +139,8 @@ class Controller:
         return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds)
+        begun = await _start_lines(self._store)
+        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         worker, intake = self._worker, self._intake
@@ -208,12 +214,20 @@ class Controller:
                 future.set_result(False)
 
 
+def _prepared(old: Loaded) -> tuple[Loaded, dict[str, Any], Definitions, frozenset[str]]:
+    """What the files say now, what it changes, and what the engine needs to run it."""
+    found = load_directory(old.directory)
+    merged = carry_over(old, found)
+    return merged, _planned(old, merged, found), merged.definitions(), _renewed(old, merged)
+
+
 def _renewed(old: Loaded, new: Loaded) -> frozenset[str]:
-    """The feeds that go on as they are, but with another credential."""
+    """The feeds that go on as they are, but with another credential, or with other things that a service may do."""
     return frozenset(
         feed.name
         for feed in new.feeds
-        if old.integrations.get(feed.integration) != new.integrations.get(feed.integration)
+        if old.settings.services != new.settings.services
+        or old.integrations.get(feed.integration) != new.integrations.get(feed.integration)
         or old.queries.get(feed.name) != new.queries.get(feed.name)
     )
 
@@ -244,12 +258,23 @@ async def _remember(store: Store, definitions: Definitions) -> None:
     await store.put("config", "applied", value)
 
 
-async def _preview(store: Store, parts: Parts, clock: Clock, trigger: str, lookback: float) -> Preview:
+async def _start_lines(store: Store) -> Mapping[str, datetime]:
+    return {state.name: state.start_line for state in await store.triggers()}
+
+
+async def _preview(
+    store: Store, parts: Parts, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
+) -> Preview:
     loaded = parts.loaded
     wanted = next((found for found in loaded.triggers if found.name == trigger), None)
     if wanted is None:
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
     feed = next(found for found in loaded.feeds if found.name == wanted.feed)
     names = await checked(feed, loaded, parts.plugins, parts.lend)
-    start_line = next((state.start_line for state in await store.triggers() if state.name == trigger), None)
-    return await preview(store, feed, wanted, parts.source(feed), clock, lookback, names, start_line)
+    start_line = begun.get(trigger)
+    source = parts.source(feed)
+    try:
+        return await preview(store, feed, wanted, source, clock, lookback, names, start_line)
+    finally:
+        if isinstance(source, Closable):
+            await source.aclose()

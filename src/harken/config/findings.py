@@ -32,6 +32,7 @@ Code = Literal[
     "ignored",
     "no_price",
     "too_short",
+    "deprecated",
 ]
 CODES: Mapping[Code, str] = {
     "syntax": "the file is not the YAML that Harken reads",
@@ -53,6 +54,7 @@ CODES: Mapping[Code, str] = {
     "ignored": "it is accepted, and this version does not act on it",
     "no_price": "a limit in dollars, and a model without a price",
     "too_short": "the time is so short that it would be over all the time",
+    "deprecated": "it still works, and is written in another way now",
 }
 
 

@@ -12,14 +12,14 @@ from harken.config.findings import Finding, Place, Report, nearest, redact
 from harken.config.interpolate import Lookup, is_secret_name
 from harken.config.jobs import Job, PollerSettings
 from harken.config.loaded import MAIN, Loaded, item, stamped
-from harken.config.pollers import read_pollers
+from harken.config.pollers import Written, read_pollers
 from harken.config.prices import check_prices
 from harken.config.readings import internal_feed, read_feed, share
 from harken.config.settings import Settings, store_location
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Node, Table, locate, strings
 from harken.config.validate import as_table, check
-from harken.config.watching import POLLERS, Section, read_sections
+from harken.config.watching import LEGACY, POLLERS, Section, read_legacy, read_sections
 from harken.config.workflows import Checker, Entry, name_of, read_workflow
 from harken.feed import INTERNAL
 from harken.source import Plugin
@@ -166,10 +166,12 @@ class _Reading:
                 self._keep(item("file", POLLERS), other)
 
     def _read_jobs(self, checker: Checker | None) -> None:
-        if not self._watching:
-            return
         report = Report()
         block, written = read_sections(self._watching, report)
+        legacy = self._legacy(written)
+        if not self._watching and not legacy:
+            return
+        written += legacy
         if block is not None and block.state_db is not None:
             self._use_state_db(block.state_db, report)
         if not self._keep(item("section", "pollers"), report) or block is None or not block.enabled:
@@ -183,6 +185,15 @@ class _Reading:
             self._origins[item("poller", name)] = entry.place.file
             self._claims.setdefault(name, []).append((entry.place.file, entry.place))
             self._entries |= {one.workflow.name: one for one in entry.entries}
+
+    def _legacy(self, explicit: list[Written]) -> list[Written]:
+        found: list[Written] = []
+        for file in LEGACY:
+            report = Report()
+            if (self._directory / file).exists() and (tree := read(self._directory, file, self._lookup, report)):
+                found += read_legacy(tree, explicit, report)
+            self._keep(item("file", file), report)
+        return found
 
     def _use_state_db(self, file: str, report: Report) -> None:
         if self._settings.store is None:

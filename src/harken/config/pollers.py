@@ -27,7 +27,7 @@ from harken.feed import Feed
 from harken.schedule import At
 from harken.source import Plugin
 
-__all__ = ["JobEntry", "Pollers", "PollersBlock", "Written", "feed_name", "read_pollers"]
+__all__ = ["JobEntry", "Pollers", "PollersBlock", "Written", "feed_name", "job_id", "read_pollers"]
 
 SHORTEST_TICK = 30.0
 
@@ -99,9 +99,9 @@ def read_pollers(
     found = Pollers(settings=settings)
     places: dict[str, list[Place]] = {}
     for written in jobs:
-        places.setdefault(_id(written.node), []).append(_id_place(written.node))
+        places.setdefault(job_id(written.node), []).append(_id_place(written.node))
     for written in jobs:
-        report, name = Report(), _id(written.node)
+        report, name = Report(), job_id(written.node)
         report.findings += written.found
         _check_twice(name, written, places[name], report)
         entry = _Job(settings, around, agents, checker, report, written.path).read(written.node)
@@ -111,7 +111,8 @@ def read_pollers(
     return found
 
 
-def _id(node: Node) -> str:
+def job_id(node: Node) -> str:
+    """The id that a job is given, empty when it has none."""
     found = node.items.get("id") if isinstance(node, Table) else None
     return found.value if isinstance(found, Scalar) and isinstance(found.value, str) else ""
 

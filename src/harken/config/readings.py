@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from pydantic import Field
 
+from harken.config.accounts import plugin_of
 from harken.config.findings import Path, Report
 from harken.config.loaded import Account, digest
 from harken.config.queries import dump, host_of, is_loopback, keepable, read_query, written_secrets
@@ -74,9 +75,11 @@ def read_reading(table: Table, around: Surroundings, report: Report, path: Path)
     name = getattr(integration, "value", None)
     if integration is None or not isinstance(name, str) or not name:
         return None
-    found = around.account(name, integration.place, report, (*path, "integration"))
-    if found is not None and "account" in table.items:
-        found = _other_account(found[1], table.items["account"], around, report, (*path, "account"))
+    service = plugin_of(name, around.plugins)
+    if service is not None and "account" in table.items:
+        found = _other_account(service, table.items["account"], around, report, (*path, "account"))
+    else:
+        found = around.account(name, integration.place, report, (*path, "integration"))
     if found is None:
         return None
     account, plugin = found

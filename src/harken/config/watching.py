@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harken.config.findings import Finding, Path, Report
-from harken.config.pollers import PollersBlock, Written
+from harken.config.findings import Finding, Path, Place, Report
+from harken.config.legacy import deprecations, translate
+from harken.config.pollers import PollersBlock, Written, job_id
 from harken.config.tree import Items, Node, Table, is_empty
 from harken.config.validate import as_table, check
 
-__all__ = ["POLLERS", "Section", "read_sections"]
+__all__ = ["LEGACY", "POLLERS", "Section", "read_legacy", "read_sections"]
 
 POLLERS = "pollers.yaml"
+LEGACY = ("gmail-poller.yaml", "plugins/gmail-poller.yaml")
+"""Where the older jobs for Gmail are looked for."""
 _PATH: Path = ("pollers",)
 _JOBS: Path = ("pollers", "jobs")
 
@@ -30,7 +33,7 @@ def read_sections(sections: Sequence[Section], report: Report) -> tuple[PollersB
     """The settings, which may stand in one file only, and the jobs of all files."""
     jobs: list[Written] = []
     settings: dict[str, Node] = {}
-    whole = Table(items={}, keys={}, place=sections[0].node.place)
+    whole = Table(items={}, keys={}, place=sections[0].node.place if sections else Place(POLLERS))
     for section in sections:
         own = [one for one in section.found if len(one.path) < 3 or one.path[1] != "jobs"]
         report.findings += own
@@ -43,6 +46,14 @@ def read_sections(sections: Sequence[Section], report: Report) -> tuple[PollersB
         whole = Table(items=settings, keys={**whole.keys, **table.keys}, place=table.place)
         jobs += _jobs(table, section, report)
     return check(PollersBlock, whole, report, _PATH), jobs
+
+
+def read_legacy(tree: Node, explicit: Sequence[Written], report: Report) -> list[Written]:
+    """The jobs of an older gmail-poller.yaml, each with a warning; one that pollers.yaml has as well is left to it."""
+    translated = translate(tree)
+    report.findings += [*translated.findings, *deprecations(translated)]
+    taken = {job_id(written.node) for written in explicit}
+    return [Written(path=job.path, node=job.node, found=job.found) for job in translated.jobs if job.id not in taken]
 
 
 def _jobs(table: Table, section: Section, report: Report) -> list[Written]:

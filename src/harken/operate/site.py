@@ -12,9 +12,10 @@ import msgspec
 from harken.operate.plain import Plain
 
 if TYPE_CHECKING:
+    from harken.config.findings import Finding
     from harken.config.loaded import Loaded
 
-__all__ = ["Site", "findings", "models", "run_file", "site", "store_file"]
+__all__ = ["Site", "findings", "models", "row", "run_file", "site", "store_file"]
 
 _NAMES_A_STORE = re.compile(r"\b(store|state_db)\b")
 
@@ -59,16 +60,20 @@ def store_file(directory: Path) -> Path:
 def findings(loaded: Loaded | None) -> Iterator[Plain]:
     """Each finding as a flat row; `text` is the whole line that a terminal shows."""
     for found in loaded.findings if loaded else ():
-        yield {
-            "severity": found.severity,
-            "code": found.code,
-            "file": found.file,
-            "line": found.line,
-            "column": found.column,
-            "message": found.message,
-            "fix": found.fix,
-            "text": str(found),
-        }
+        yield row(found)
+
+
+def row(found: Finding) -> Plain:
+    return {
+        "severity": found.severity,
+        "code": found.code,
+        "file": found.file,
+        "line": found.line,
+        "column": found.column,
+        "message": found.message,
+        "fix": found.fix,
+        "text": str(found),
+    }
 
 
 def models(loaded: Loaded | None) -> Mapping[str, str]:

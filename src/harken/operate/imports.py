@@ -1,0 +1,58 @@
+"""Takes over what people have written for other programs, as files of a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harken.errors import Refused
+from harken.operate.plain import Plain
+from harken.operate.site import row
+
+__all__ = ["import_gmail_poller"]
+
+TARGET = "pollers.yaml"
+
+
+def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
+    """The jobs of a gmail-poller.yaml as YAML, written to pollers.yaml in `into` if one is given.
+
+    Jobs with an error are left out; `findings` tells why. Nothing is overwritten.
+    """
+    from harken.config.findings import Report
+    from harken.config.legacy import as_yaml, translate
+    from harken.config.tree import shown
+    from harken.config.yaml import parse
+
+    report = Report()
+    tree = parse(_bytes(file), file.name, report)
+    translated = translate(tree) if tree is not None else None
+    made = translated.jobs if translated else ()
+    usable = [job for job in made if job.usable]
+    findings = [*report.findings, *(translated.findings if translated else ())]
+    findings += [finding for job in made for finding in job.found]
+    text = as_yaml(usable) if usable else ""
+    return {
+        "jobs": [shown(job.node) for job in usable],
+        "findings": [row(finding) for finding in sorted(findings, key=lambda one: (one.line, one.column))],
+        "yaml": text,
+        "written": _write(into / TARGET, text) if into is not None and usable else "",
+    }
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        fix = "Give the path of a gmail-poller.yaml"
+        raise Refused(f"{file} cannot be read: {error.strerror}", fix=fix) from error
+
+
+def _write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        fix = "Leave --write out, and paste what is printed into it"
+        raise Refused(f"{path} is there already", fix=fix) from error
+    return str(path)
