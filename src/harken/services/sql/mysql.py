@@ -1,0 +1,204 @@
+"""MySQL and MariaDB, by aiomysql: a READ ONLY transaction with a limit on the time of a statement, in UTC.
+
+Codes: https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harken.errors import HarkenError, NeedsAttention
+from harken.services.sql.account import Address
+from harken.services.sql.answers import (
+    MOST_BYTES,
+    Rows,
+    Session,
+    away,
+    not_installed,
+    refused,
+    slow,
+    tls_context,
+    untrusted,
+)
+from harken.services.sql.values import weight
+
+if TYPE_CHECKING:
+    from aiomysql import Connection  # type: ignore[import-untyped]
+
+__all__ = ["MySql"]
+
+_TIMESTAMP, _JSON = 7, 245
+_OUT_OF_TIME = {1969, 3024}
+# too many connections, deadlocks and locks, shutdown, killed, out of memory or disk, lost packets
+_LATER = {1021, 1037, 1038, 1040, 1041, 1053, 1077, 1079, 1129, 1135, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205}
+_LATER |= {1213, 1226, 1317, 1637, 1927, 3169, 4031}
+_CLIENT = range(2000, 3000)
+# names, grammar and rights: what is said there quotes no row
+_TELLING = {1044, 1045, 1049, 1052, 1054, 1055, 1060, 1064, 1140, 1142, 1143, 1146, 1305, 1370, 1698, 1792}
+_SIGN_IN = "Check user and password, then: harken integrations sql configure"
+_FIXES = {
+    1044: "GRANT SELECT on the database to this user",
+    1045: _SIGN_IN,
+    1049: "Check the name of the database",
+    1054: "Check the names of the columns",
+    1060: "Give the columns of the query different names with AS",
+    1142: "GRANT SELECT on what the query reads to this user",
+    1143: "GRANT SELECT on what the query reads to this user",
+    1146: "Check the name of the table",
+    1698: _SIGN_IN,
+    1792: "The query may only read; leave out what writes",
+}
+
+
+class MySql:
+    """How MySQL and MariaDB are written and reached."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def name(self, name: str) -> str:
+        return "`{}`".format(name.replace("`", "``").replace("%", "%%"))
+
+    def mark(self, number: int) -> str:
+        return "%s"
+
+    def text(self, sql: str) -> str:
+        if "#" in sql:
+            raise NeedsAttention("the query has a #, which begins a comment in MySQL", fix="Leave it out")
+        return sql.replace("%", "%%")
+
+    @asynccontextmanager
+    async def session(self, seconds: float) -> AsyncIterator[Session]:
+        where = self._address.shown
+        connection = _connection(self._address, seconds)
+        try:
+            with _told(where, seconds):
+                await connection.ping()
+                for setting in _settings(connection.get_server_info(), seconds):
+                    await connection.query(setting)
+            yield _Transaction(connection, where, seconds)
+        except BaseException:
+            connection.close()
+            raise
+        with _told(where, seconds):
+            await connection.ensure_closed()
+
+
+class _Transaction:
+    def __init__(self, connection: Connection, where: str, seconds: float) -> None:
+        self._connection = connection
+        self._where = where
+        self._seconds = seconds
+
+    async def ask(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        from aiomysql import SSCursor
+
+        given = [value.astimezone(UTC).replace(tzinfo=None) if _zoned(value) else value for value in values]
+        with _told(self._where, self._seconds):
+            cursor = await self._connection.cursor(SSCursor)
+            # always with values, so that a doubled % becomes one again
+            await cursor.execute(sql, given or ())
+            columns = cursor.description or ()
+            rows: list[list[Any]] = []
+            room, cut = MOST_BYTES, False
+            async for row in cursor:
+                if room < 0 and len(rows) > 1:
+                    # the rest is read and dropped: the connection has no other way to be used again
+                    cut = True
+                    continue
+                rows.append([_decoded(value, column[1]) for value, column in zip(row, columns, strict=True)])
+                room -= weight(rows[-1])
+        return Rows(names=[column[0] for column in columns], rows=rows, cut=cut)
+
+    async def whoami(self) -> Mapping[str, str]:
+        user, database, version = (await self.ask("SELECT CURRENT_USER(), DATABASE(), VERSION()")).rows[0]
+        engine = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+        return {"user": user, "database": database or "", "version": f"{engine} {version.partition('-')[0]}"}
+
+
+def _zoned(value: Any) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def _decoded(value: Any, code: int) -> Any:
+    if code == _TIMESTAMP and isinstance(value, datetime):
+        # told in the time zone of the session, which is UTC
+        return value.replace(tzinfo=UTC)
+    return msgspec.json.decode(value) if code == _JSON and isinstance(value, str) else value
+
+
+def _settings(version: str, seconds: float) -> list[str]:
+    limit = f"max_statement_time = {seconds:.3f}"
+    if "mariadb" not in version.lower():
+        limit = f"max_execution_time = {int(seconds * 1000):d}"
+    return [f"SET SESSION {limit}", "SET SESSION time_zone = '+00:00'", "START TRANSACTION READ ONLY"]
+
+
+def _connection(address: Address, seconds: float) -> Connection:
+    try:
+        import aiomysql
+        from pymysql.constants import CLIENT  # type: ignore[import-untyped]
+    except ImportError:
+        raise not_installed("aiomysql") from None
+
+    class Encrypted(aiomysql.Connection):  # type: ignore[misc]
+        """aiomysql goes on in the clear where the server offers no TLS, and sends the password if it is asked to."""
+
+        async def _request_authentication(self) -> None:
+            if not self.server_capabilities & CLIENT.SSL:
+                raise NeedsAttention(f"{address.shown} offers no TLS", fix="Switch it on there, or write tls: prefer")
+            await super()._request_authentication()
+
+    kind = Encrypted if address.tls in ("require", "verify") else aiomysql.Connection
+    socket = address.host if address.host.startswith("/") else None
+    connection = kind(
+        host="localhost" if socket else address.host,
+        port=address.port,
+        unix_socket=socket,
+        user=address.user or None,
+        # the library writes Latin-1; these are the bytes of UTF-8, which is what servers compare
+        password=address.password.encode().decode("latin-1"),
+        db=address.database or None,
+        charset="utf8mb4",
+        connect_timeout=seconds,
+        program_name="harken",
+        ssl=None if socket or address.tls == "off" else tls_context(address),
+    )
+    # one statement at a time, whatever the text says
+    connection.client_flag &= ~CLIENT.MULTI_STATEMENTS
+    return connection
+
+
+@contextmanager
+def _told(where: str, seconds: float) -> Iterator[None]:
+    """What aiomysql raises, as an error of ours. No cause is kept: it may quote values."""
+    from aiomysql import MySQLError
+
+    try:
+        yield
+    except HarkenError:
+        raise
+    except MySQLError as error:
+        raise _sorted(error, where, seconds) from None
+    except ssl.SSLCertVerificationError:
+        raise untrusted(where) from None
+    except OSError as error:
+        raise away(where, type(error).__name__) from None
+
+
+def _sorted(error: Exception, where: str, seconds: float) -> HarkenError:
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return untrusted(where)
+    if code in _OUT_OF_TIME or isinstance(error.__cause__, TimeoutError):
+        return slow(where, seconds)
+    if not code or code in _LATER or code in _CLIENT:
+        return away(where, f"{type(error).__name__} {code or ''}".strip())
+    said = str(error.args[-1]) if code in _TELLING else type(error).__name__
+    return refused(where, str(code), said, fix=_FIXES.get(code, ""))

@@ -1,0 +1,90 @@
+"""A place for a server of a test: a folder that its user owns, a free port, a certificate for loopback."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+__all__ = ["Home", "free_port"]
+
+
+class Home:
+    """Database servers refuse to be root; then `nobody` runs them, and else we do."""
+
+    def __init__(self, name: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"harken-{name}-"))
+        self.user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
+        self.own(self.path)
+
+    def own(self, *paths: Path) -> None:
+        """Give them to the server."""
+        for path in paths:
+            if self.user:
+                os.chown(path, self.user.pw_uid, self.user.pw_gid)
+
+    def write(self, name: str, text: str) -> Path:
+        """A private file for the server."""
+        path = self.path / name
+        path.touch(mode=0o600)
+        path.write_text(text, "utf-8")
+        self.own(path)
+        return path
+
+    def run(self, command: Sequence[str | Path], env: Mapping[str, str], **how: Any) -> None:
+        """Run it as the server's user, to its end."""
+        done = subprocess.run(
+            list(command),
+            **self.options(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+            check=False,
+            **how,
+        )
+        assert not done.returncode, f"{command[0]} failed: {done.stdout.decode(errors='replace')[-2000:]}"
+
+    def options(self, env: Mapping[str, str]) -> dict[str, Any]:
+        """How a process of the server is started."""
+        who = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
+        return {"env": dict(env), "cwd": self.path, **who}
+
+    def certificate(self) -> tuple[Path, Path]:
+        """A certificate for 127.0.0.1 that signs itself, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "harken tests")])
+        now = datetime.now(UTC)
+        signed = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=2))
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        certificate = signed.public_bytes(serialization.Encoding.PEM)
+        return self.write("server.crt", certificate.decode()), self.write("server.key", private.decode())
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,119 @@
+"""A real MariaDB of our own, on loopback and in a folder that goes away with it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import aiomysql  # type: ignore[import-untyped]
+
+from tests.servers.home import Home, free_port
+from tests.servers.packages import environment, program
+
+__all__ = ["MariaDbServer"]
+
+PASSWORD = "p@ss/wörd-of-mariadb"
+QUICK = ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"]
+START_SECONDS = 60.0
+
+
+class MariaDbServer:
+    """Started by `with`; the user `harken` may do everything there. It may be stopped and started again in between."""
+
+    user, password = "harken", PASSWORD
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._home = Home("mariadb")
+        self._program = program("mariadb-server-core", "usr/sbin/mariadbd")
+        self._numbers = count(1)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        home = self._home
+        self._data.mkdir()
+        home.own(self._data)
+        sql = home.write("first.sql", self._first())
+        with sql.open("rb") as given:
+            home.run([*self._command, "--bootstrap"], environment(self._program), stdin=given)
+        self.certificate, self._key = home.certificate()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            self.stop()
+        self._home.remove()
+
+    def start(self, *, tls: bool = True) -> None:
+        words = ["--bind-address=127.0.0.1", f"--port={self.port}", *QUICK]
+        secure = [f"--ssl-cert={self.certificate}", f"--ssl-key={self._key}"] if tls else ["--skip-ssl"]
+        log = (self._home.path / "log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [*self._command, *words, *secure],
+                **self._home.options(environment(self._program)),
+                stdout=log,
+                stderr=log,
+            )
+        self._wait(self._process)
+
+    def stop(self) -> None:
+        assert self._process
+        self._process.terminate()
+        self._process.wait(30)
+        self._process = None
+
+    def url(self, database: str, user: str = "", password: str = "") -> str:
+        """An address with everything in it; by default that of the superuser."""
+        who = f"{user or self.user}:{quote(password or self.password, safe='')}"
+        return f"mariadb://{who}@127.0.0.1:{self.port}/{database}"
+
+    async def connect(self, database: str) -> Any:
+        # the library writes Latin-1, and servers compare UTF-8
+        secret = self.password.encode().decode("latin-1")
+        return await aiomysql.connect(
+            host="127.0.0.1", port=self.port, user=self.user, password=secret, db=database, autocommit=True
+        )
+
+    async def database(self) -> str:
+        """The name of a new, empty database."""
+        name = f"test_{next(self._numbers)}"
+        connection = await self.connect("mysql")
+        await connection.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        await connection.ensure_closed()
+        return name
+
+    @property
+    def _data(self) -> Path:
+        return self._home.path / "data"
+
+    @property
+    def _command(self) -> list[str]:
+        root = self._program.parents[1]
+        paths = [f"--basedir={root}", f"--datadir={self._data}", f"--socket={self._home.path}/socket"]
+        return [str(self._program), "--no-defaults", *paths, f"--pid-file={self._home.path}/pid"]
+
+    def _first(self) -> str:
+        """What makes an empty folder a database with one user."""
+        share = self._program.parents[1] / "share" / "mysql"
+        tables = [(share / f"mysql_system_tables{part}.sql").read_text("utf-8") for part in ("", "_data")]
+        user = f"GRANT ALL ON *.* TO 'harken'@'127.0.0.1' IDENTIFIED BY '{self.password}' WITH GRANT OPTION;\n"
+        return "\n".join(["CREATE DATABASE mysql;", "USE mysql;", *tables, "FLUSH PRIVILEGES;", user])
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < until:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 1) as probe:
+                    probe.settimeout(5)
+                    assert probe.recv(5)
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(f"mariadbd did not start: {(self._home.path / 'log').read_text('utf-8')[-2000:]}")
