@@ -1,0 +1,115 @@
+"""A mail as a tree of parts, whoever took it apart, and the fields of the event that is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from harken.services.fields import instant
+from harken.services.mail.extract import LONGEST, extracted
+from harken.services.mail.sender import domain_of, sender_of
+from harken.services.mail.text import charset_text, header_text, plain, readable
+from harken.services.wording import cut, one_line
+
+__all__ = ["DEEPEST", "Letter", "Part", "body_of", "fields_of"]
+
+DEEPEST = 30
+"""Levels of parts within parts that are looked at."""
+MOST_ATTACHMENTS = 100
+LONGEST_SNIPPET = 200
+# what is decoded of one part: enough for the longest body, also where a character takes four bytes
+LARGEST = 1_000_000
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One part. `size` is None where it is not known; `attached`: it is shown beside the text, not in it."""
+
+    mime: str = "text/plain"
+    charset: str = ""
+    filename: str = ""
+    size: int | None = 0
+    data: bytes = b""
+    attached: bool = False
+    parts: tuple[Part, ...] = ()
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """Header names are in lower case; the values are as they came, in their order.
+
+    `utf8`: texts may have been converted to UTF-8, whatever charset their part names.
+    """
+
+    headers: Mapping[str, Sequence[str]]
+    root: Part
+    received: datetime | None = None
+    snippet: str = ""
+    utf8: bool = False
+
+    def first(self, name: str) -> str:
+        return next(iter(self.headers.get(name, ())), "")
+
+
+def fields_of(letter: Letter, extract: Mapping[str, str]) -> dict[str, Any]:
+    """What an event says about a mail, with what the expressions find in it."""
+    body = cut(body_of(letter.root, utf8=letter.utf8), LONGEST, len)
+    snippet = letter.snippet or one_line(body[: 2 * LONGEST_SNIPPET])[:LONGEST_SNIPPET]
+    sender = sender_of(letter.headers.get("from", ()))
+    return {
+        "message_id": header_text(letter.first("message-id")),
+        "subject": header_text(letter.first("subject")),
+        "from": header_text(letter.first("from")),
+        "sender": sender,
+        "sender_domain": domain_of(sender),
+        "to": header_text(", ".join(letter.headers.get("to", ()))),
+        "cc": header_text(", ".join(letter.headers.get("cc", ()))),
+        "date": _date(letter),
+        "snippet": snippet,
+        "body": body,
+        "attachments": _attachments(letter.root),
+        **extracted(extract, (body, snippet)),
+    }
+
+
+def _date(letter: Letter) -> str:
+    """When it says that it was written; when it came, if it does not say."""
+    moment = instant(letter.first("date")) or letter.received
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else ""
+
+
+def body_of(part: Part, *, utf8: bool = False) -> str:
+    """The text of a mail: plain where it has such a text, else what one reads of its HTML."""
+    return _text(part, utf8, DEEPEST).strip()
+
+
+def _text(part: Part, utf8: bool, depth: int) -> str:
+    if part.attached or not depth:
+        return ""
+    if part.parts and part.mime == "multipart/alternative":
+        # written from the plainest to the richest
+        plainest = sorted(reversed(part.parts), key=lambda one: one.mime != "text/plain")
+        return next((text for one in plainest if (text := _text(one, utf8, depth - 1)).strip()), "")
+    if part.parts:
+        texts = [_text(one, utf8, depth - 1).strip() for one in part.parts]
+        return "\n\n".join(text for text in texts if text)
+    if part.mime not in ("text/plain", "text/html"):
+        return ""
+    text = charset_text(part.data[:LARGEST], part.charset, utf8_first=utf8)
+    return readable(text) if part.mime == "text/html" else plain(text)
+
+
+def _attachments(part: Part) -> list[dict[str, Any]]:
+    found = [one for one in _walk(part, DEEPEST) if one.attached or one.filename]
+    return [
+        {"name": header_text(one.filename) or "unnamed", "type": one.mime, "size": one.size}
+        for one in found[:MOST_ATTACHMENTS]
+    ]
+
+
+def _walk(part: Part, depth: int) -> Iterator[Part]:
+    yield part
+    if depth and not part.attached:
+        for one in part.parts:
+            yield from _walk(one, depth - 1)

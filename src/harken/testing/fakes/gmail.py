@@ -1,0 +1,202 @@
+"""A mailbox behind Gmail's API: pages newest first, labels, searches, and mail that is listed later than it came."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.message import EmailMessage, Message
+from email.policy import SMTP
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from harken.clock import Clock
+from harken.testing.fakes.gmail_search import finder
+from harken.testing.fakes.google import SCOPES, GoogleServer, google_error
+from harken.testing.fakes.server import Handler, json_reply
+
+__all__ = ["FakeGmail", "Mail", "written"]
+
+_HOME = "https://www.googleapis.com/auth/gmail."
+_READ = frozenset({f"{_HOME}readonly", f"{_HOME}modify"})
+_WRITE = frozenset({f"{_HOME}modify"})
+_ROOT = "/gmail/v1/users/me"
+_SYSTEM = ("INBOX", "UNREAD", "SENT", "DRAFT", "TRASH", "SPAM", "STARRED", "IMPORTANT")
+
+
+@dataclass(kw_only=True)
+class Mail:
+    """A mail in the mailbox. `at` is when it came, `shown_at` from when on it is found."""
+
+    id: str
+    at: float
+    shown_at: float
+    raw: bytes
+    labels: set[str] = field(default_factory=set)
+    snippet: str = ""
+    oddities: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        message = message_from_bytes(self.raw)
+        read = {name: str(message.get(name, "")) for name in ("from", "to", "subject")}
+        return {**read, "text": self.snippet}
+
+
+def written(
+    subject: str = "hello",
+    sender: str = "Ana <ana@example.com>",
+    text: str | None = "hello",
+    html: str | None = None,
+    files: Sequence[tuple[str, bytes]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """A mail as it travels."""
+    message = EmailMessage(policy=SMTP)
+    message["From"], message["To"], message["Subject"] = sender, "me@example.com", subject
+    for name, value in (headers or {}).items():
+        message[name] = value
+    if text is not None:
+        message.set_content(text)
+    if html is not None and text is None:
+        message.set_content(html, subtype="html")
+    elif html is not None:
+        message.add_alternative(html, subtype="html")
+    for name, data in files:
+        message.add_attachment(data, maintype="application", subtype="octet-stream", filename=name)
+    return message.as_bytes()
+
+
+class FakeGmail(GoogleServer):
+    """`cap` is the longest page of a listing; `got` counts what was got of each mail."""
+
+    def __init__(self, clock: Clock, *, cap: int = 500, scopes: frozenset[str] = SCOPES) -> None:
+        super().__init__(clock, scopes=scopes)
+        self.cap = cap
+        self.mails: dict[str, Mail] = {}
+        self.names: dict[str, str] = {}
+        self.got: dict[str, int] = {}
+        self.generation = 0
+
+    def receive(
+        self,
+        raw: bytes | None = None,
+        *,
+        labels: Sequence[str] = ("INBOX", "UNREAD"),
+        age: float = 0.0,
+        late: float = 0.0,
+        snippet: str = "",
+        **mail: Any,
+    ) -> str:
+        """Let a mail come: `age` seconds ago, or found only `late` seconds from now. Its id."""
+        id, now = f"19{len(self.mails):014x}", self.clock.time()
+        whole = written(**mail) if raw is None else raw
+        short = snippet or str(mail.get("text") or "")[:100]
+        self.mails[id] = Mail(id=id, at=now - age, shown_at=now + late, raw=whole, labels=set(labels), snippet=short)
+        return id
+
+    def label(self, name: str) -> str:
+        """Make a label; its id."""
+        return self.names.setdefault(name.lower(), f"Label_{len(self.names) + 1}")
+
+    def unread(self) -> list[str]:
+        return [mail.id for mail in self.mails.values() if "UNREAD" in mail.labels]
+
+    def mark_all_read(self, ids: Sequence[str]) -> None:
+        """Somebody reads them elsewhere."""
+        for id in ids:
+            self.mails[id].labels.discard("UNREAD")
+
+    def forget_pages(self) -> None:
+        """Every page token that was given out is refused."""
+        self.generation += 1
+
+    def scopes_for(self, method: str, path: str) -> frozenset[str]:
+        if not path.startswith("/gmail/"):
+            return super().scopes_for(method, path)
+        return _READ if method == "GET" else _WRITE
+
+    def routes(self) -> Mapping[str, Handler]:
+        return {
+            **super().routes(),
+            f"{_ROOT}/messages": self._list,
+            f"{_ROOT}/messages/{{id}}": self._get,
+            f"{_ROOT}/messages/{{id}}/modify": self._modify,
+            f"{_ROOT}/labels": self._labels,
+        }
+
+    async def _list(self, request: web.Request) -> web.Response:
+        asked, now = request.query, self.clock.time()
+        most, token = int(asked.get("maxResults", "100")), asked.get("pageToken", "")
+        if not 1 <= most <= 500 or (token and not token.startswith(f"{self.generation}.")):
+            return google_error(400, "invalidArgument")
+        holds = finder(asked.get("q", ""), now, self.names)
+        hidden = {"SPAM", "TRASH"} if asked.get("includeSpamTrash") != "true" else set()
+        found = [m for m in self.mails.values() if m.shown_at <= now and not m.labels & hidden and holds(m)]
+        found.sort(key=lambda mail: (mail.at, mail.id), reverse=True)
+        # a place in the list, so that it slips when something before it comes or goes
+        start = int(token.partition(".")[2] or 0)
+        end = start + min(most, self.cap)
+        rows = [{"id": mail.id, "threadId": mail.id} for mail in found[start:end]]
+        more = {"nextPageToken": f"{self.generation}.{end}"} if end < len(found) else {}
+        # the real one leaves the list out when it is empty, and only estimates how long it is
+        return json_reply({**({"messages": rows} if rows else {}), **more, "resultSizeEstimate": min(len(found), 201)})
+
+    async def _get(self, request: web.Request) -> web.Response:
+        mail, form = self.mails.get(request.match_info["id"]), request.query.get("format", "full")
+        if mail is None:
+            return google_error(404, "notFound")
+        if form not in ("full", "metadata", "minimal"):
+            return google_error(400, "invalidArgument")
+        self.got[mail.id] = self.got.get(mail.id, 0) + 1
+        shown: dict[str, Any] = {
+            "id": mail.id,
+            "threadId": mail.id,
+            "labelIds": sorted(mail.labels),
+            "snippet": mail.snippet.replace("&", "&amp;").replace("'", "&#39;"),
+            "sizeEstimate": len(mail.raw),
+            "historyId": "7",
+            "internalDate": str(round(mail.at * 1000)),
+        }
+        if form != "minimal":
+            shown["payload"] = _payload(message_from_bytes(mail.raw), "", bodies=form == "full")
+        return json_reply({**shown, **mail.oddities})
+
+    async def _modify(self, request: web.Request) -> web.Response:
+        mail, change = self.mails.get(request.match_info["id"]), msgspec.json.decode(await request.read())
+        if mail is None:
+            return google_error(404, "notFound")
+        if not {*change.get("addLabelIds", ()), *change.get("removeLabelIds", ())} <= {*_SYSTEM, *self.names.values()}:
+            return google_error(400, "invalidArgument")
+        mail.labels = (mail.labels | set(change.get("addLabelIds", ()))) - set(change.get("removeLabelIds", ()))
+        return json_reply({"id": mail.id, "threadId": mail.id, "labelIds": sorted(mail.labels)})
+
+    async def _labels(self, request: web.Request) -> web.Response:
+        system = [{"id": name, "name": name, "type": "system"} for name in _SYSTEM]
+        return json_reply({"labels": [*system, *({"id": id, "name": name} for name, id in self.names.items())]})
+
+
+def _payload(part: Message, number: str, *, bodies: bool) -> dict[str, Any]:
+    """A part as the API shows it: texts inside, attachments only by their size."""
+    headers = [{"name": name, "value": str(value)} for name, value in part.items()]
+    data = b"" if part.is_multipart() else part.get_payload(decode=True) or b""
+    filename = part.get_filename() or ""
+    body: dict[str, Any] = {"size": len(data)}
+    if filename:
+        body["attachmentId"] = f"file-{number}"
+    elif bodies and data:
+        body["data"] = base64.urlsafe_b64encode(bytes(data)).decode()
+    shown: dict[str, Any] = {
+        "partId": number,
+        "mimeType": part.get_content_type(),
+        "filename": filename,
+        "headers": headers,
+        "body": body,
+    }
+    inner = part.get_payload() if part.is_multipart() else []
+    if bodies and isinstance(inner, list) and inner:
+        shown["parts"] = [_payload(one, f"{number}.{at}", bodies=True) for at, one in enumerate(inner)]
+    return shown
