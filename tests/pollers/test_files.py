@@ -89,6 +89,7 @@ def test_every_default_is_in_the_settings_of_a_job(tmp_path: Path) -> None:
             "dispatch_delay_ms": 0,
             "message_template": "{title}\n{link}",
             "first": "baseline",
+            "identity": "once",
             "deliver": {"channel": "telegram", "to": "1"},
         },
         "failure_to": None,

@@ -19,6 +19,7 @@ from harken.config.tree import Node, Table, locate
 from harken.config.validate import Strict, check
 from harken.config.workflows import Checker, Entry
 from harken.errors import HarkenError
+from harken.event import Identity
 from harken.feed import INTERNAL, Budget, Feed, First, Spacing, Trigger
 from harken.runs import Workflow
 from harken.source import Delivery, Plugin
@@ -42,6 +43,7 @@ class Delivering(Strict):
     max_per_tick: int | None = Field(default=None, ge=1, le=1_000_000)
     dispatch_delay_ms: int | None = Field(default=None, ge=0, le=3_600_000)
     first: First | None = None
+    identity: Identity | None = None
     deliver: Any = None
 
 
@@ -119,6 +121,7 @@ def deliveries(
     if failure is not None:
         entries.append(_alert(name, feed, failure, table.place.file))
     shown = {"message_template": template, "max_per_tick": per_tick, "dispatch_delay_ms": delay, "first": feed.first}
+    shown["identity"] = feed.identity
     return Whole(entries=tuple(entries), shown=shown)
 
 

@@ -286,7 +286,7 @@ class _Job:
             integration=account.name,
             query=self._around.hide(keepable(query)),
             schedule=pace.schedule,
-            identity=plugin.identity,
+            identity=common.identity or plugin.identity,
             lookback=plugin.lookback_seconds,
             first=common.first or once,
             page_timeout=min(longest, max(10.0, slow + 5.0)),
