@@ -25,6 +25,7 @@ __all__ = ["CORPORA", "fetch"]
 CORPORA = {
     "PyGithub": ("2.10.0", "*/tests/ReplayData/*.txt"),
     "datadog-api-client": ("2.62.0", "*/cassettes/*.yaml"),
+    "feedparser": ("6.0.14", "*/tests/*.xml"),
     "grimoire-elk": ("1.8.3", "*/tests/data/*.json"),
     "perceval": ("1.6.1", "*/tests/data/*.json"),
 }

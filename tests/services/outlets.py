@@ -6,7 +6,11 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harken.services import discord, email, ntfy, telegram, whatsapp
+import msgspec
+from aiohttp import web
+
+from harken.clock import Clock
+from harken.services import apprise, discord, email, ntfy, telegram, webhook, whatsapp
 from harken.services.slack.deliver import Notices
 from harken.source import Destination, Host
 from harken.testing.destination import Refusal
@@ -16,7 +20,7 @@ from harken.testing.fakes.mail import PASSWORD, FakeMail
 from harken.testing.fakes.ntfy import PASSWORD as NTFY_PASSWORD
 from harken.testing.fakes.ntfy import TOKEN as NTFY
 from harken.testing.fakes.ntfy import FakeNtfy
-from harken.testing.fakes.server import Answer
+from harken.testing.fakes.server import Answer, FakeServer, Handler
 from harken.testing.fakes.slack import TOKEN as SLACK
 from harken.testing.fakes.slack import FakeSlack
 from harken.testing.fakes.telegram import TOKEN as TELEGRAM
@@ -24,6 +28,70 @@ from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import NUMBER, FakeWhatsApp
 from harken.testing.fakes.whatsapp import TOKEN as WHATSAPP
 from tests.services.slack_world import account as slack_account
+
+APPRISE, WEBHOOK, HOOK_KEY = "fake-apprise-password-0123", "fake-webhook-secret-0123", "fake-webhook-key-0123"
+
+
+class FakeHook(FakeServer):
+    """Takes messages as JSON at /hook. With `keyed`, it shows those of one Idempotency-Key once."""
+
+    keyed = False
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.said: list[Mapping[str, Any]] = []
+        self._keys: set[str] = set()
+
+    def routes(self) -> Mapping[str, Handler]:
+        return {"/hook": self._hook}
+
+    async def _hook(self, request: web.Request) -> web.Response:
+        key = request.headers.get("Idempotency-Key", "")
+        if not (self.keyed and key and key in self._keys):
+            self.said.append(msgspec.json.decode(await request.read()))
+        self._keys.add(key)
+        return web.Response()
+
+
+def statuses(why: Refusal, seconds: int) -> Answer:
+    """How a plain web server refuses."""
+    status: Mapping[Refusal, int] = {"credential": 401, "recipient": 404, "limited": 429, "down": 503}
+    return Answer(status=status[why], headers={"Retry-After": str(seconds)} if why == "limited" else {})
+
+
+class OnApprise:
+    to, shows_repeats_once, tells_wait = "phone", False, False
+    secrets: Sequence[str] = (APPRISE,)
+
+    def __init__(self, fake: FakeHook, host: Host) -> None:
+        self._fake = fake
+        url = f"json://ana:{APPRISE}@{fake.url.removeprefix('http://')}/hook"
+        self.account = apprise.Account.model_validate({"urls": {"phone": url}})
+        self.destination: Destination = apprise.Services(self.account, host)
+
+    def shown(self) -> Sequence[str]:
+        return [f"{one['title']}\n{one['message']}" for one in self._fake.said]
+
+    def refuse(self, why: Refusal, seconds: int) -> None:
+        self._fake.answers.append(statuses(why, seconds))
+
+
+class OnWebhook:
+    shows_repeats_once, tells_wait = True, True
+    secrets: Sequence[str] = (WEBHOOK, HOOK_KEY)
+
+    def __init__(self, fake: FakeHook, host: Host) -> None:
+        self._fake = fake
+        fake.keyed = True
+        self.to = f"{fake.url}/hook?key={HOOK_KEY}"
+        self.account = webhook.OutgoingQuery.model_validate({"secret": WEBHOOK})
+        self.destination: Destination = webhook.Outgoing(self.account, host)
+
+    def shown(self) -> Sequence[str]:
+        return [f"{one['title']}\n{one['text']}" for one in self._fake.said]
+
+    def refuse(self, why: Refusal, seconds: int) -> None:
+        self._fake.answers.append(statuses(why, seconds))
 
 
 class OnTelegram:

@@ -15,7 +15,17 @@ from harken.testing.fakes.mail import FakeMail
 from harken.testing.fakes.ntfy import FakeNtfy
 from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import FakeWhatsApp
-from tests.services.outlets import OnDiscord, OnMail, OnNtfy, OnSlack, OnTelegram, OnWhatsApp
+from tests.services.outlets import (
+    FakeHook,
+    OnApprise,
+    OnDiscord,
+    OnMail,
+    OnNtfy,
+    OnSlack,
+    OnTelegram,
+    OnWebhook,
+    OnWhatsApp,
+)
 from tests.services.slack_world import workspace
 
 
@@ -81,3 +91,19 @@ class TestMail(DestinationContract):
         fake = FakeMail(tmp_path)
         async with fake.serve():
             yield OnMail(fake, host)
+
+
+class TestWebhook(DestinationContract):
+    @pytest.fixture
+    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
+        fake = FakeHook(clock)
+        async with fake.serve():
+            yield OnWebhook(fake, host)
+
+
+class TestApprise(DestinationContract):
+    @pytest.fixture
+    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
+        fake = FakeHook(clock)
+        async with fake.serve():
+            yield OnApprise(fake, host)

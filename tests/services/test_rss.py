@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
-from harken.services.rss import NewsFeed, Query
+from harken.services.rss import NewsFeed, Query, plugin
 from harken.services.syndication import entries_of
 from harken.source import Host
 from harken.testing import START
@@ -233,12 +233,85 @@ class TestBroken:
         assert len(event.data["title"]) < 1000
         assert "root:" not in event.data["title"]
 
+    @pytest.mark.parametrize(
+        ("encoded", "charset"),
+        [
+            ("latin-1", "iso-8859-1"),
+            ("utf-8", "iso-8859-1"),
+            ("utf-8", "no-such"),
+            ("utf-8", "us-ascii"),
+            ("cp1251", "windows-1251"),
+            ("utf-8-sig", "windows-1251"),
+        ],
+    )
+    async def test_the_encoding_that_a_server_names_counts_unless_it_cannot_be(
+        self, host: Host, listing: Listing, encoded: str, charset: str
+    ):
+        word = {"cp1251": "мир"}.get(encoded, "café")
+        body = rss(f"<guid>1</guid><title>{word}</title>").decode().encode(encoded)
+        listing.answers = [Answer(body=body, headers={"Content-Type": f'text/xml; charset="{charset}"'})]
+        (event,) = events(await read(feed(host, listing)))
+        assert event.data["title"] == word
+
+    async def test_the_encoding_that_a_server_names_wins_over_the_declared_one(self, host: Host, listing: Listing):
+        text = rss("<guid>1</guid><title>café</title>").decode()
+        body = text.replace("version='1.0'", "version='1.0' encoding='iso-8859-1'", 1).encode()
+        listing.answers = [Answer(body=body, headers={"Content-Type": "application/rss+xml; charset=UTF-8"})]
+        (event,) = events(await read(feed(host, listing)))
+        assert event.data["title"] == "café"
+
     @pytest.mark.parametrize("encoding", ["iso-8859-1", "utf-16", "windows-1252"])
     async def test_other_encodings_are_understood(self, host: Host, listing: Listing, encoding: str):
         text = rss("<guid>1</guid><title>café</title>").decode()
         body = text.replace("version='1.0'", f"version='1.0' encoding='{encoding}'", 1).encode(encoding)
         (event,) = await read_body(host, listing, body)
         assert event.data["title"] == "café"
+
+
+class TestDialects:
+    """Well-formed, and yet not what the quick parser expects."""
+
+    URL = "https://ex.example/feed"
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"<rss><item><guid>1</guid><title>t</title></item></rss>",
+            b"<feed><entry><id>1</id><title>t</title></entry></feed>",
+            b"<feed xmlns='http://www.w3.org/2005/Atom'><item><id>1</id><title>t</title></item></feed>",
+            b"<rss version='2.0'><channel><item><id>1</id><title>t</title></item></channel></rss>",
+        ],
+    )
+    def test_entries_are_found_where_people_put_them(self, body: bytes):
+        (entry,) = entries_of(body, self.URL)
+        assert (entry.id, entry.title) == ("1", "t")
+
+    @pytest.mark.parametrize("body", [b"<rss version='2.0'/>", b"<feed xmlns='http://www.w3.org/2005/Atom'/>"])
+    def test_a_feed_without_anything_is_an_empty_feed(self, body: bytes):
+        assert entries_of(body, self.URL) == []
+
+    def test_the_title_of_an_item_is_not_that_of_its_media(self):
+        item = "<guid>1</guid><media:title>photo</media:title><title>news</title>"
+        (entry,) = entries_of(rss(item, base=" xmlns:media='http://search.yahoo.com/mrss/'"), self.URL)
+        assert entry.title == "news"
+
+    def test_a_link_may_stand_in_href(self):
+        (entry,) = entries_of(rss("<guid isPermaLink='false'>1</guid><link href='/x'/>"), self.URL)
+        assert entry.link == "https://ex.example/x"
+
+    def test_a_script_in_a_title_is_not_its_text(self):
+        markup = "<div xmlns='http://www.w3.org/1999/xhtml'>safe<script>evil()</script> words</div>"
+        (entry,) = entries_of(atom(f"<id>1</id><title type='xhtml'>{markup}</title>"), self.URL)
+        assert entry.title == "safe words"
+
+    async def test_a_feed_that_calls_itself_a_page_is_a_feed(self, host: Host, listing: Listing):
+        body = b"<!DOCTYPE html><!-- <html> -->" + rss("<guid>1</guid>").partition(b"?>")[2]
+        assert len(await read_body(host, listing, body)) == 1
+
+
+def test_a_message_is_the_title_and_the_link():
+    assert plugin.delivery is not None
+    assert plugin.delivery(Query(feed_url="https://x.example"), "rss").template == "{title}\n{link}"
 
 
 class TestNotAFeed:

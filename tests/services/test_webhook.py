@@ -291,6 +291,10 @@ class TestOutgoing:
             await self.destination(strict).deliver(self.message(listing))
         await self.destination(strict, allow_private_networks=True).deliver(self.message(listing))
 
+    async def test_data_alone_is_a_message(self, host: Host, listing: Listing):
+        await self.destination(host).deliver(Message(to=f"{listing.url}/all", text="", data={"n": 1}))
+        assert msgspec.json.decode(listing.seen[0].body) == {"text": "", "title": "", "data": {"n": 1}}
+
     @pytest.mark.parametrize("secret", ["", " ", ["good", ""]])
     def test_an_empty_secret_is_refused(self, secret: Any):
         with pytest.raises(ValidationError):

@@ -19,7 +19,7 @@ from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
 from harken.services.items import Shape, events_of, items_at
 from harken.services.paging import Paging, Place, address, digest_of, first, following, restarted, slipped, turn
-from harken.source import Batch, Cursor, Host, Plugin
+from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["JsonListing", "Query", "plugin"]
 
@@ -197,11 +197,16 @@ def _source(query: Query, account: object, host: Host) -> JsonListing:
     return JsonListing(query, host)
 
 
+def _delivery(query: Query, integration: str) -> Delivery:
+    return Delivery(template="{json}")
+
+
 plugin = Plugin(
     kind="json",
     summary="Any JSON listing over HTTP",
     docs="reference/services/json.md",
     query=Query,
     source=_source,
+    delivery=_delivery,
     aliases=("webhook_poll",),
 )

@@ -6,6 +6,7 @@ RSS 2.0: https://www.rssboard.org/rss-specification, Atom: RFC 4287, JSON Feed: 
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime
 from typing import Literal
 
@@ -17,12 +18,13 @@ from harken.event import Event
 from harken.http import Reply, Validators, raise_for
 from harken.services.paging import digest_of
 from harken.services.syndication import Entry, NotAFeed, alternate, entries_of, is_page, oldest_first
-from harken.source import Batch, Cursor, Host, Plugin
+from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["NewsFeed", "Query", "plugin"]
 
 _ACCEPT = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, */*;q=0.5"
 _LARGEST = 32_000_000
+_CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 # parsing more than this would make everybody else wait
 _INLINE = 100_000
 
@@ -90,11 +92,10 @@ class NewsFeed:
     async def _entries(self, reply: Reply, *, worked: bool) -> list[Entry]:
         if is_page(reply.body):
             raise self._wrong("answered with a web page", reply, worked)
+        charset = _CHARSET.search(reply.headers.get("Content-Type", ""))
+        asked = (reply.body, str(reply.url), charset[1] if charset else "")
         try:
-            if len(reply.body) <= _INLINE:
-                found = entries_of(reply.body, str(reply.url))
-            else:
-                found = await asyncio.to_thread(entries_of, reply.body, str(reply.url))
+            found = entries_of(*asked) if len(reply.body) <= _INLINE else await asyncio.to_thread(entries_of, *asked)
         except NotAFeed:
             raise self._wrong("answered with something that is not a feed", reply, worked) from None
         return oldest_first(found)
@@ -116,10 +117,15 @@ def _source(query: Query, account: object, host: Host) -> NewsFeed:
     return NewsFeed(query, host)
 
 
+def _delivery(query: Query, integration: str) -> Delivery:
+    return Delivery(template="{title}\n{link}")
+
+
 plugin = Plugin(
     kind="rss",
     summary="RSS, Atom and JSON feeds",
     docs="reference/services/rss.md",
     query=Query,
     source=_source,
+    delivery=_delivery,
 )

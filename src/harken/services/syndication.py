@@ -7,6 +7,7 @@ one day would show all of its entries as new.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import html
 import re
@@ -30,13 +31,20 @@ _INLINE = re.compile(
     r"(?:\s[^<>]*)?/?>",
     re.IGNORECASE,
 )
-_UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
+_UNSEEN = re.compile(
+    r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)|<!doctype\b[^<>]*>", re.IGNORECASE | re.DOTALL
+)
+_SEEN_TEXT = ".//text()[not(ancestor::*[local-name()='script' or local-name()='style'])]"
+_DECLARED = re.compile(r"""(<\?xml\b[^<>]*?)\s+encoding\s*=\s*["']([\w.:-]+)["']""")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _SPACE = re.compile(r"\s+")
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_ELEMENT = re.compile(rb"<[A-Za-z][\w:.-]*")
 _PAGE = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _FEED = re.compile(rb"<(?:\w+:)?(?:rss|feed|rdf)\b", re.IGNORECASE)
 _LINK = re.compile(r"<link\b[^>]*>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 # by preference: pubDate is RSS, date is Dublin Core, the others are Atom
 _DATES = ("pubdate", "published", "date", "issued", "updated", "modified")
 _FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml")
@@ -55,13 +63,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     published: datetime | None = None
 
 
-def entries_of(body: bytes, url: str) -> list[Entry]:
-    """Every entry, in the document's order. `url` is what relative links are relative to. Raises NotAFeed."""
+def entries_of(body: bytes, url: str, charset: str = "") -> list[Entry]:
+    """Every entry, in the document's order. Raises NotAFeed.
+
+    `url` is what relative links are relative to, `charset` the encoding that the server names.
+    """
+    body = _recoded(body, charset)
     if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
         return _json_feed(body, url)
     tree = _tree(body)
     if tree is not None:
-        return _quick(body, url, tree)
+        return _sound(body, url, tree)
     try:
         rescued = _quick(body, url, _tree(body, recover=True))
     except NotAFeed:
@@ -71,10 +83,10 @@ def entries_of(body: bytes, url: str) -> list[Entry]:
 
 
 def is_page(body: bytes) -> bool:
-    """Whether this is a web page rather than a damaged feed."""
-    head = body[:2048]
-    page = _PAGE.search(head)
-    return page is not None and _FEED.search(head[: page.start()]) is None
+    """Whether this is a web page rather than a damaged feed, or one that calls itself a page."""
+    head = _COMMENT.sub(b"", body[:4096])
+    first = _ELEMENT.search(head)
+    return _PAGE.search(head[: first.end() if first else None]) is not None and not (first and _FEED.match(first[0]))
 
 
 def alternate(page: str, url: str) -> str:
@@ -105,6 +117,36 @@ def _tree(body: bytes, *, recover: bool = False) -> Any:
         return None
 
 
+def _recoded(body: bytes, charset: str) -> bytes:
+    """In UTF-8, if the server names another encoding than the document: its word counts (RFC 7303), when it fits."""
+    declared = _DECLARED.search(body[:200].decode("ascii", "replace"))
+    own = declared[2].lower() if declared else "utf-8"
+    if not charset or charset.lower() == own or body.startswith(_BOMS):
+        return body
+    text = _decoded(body, charset)
+    # servers name Latin-1 out of habit, and no text in it happens to be UTF-8
+    if text is None or (own == "utf-8" and _decoded(body, own) is not None):
+        return body
+    return _DECLARED.sub(r"\1", text, count=1).encode()
+
+
+def _decoded(body: bytes, charset: str) -> str | None:
+    try:
+        return body.decode(charset)
+    except (LookupError, UnicodeError):
+        return None
+
+
+def _sound(body: bytes, url: str, tree: Any) -> list[Entry]:
+    """The entries of a well-formed document; dialects that the quick parser does not know go to the slow one."""
+    try:
+        return _quick(body, url, tree)
+    except NotAFeed:
+        if len(body) > _SLOW_PARSER_CAP:
+            raise
+    return _forgiven(body, url)
+
+
 def _quick(body: bytes, url: str, tree: Any) -> list[Entry]:
     import fastfeedparser
 
@@ -114,7 +156,10 @@ def _quick(body: bytes, url: str, tree: Any) -> list[Entry]:
         found = fastfeedparser.parse(body, include_tags=False, include_media=False, include_enclosures=False).entries
     except ValueError:
         raise NotAFeed from None
-    elements = [element for element in tree.iter("{*}entry", "{*}item") if _is_entry(element)]
+    listed = list(tree.iter("{*}entry", "{*}item"))
+    if listed and not found:
+        raise NotAFeed
+    elements = [element for element in listed if _is_entry(element)]
     if len(elements) != len(found):
         elements = [None] * len(found)
     return [_quick_entry(entry, element, url) for entry, element in zip(found, elements, strict=True)]
@@ -128,7 +173,10 @@ def _quick_entry(found: Mapping[str, Any], element: Any, url: str) -> Entry:
         return _entry({**given, "published": None}, url)
     written = {_local(child): child.text for child in element}
     given["published"] = next((written[name] for name in _DATES if written.get(name)), None)
-    title = _atom_title(element) if _local(element) == "entry" else None
+    atom = _local(element) == "entry"
+    if not atom:
+        given.update(_rss_names(element, given))
+    title = _atom_title(element) if atom else None
     return _entry(given, urljoin(url, element.base or ""), title=title)
 
 
@@ -178,11 +226,23 @@ def _local(element: Any) -> str:
     return str(element.tag).rpartition("}")[2].lower()
 
 
+def _rss_names(element: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What an item calls itself: a title of its media is not its title; some write id for guid, or a link with href."""
+    space = element.tag.rpartition("}")[0]
+    own = {_local(child): child for child in reversed(element) if str(child.tag).rpartition("}")[0] == space}
+    title, name, link = own.get("title"), own.get("id"), own.get("link")
+    return {
+        "title": "".join(title.itertext()) if title is not None else found.get("title"),
+        "id": found.get("id") or (name.text if name is not None else None),
+        "link": found.get("link") or (link.get("href") if link is not None else None),
+    }
+
+
 def _atom_title(element: Any) -> str:
     title = element.find("{*}title")
     if title is None:
         return ""
-    text = "".join(title.itertext())
+    text = "".join(title.xpath(_SEEN_TEXT))
     return text_of_html(text) if title.get("type") in ("html", "text/html") else _SPACE.sub(" ", text).strip()
 
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError, model_validator
 
-from harken.errors import Malformed, Unauthorized
+from harken.errors import Malformed, NeedsAttention, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
 from harken.language.paths import lookup
@@ -182,17 +182,34 @@ class Outgoing:
         self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
-        body = msgspec.json.encode({"text": message.text, "title": message.title, "data": message.data})
+        if not (message.text.strip() or message.title.strip() or message.data):
+            raise NeedsAttention("there is nothing to say", fix="Give the step a text:")
+        said = {"text": _whole(message.text), "title": _whole(message.title), "data": message.data}
+        body = msgspec.json.encode(said)
         headers = {"Content-Type": "application/json", **self._headers}
         if message.idempotency_key:
             headers["Idempotency-Key"] = message.idempotency_key
         if self._keys:
             headers["X-Harken-Signature"] = signature(self._keys, int(self._host.clock.time()), body)
         allowed = self._query.allow_private_networks or self._host.allow_private
-        reply = await self._host.http.request("POST", message.to, headers=headers, data=body, allow_private=allowed)
+        to = _address(message.to)
+        reply = await self._host.http.request("POST", to, headers=headers, data=body, allow_private=allowed)
         # the path of such an address is often a secret in itself
         raise_for(reply, what="a message")
         return {"status": reply.status}
+
+
+def _address(to: str) -> str:
+    try:
+        HttpUrl(to)
+    except ValidationError:
+        raise NeedsAttention("`to` is not a web address", fix="Write an http or https address in `to`") from None
+    return to
+
+
+def _whole(text: str) -> str:
+    """Without halves of characters, which JSON cannot hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def signature(keys: list[bytes], at: int, body: bytes) -> str:

@@ -30,7 +30,7 @@ from harken.services.datadog.monitor import (
     written,
 )
 from harken.services.paging import digest_of
-from harken.source import Act, Batch, Checked, Cursor, Host, Plugin
+from harken.source import Act, Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "MonitorStates", "Query", "plugin"]
 
@@ -240,5 +240,6 @@ plugin = Plugin(
     whoami=_whoami,
     check=_check,
     identity="change",
+    delivery=lambda query, integration: Delivery(template="[{status}] {name} {group}\n{url}"),
     environment={"DATADOG_API_KEY": "api_key", "DATADOG_APP_KEY": "app_key", "DATADOG_SITE": "site"},
 )

@@ -21,7 +21,7 @@ from harken.services.github.history import Gone, Histories
 from harken.services.github.issue import Issue, event_of, fits, issue_of, matched_at, needs_history, wanted_by
 from harken.services.github.query import Query
 from harken.services.updates import Page, Place, following, resume, server_time, unchanged
-from harken.source import Batch, Cursor, Host, Plugin
+from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
 
@@ -111,5 +111,6 @@ plugin = Plugin(
     whoami=whoami,
     check=check,
     lookback_seconds=600.0,
+    delivery=lambda query, integration: Delivery(template="[{repo}#{number}] {title} ({state})\n{html_url}"),
     environment={"GITHUB_TOKEN": "token"},
 )

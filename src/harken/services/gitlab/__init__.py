@@ -21,7 +21,7 @@ from harken.services.gitlab.history import Gone, Histories
 from harken.services.gitlab.issue import Issue, event_of, fits, issue_of, matched_at, needed, wanted_by
 from harken.services.gitlab.query import Query
 from harken.services.updates import Page, Place, following, resume, server_time, unchanged
-from harken.source import Batch, Cursor, Host, Plugin
+from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
 
@@ -112,5 +112,6 @@ plugin = Plugin(
     whoami=whoami,
     check=check,
     lookback_seconds=600.0,
+    delivery=lambda query, integration: Delivery(template="[{project}#{iid}] {title} ({state})\n{web_url}"),
     environment={"GITLAB_TOKEN": "token"},
 )

@@ -25,7 +25,7 @@ from harken.services.jira.pages import Place, ended, place_at, restarted, server
 from harken.services.jira.people import find_person
 from harken.services.jira.query import Meant, Query, filter_of, jql_of
 from harken.services.jira.site import Account, Site
-from harken.source import Batch, Cursor, Host, Plugin
+from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
 
@@ -180,5 +180,6 @@ plugin = Plugin(
     whoami=whoami,
     check=check,
     lookback_seconds=600.0,
+    delivery=lambda query, integration: Delivery(template="[{key}] {summary} ({status})\n{url}"),
     environment={"JIRA_BASE_URL": "base_url", "JIRA_EMAIL": "email", "JIRA_API_TOKEN": "token"},
 )

@@ -22,7 +22,7 @@ from harken.services.pagerduty.api import Account, Api, Id, told
 from harken.services.pagerduty.incident import Incident, Wanted, event_of, incident_of
 from harken.services.pagerduty.pages import LIMIT, Part, Place, asked, following, remembering, resume
 from harken.services.paging import digest_of
-from harken.source import Batch, Checked, Cursor, Host, Plugin
+from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Incidents", "Query", "check", "plugin", "whoami"]
 
@@ -199,5 +199,6 @@ plugin = Plugin(
     actions=ACTIONS,
     whoami=whoami,
     check=check,
+    delivery=lambda query, integration: Delivery(template="[{urgency}] {title} ({status})\n{html_url}"),
     environment={"PAGERDUTY_TOKEN": "token"},
 )

@@ -26,7 +26,7 @@ from harken.services.slack.place import Place, Reading
 from harken.services.slack.post import PostParams, post
 from harken.services.slack.rooms import FORGOTTEN, Directory, label, turned
 from harken.services.slack.time import is_stamp, micros, moment, oldest, stamp
-from harken.source import Act, Batch, Cursor, Host, Plugin
+from harken.source import Act, Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Conversations", "Query", "plugin"]
 
@@ -192,5 +192,6 @@ plugin = Plugin(
     whoami=whoami,
     check=check,
     lookback_seconds=float(places.OVERLAP),
+    delivery=lambda query, integration: Delivery(template="{channel.name}, {user.name}: {text}\n{permalink}"),
     environment={"SLACK_BOT_TOKEN": "token"},
 )

@@ -1,0 +1,222 @@
+"""A page that changes: its text, what a CSS selector finds on it, or a value in its JSON. The event tells the change.
+
+There is one subject, the page; its state is a digest of the text, so that going back to an old text is a change too.
+The cursor keeps the last text, because a difference needs both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, field_validator, model_validator
+from yarl import URL
+
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.event import Event
+from harken.http import Reply, Validators, raise_for
+from harken.services.page.change import Change, change_of, shortened
+from harken.services.page.ignoring import without
+from harken.services.page.reading import Part, Seen, check_selector, look
+from harken.services.paging import digest_of
+from harken.source import Batch, Cursor, Delivery, Host, Plugin
+
+__all__ = ["Page", "Query", "plugin"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LARGEST = 8_000_000
+KEPT = 65_536
+"""Characters of the last text that the cursor holds; of a longer text, a change beyond them is noticed, not shown."""
+_INLINE = 20_000
+_LONGEST_PATTERN, _MOST_PATTERNS = 500, 20
+_SECRET_NAME = re.compile(r"auth|key|passw|secret|sig|token", re.IGNORECASE)
+
+
+class Query(BaseModel):
+    """Which page, which part of it, and what does not count."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    url: str = Field(description="address of the page (http or https)")
+    selector: str = Field("", description="CSS selector of the part that counts; empty: all text of the page")
+    json_path: str = Field("", description="instead of a selector: dotted path of a value in a JSON answer")
+    attribute: str = Field("", description="an attribute of what the selector finds counts, instead of its text")
+    ignore: tuple[str, ...] = Field((), description="regular expressions of what does not count, such as times")
+    missing: Literal["fail", "empty"] = Field(
+        "fail", description="when the part is not there: fail visibly, or take it for an empty text"
+    )
+    headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send; never shown again")
+    allow_private_networks: bool = Field(False, description="allow addresses in private networks")
+
+    @field_validator("url")
+    @classmethod
+    def _web_address(cls, value: str) -> str:
+        HttpUrl(value)
+        return value
+
+    @field_validator("selector")
+    @classmethod
+    def _valid_selector(cls, value: str) -> str:
+        check_selector(value)
+        return value
+
+    @field_validator("ignore")
+    @classmethod
+    def _valid_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > _MOST_PATTERNS or any(not 0 < len(pattern) <= _LONGEST_PATTERN for pattern in value):
+            raise ValueError(f"at most {_MOST_PATTERNS} expressions of 1 to {_LONGEST_PATTERN} characters")
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Query:
+        if self.selector and self.json_path:
+            raise ValueError("name a selector or a json_path, not both")
+        if self.attribute and not self.selector:
+            raise ValueError("an attribute needs a selector")
+        return self
+
+    def fingerprint(self) -> str:
+        """Changes when another text is asked for. Headers are no part of it: they hold tokens, which rotate."""
+        asked = self.model_dump(mode="json", exclude={"headers", "allow_private_networks"})
+        return digest_of(msgspec.json.encode(asked, order="deterministic"))
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The page as it was last seen by this query (`of`): its text, or the beginning of a long one, and its digest."""
+
+    of: str
+    etag: str | None = None
+    last_modified: str | None = None
+    body: str = ""
+    mark: str = ""
+    text: str = ""
+
+
+class Page:
+    def __init__(self, query: Query, host: Host) -> None:
+        self._query = query
+        self._host = host
+        self._of = query.fingerprint()
+        self._shown = _shown(query.url)
+        self._whose = str(HttpUrl(query.url).host)
+        self._part = Part(selector=query.selector, json_path=query.json_path, attribute=query.attribute)
+        self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        before = self._place(cursor)
+        reply = await self._ask(before)
+        raise_for(reply)
+        if reply.not_modified or (before and before.body == digest_of(reply.body)):
+            return Batch(cursor=cursor, unchanged=True)
+        seen = await self._see(reply, worked=before is not None)
+        now = self._kept(reply, seen)
+        if before is None and cursor is not None:
+            # the query was edited: what it finds now is not what the page has changed to
+            return Batch(cursor=msgspec.to_builtins(now), unchanged=True)
+        if before and before.mark == now.mark:
+            return Batch(cursor=msgspec.to_builtins(now), unchanged=True)
+        change = await _aside(len(now.text), change_of, before.text if before else None, now.text)
+        return Batch(events=[self._event(change, seen, now)], cursor=msgspec.to_builtins(now))
+
+    def _place(self, cursor: Cursor) -> Place | None:
+        try:
+            place = msgspec.convert(cursor, Place)
+        except msgspec.ValidationError:
+            return None
+        return place if place.of == self._of else None
+
+    async def _ask(self, before: Place | None) -> Reply:
+        known = before and (before.etag or before.last_modified)
+        reply = await self._host.http.request(
+            "GET",
+            self._query.url,
+            headers={"Accept": "text/html, application/json;q=0.9, */*;q=0.5", **self._headers},
+            conditional=Validators(etag=before.etag, last_modified=before.last_modified) if before and known else None,
+            max_bytes=LARGEST,
+            allow_private=self._query.allow_private_networks or self._host.allow_private,
+        )
+        if reply.not_modified and not known:
+            raise RetryLater(f"{self._whose} answered 304 to a request for everything")
+        return reply
+
+    async def _see(self, reply: Reply, *, worked: bool) -> Seen:
+        seen = await _aside(len(reply.body), look, reply, self._part)
+        if seen.text is None and self._query.missing == "fail":
+            raise self._nothing(worked)
+        text = seen.text or ""
+        return msgspec.structs.replace(seen, text=await without(text, self._query.ignore))
+
+    def _nothing(self, worked: bool) -> HarkenError:
+        query = self._query
+        name = "selector" if query.selector else "json_path" if query.json_path else ""
+        what = f"nothing on the page of {self._whose} is at the {name}" if name else f"{self._whose} shows no text"
+        if worked:
+            # maintenance, a login page, a new design: it may come back, and if not, the breaker says so
+            return RetryLater(f"{what}, where something was before", fix=f"If this stays, correct {name or 'url'}")
+        built = "; what scripts build in a browser is not seen" if not query.json_path else ""
+        return NeedsAttention(what + built, fix=f"Correct {name or 'url'}, or set missing: empty if that is usual")
+
+    def _kept(self, reply: Reply, seen: Seen) -> Place:
+        got, text = reply.validators, seen.text or ""
+        return Place(
+            of=self._of,
+            etag=got.etag,
+            last_modified=got.last_modified,
+            body=digest_of(reply.body),
+            mark=digest_of(f"{self._of}\n{text}".encode("utf-8", "surrogatepass")),
+            text=text[:KEPT],
+        )
+
+    def _event(self, change: Change, seen: Seen, now: Place) -> Event:
+        data: dict[str, Any] = {
+            "url": self._shown,
+            "title": seen.title,
+            "old": None if change.old is None else shortened(change.old),
+            "new": shortened(change.new),
+            "diff": change.diff,
+            "added": change.added,
+            "removed": change.removed,
+            "changed_at": self._host.clock.now().isoformat().replace("+00:00", "Z"),
+        }
+        return Event(subject=self._shown, type="page.changed", state=now.mark, data=data)
+
+
+async def _aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """In a thread if it is much, so that nobody else waits for it."""
+    return work(*args, **kwargs) if size <= _INLINE else await asyncio.to_thread(work, *args, **kwargs)
+
+
+def _shown(address: str) -> str:
+    """The address for people: no password, and no value of a parameter that is called like a secret."""
+    url = URL(address).with_user(None).with_fragment(None)
+    hidden = [(name, "***" if _SECRET_NAME.search(name) else value) for name, value in url.query.items()]
+    return str(url.with_query(hidden)) if any(value == "***" for _, value in hidden) else str(url)
+
+
+def _source(query: Query, account: object, host: Host) -> Page:
+    return Page(query, host)
+
+
+def _delivery(query: Query, integration: str) -> Delivery:
+    return Delivery(template="{url} changed\n{diff}")
+
+
+plugin = Plugin(
+    kind="page",
+    summary="A web page, or a part of it, that changes",
+    docs="reference/services/page.md",
+    query=Query,
+    source=_source,
+    identity="transition",
+    delivery=_delivery,
+)
