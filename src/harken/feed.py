@@ -13,6 +13,7 @@ from harken.pace import Health
 from harken.schedule import Quiet, Schedule
 
 __all__ = [
+    "AT_START",
     "INTERNAL",
     "Budget",
     "Digest",
@@ -30,6 +31,9 @@ __all__ = [
 
 INTERNAL = "harken"
 """The feed of what Harken itself does: emitted events, run outcomes and alerts."""
+
+AT_START = "paused at start (paused_on_boot)"
+"""Why a job is paused that is to wait for a person at every start."""
 
 Overlap = Literal["allow", "skip", "queue", "cancel_previous"]
 Way = Literal["poll", "push", "stream", "internal"]
@@ -147,7 +151,7 @@ class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a feed stands. `revision` rises with every change of what is read or who listens.
 
-    `seen` counts what its reads were shown since it was first opened.
+    `seen` counts the new items that its reads have found, also those that are long deleted.
     """
 
     name: str

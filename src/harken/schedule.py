@@ -20,6 +20,7 @@ __all__ = [
     "Schedule",
     "activations",
     "check",
+    "is_over",
     "next_due",
     "quiet_hours",
     "zone_of",
@@ -69,6 +70,11 @@ def next_due(schedule: Schedule, after: datetime) -> datetime | None:
     instants = (instant.astimezone(UTC) for instant in _iterator(schedule, after))
     # in the hour that comes twice, the first of the two may be over already
     return next((instant for instant in instants if instant > after), None)
+
+
+def is_over(schedule: Schedule | None, last_success: datetime | None) -> bool:
+    """Tell whether the one time was read, however late. What failed at it, or was read before it, does not count."""
+    return isinstance(schedule, At) and last_success is not None and last_success >= schedule.instant
 
 
 def activations(schedule: Schedule, after: datetime, until: datetime, limit: int) -> list[datetime]:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from harken import errors
-from harken.app import gauges
+from harken.app import gauges, poller_gauges
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-METRICS = re.findall(r'metrics\.(?:counter|gauge|histogram)\(\s*"(\w+)"', inspect.getsource(gauges))
+SOURCES = inspect.getsource(gauges) + inspect.getsource(poller_gauges)
+METRICS = re.findall(r'metrics\.(?:counter|gauges?|histogram)\(\s*"(\w+)"', SOURCES)
 CODES = sorted({found.code for _, found in inspect.getmembers(errors, inspect.isclass) if hasattr(found, "code")})
 
 
@@ -27,5 +28,5 @@ def test_every_error_code_is_documented(code: str) -> None:
 
 
 def test_there_are_metrics_and_codes_to_look_up() -> None:
-    assert len(METRICS) >= 11
+    assert len(METRICS) >= 18
     assert len(CODES) >= 10

@@ -146,6 +146,9 @@ async def test_a_wrong_token_pauses_at_once_tells_once_and_leaves_the_others_alo
         [event] = await told(house)
         assert (event["type"], event["data"]["feed"], event["data"]["triggers"]) == ("feed.paused", "items", ["items"])
         assert "401" in event["data"]["reason"]
+        assert event["data"]["alert"]
+        assert event["data"]["text"].startswith("items (json) has stopped and needs you: ")
+        assert event["data"]["text"].endswith("When it is mended: harken triggers resume items")
         await mended(house, shop)
         assert [event["type"] for event in await told(house)] == ["feed.recovered", "feed.paused"]
         assert len(await house.runs("told")) == 2

@@ -24,6 +24,24 @@ ITEMS = "trigger: {feed: items}\n"
 SERIES = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 # B16 and D8 of the specification fix these names
 FIXED = ("poller_latency_ms",)
+OF_JOBS = {
+    "poller_ticks_total",
+    "poller_latency_ms_bucket",
+    "poller_latency_ms_sum",
+    "poller_latency_ms_count",
+    "poller_items_seen_total",
+    "poller_items_dispatched_total",
+    "poller_consecutive_errors",
+    "poller_breaker_state",
+    "poller_lease_takeovers_total",
+}
+JOBS = "pollers:\n  default_jitter_ms: 0\n  jobs:\n    - {}\n    - {}\n"
+
+
+def job(shop: Source, name: str) -> str:
+    where = f"url: '{shop.url}/{name}', items_path: items, allow_private_networks: true"
+    deliver = f"deliver: {{channel: webhook, to: '{shop.url}/told'}}"
+    return f"{{id: watch-{name}, kind: json, agent: ana, schedule: {{every_secs: 1}}, config: {{{where}, {deliver}}}}}"
 
 
 def counted(page: bytes, name: str, label: str) -> dict[str, float]:
@@ -192,18 +210,21 @@ async def test_promtool_has_nothing_to_say_about_a_real_page(tmp_path: Path) -> 
             no="trigger: {feed: no}\n",
             hook=HOOK,
         )
+        (tmp_path / "pollers.yaml").write_text(JOBS.format(job(shop, "all"), job(shop, "no")))
         async with started(tmp_path) as harken:
             assert await harken.hook("a") == 202
 
             async def polled() -> bytes:
                 page = await fetched(harken.url)
                 wanted = {"success", "error"} <= set(counted(page, "harken_poll_trigger_polls_total", "status"))
-                return page if wanted else b""
+                jobs = {"ok", "permanent"} <= set(counted(page, "poller_ticks_total", "status"))
+                return page if wanted and jobs else b""
 
             page = await until(polled)
             said = await asyncio.to_thread(checked, promtool, page)
             assert [line for line in said if line.split()[0] not in FIXED] == []
             assert {"triggers_runs_started_total", "harken_poll_trigger_latency_seconds_bucket"} <= names(page)
+            assert names(page) >= OF_JOBS
 
 
 async def fetched(url: str) -> bytes:

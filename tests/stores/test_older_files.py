@@ -47,6 +47,24 @@ def first(tmp_path: Path) -> Path:
     return path
 
 
+async def test_what_an_older_file_still_has_is_counted(first: Path, clock: HandClock) -> None:
+    connection = apsw.Connection(str(first))
+    connection.execute(
+        "INSERT INTO runs (id, trigger, workflow_rev, state, due_at, created_at) VALUES (x'02', 1, 'r1', 6, ?, ?)",
+        (LINE, LINE),
+    )
+    connection.execute(
+        """INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
+        VALUES (1, ?, ?, 1, 'events', 20, 5, 0)""",
+        (LINE, LINE),
+    )
+    connection.close()
+    store = SqliteStore.at(first, clock, inline=True)
+    assert [state.done for state in await store.triggers()] == [1]
+    assert [state.seen for state in await store.feeds()] == [5]
+    store.abandon()
+
+
 async def test_a_file_of_the_first_version_keeps_its_start_lines_and_runs(first: Path, clock: HandClock) -> None:
     store = SqliteStore.at(first, clock, inline=True)
     [before] = await store.triggers()

@@ -294,13 +294,15 @@ def run(directory: Path, *, host: str | None = None, port: int | None = None, ro
 
 async def _serve(directory: Path, host: str | None, port: int | None) -> int:
     from harken.app.logs import set_up_logs
-    from harken.app.watch import watch
+    from harken.app.watch import marks, watch
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     holder: dict[str, App] = {}
+    # before the files are read: what is changed while we start is not missed
+    known = marks(directory)
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].parts.secrets() if holder else loaded.secrets)
@@ -308,7 +310,7 @@ async def _serve(directory: Path, host: str | None, port: int | None) -> int:
         holder["app"] = app
         reloading = asyncio.Event()
         loop.add_signal_handler(signal.SIGHUP, reloading.set)
-        app._spawn(watch(directory, app.controller, reloading), "watch")
+        app._spawn(watch(directory, app.controller, reloading, known), "watch")
         for finding in app.loaded.findings:
             click.echo(str(finding), err=True)
         click.echo(_ready(app))

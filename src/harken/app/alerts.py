@@ -1,85 +1,159 @@
-"""Says once that a feed has stopped until a person acts, and once that it goes again: events on the feed `harken`.
+"""Says that a feed has stopped or keeps failing, and that it goes again: events on the feed `harken`, each told once.
 
-What was told is kept in the store, so that neither a restart nor a crash repeats or swallows it.
+What was told is kept in the store, so that neither a restart nor a crash repeats or swallows it. A job has a cooldown:
+within it an event is recorded with `alert: false`, and what still lasts at its end is told then. An alert that did not
+arrive is sent again, and has used up nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import structlog
 
+from harken.app.telling import OPENED, PAUSED, RECOVERED, Memo, facts, is_due, pause_before, text, trouble
 from harken.clock import Clock, from_unix
+from harken.config import Loaded
+from harken.config.jobs import Job
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.intake import Intake
 from harken.ingest.live import Live
 from harken.match import Read
+from harken.runs import Run
 from harken.store import Store
 
-__all__ = ["PAUSED", "RECOVERED", "Alerts"]
+__all__ = ["OPENED", "PAUSED", "RECOVERED", "Alerts"]
 
 log = structlog.get_logger("harken.app")
 
 TOLD = "alert"
-PAUSED, RECOVERED = "feed.paused", "feed.recovered"
+_NOTHING = Memo()
+_change = msgspec.structs.replace
 
 
 class Alerts:
-    """Compares where the feeds stand with what was told of them. A pause is known by the moment it began."""
+    """Compares where the feeds stand with what was told of them. A trouble is known by the moment it began."""
 
-    def __init__(self, store: Store, intake: Intake, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, intake: Intake, clock: Clock, loaded: Callable[[], Loaded], nudge: Callable[[], None]
+    ) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock
-        self._told: dict[str, float] | None = None
+        self._loaded = loaded
+        self._nudge = nudge
+        self._memos: dict[str, Memo] | None = None
 
     async def look(self) -> None:
         """Tell what changed since the last look; whatever fails is told at the next."""
-        told = self._told
-        if told is None:
-            told = {document.name: float(document.value["since"]) for document in await self._store.documents(TOLD)}
-            self._told = told
+        if not self._intake.keeper.held:
+            # another process reads the feeds, and writes down what it tells
+            self._memos = None
+            return
+        if self._memos is None:
+            found = await self._store.documents(TOLD)
+            self._memos = {document.name: msgspec.convert(document.value, Memo) for document in found}
+        jobs = {job.feed: job for job in self._loaded().jobs.values()}
         for name, live in list(self._intake.feeds.items()):
-            since = live.health.since or 0.0
-            if live.health.state == "paused" and told.get(name) != since:
-                await self._tell(name, PAUSED, since, _paused(live))
-                await self._store.put(TOLD, name, {"since": since})
-                told[name] = since
-        for name, since in list(told.items()):
-            if await self._is_over(name, since):
-                await self._store.delete(TOLD, name)
-                del told[name]
-
-    async def _is_over(self, name: str, since: float) -> bool:
-        live = self._intake.feeds.get(name)
-        if live is None:
+            memo = self._memos.get(name, _NOTHING)
+            if memo is not _NOTHING or trouble(live.health):
+                await self._keep(name, memo, await self._look_at(live, jobs.get(name), memo))
+        for name in [name for name in self._memos if name not in self._intake.feeds]:
             # it left the configuration: nobody waits for it any more
-            return True
+            await self._keep(name, self._memos[name], _NOTHING)
+
+    async def _keep(self, name: str, before: Memo, after: Memo) -> None:
+        assert self._memos is not None
+        if after == _NOTHING:
+            await self._store.delete(TOLD, name)
+            self._memos.pop(name, None)
+        elif after != before:
+            await self._store.put(TOLD, name, msgspec.to_builtins(after))
+            self._memos[name] = after
+
+    async def _look_at(self, live: Live, job: Job | None, memo: Memo) -> Memo:
+        if memo.event:
+            memo = await self._follow(live, job, memo)
+        if trouble(live.health):
+            return await self._of_trouble(live, job, memo)
+        if memo.since and not memo.event and await self._is_over(live, memo.since):
+            since = memo.down or memo.since
+            await self._tell(live, job, RECOVERED, since, alert=memo.down > 0)
+            log.info("feed.recovered", feed=live.feed.name, stopped_at=from_unix(since).isoformat())
+            memo = Memo(at=memo.at)
+        over = not memo.since and is_due(memo.at, self._cooldown(job), self._clock.time())
+        return _NOTHING if over else memo
+
+    async def _of_trouble(self, live: Live, job: Job | None, memo: Memo) -> Memo:
+        type, since, now = trouble(live.health), live.health.since or 0.0, self._clock.time()
+        new = (memo.type, memo.since) != (type, since)
+        if new:
+            memo = _change(memo, type=type, since=since, told=False)
+        if memo.told:
+            return memo
+        if not is_due(memo.at, self._cooldown(job), now):
+            if new:
+                await self._tell(live, job, type, since, alert=False)
+            return memo
+        event = await self._tell(live, job, type, since, alert=True)
+        sent = _change(memo, told=True, at=now, about=since, event=event, tries=0, again_at=0.0)
+        # where no delivery is waited for, who listens has been told
+        return sent if job is not None and job.failure_to is not None else _arrived(sent)
+
+    async def _follow(self, live: Live, job: Job | None, memo: Memo) -> Memo:
+        """What has become of the last alert."""
+        found = await self._store.runs(trigger=job.alert, event_id=memo.event, limit=1) if job else None
+        run: Run | None = found.items[0] if found and found.items else None
+        if run is None or run.status in ("done", "cancelled"):
+            return _arrived(memo)
+        if run.status not in ("dead", "failed"):
+            return memo
+        if not memo.told or (trouble(live.health), live.health.since or 0.0) != (memo.type, memo.since):
+            return _change(memo, event=0, at=0.0)
+        return await self._send_again(run, memo)
+
+    async def _send_again(self, run: Run, memo: Memo) -> Memo:
+        workflow = self._loaded().workflows.get(run.trigger)
+        rev = workflow.rev if workflow is not None and workflow.rev != run.workflow_rev else ""
+        now = self._clock.time()
+        if now < memo.again_at and not rev:
+            return memo
+        await self._store.retry(run.id, workflow_rev=rev)
+        self._nudge()
+        return _change(memo, tries=memo.tries + 1, again_at=now + pause_before(memo.tries))
+
+    async def _is_over(self, live: Live, since: float) -> bool:
         if not live.health.clean:
             return False
-        last = (await self._store.state(name)).last_success
-        if last is None or last.timestamp() <= since:
-            # a person has let it go, but it has not been read yet
-            return False
-        await self._tell(name, RECOVERED, since, _facts(live))
-        log.info("feed.recovered", feed=name, stopped_at=from_unix(since).isoformat())
-        return True
+        last = (await self._store.state(live.feed.name)).last_success
+        # a person may have let it go, but it has not been read yet
+        return last is not None and last.timestamp() > since
 
-    async def _tell(self, name: str, type: str, since: float, facts: dict[str, Any]) -> None:
+    def _cooldown(self, job: Job | None) -> float:
+        settings = self._loaded().pollers
+        return settings.failure_alert_cooldown_secs if job is not None and settings is not None else 0.0
+
+    async def _tell(self, live: Live, job: Job | None, type: str, since: float, *, alert: bool) -> int:
+        name, now = live.feed.name, self._clock.now()
         rules = self._intake.rulebook.get(name)
         triggers = sorted(rule.name for rule in rules.rules) if rules else []
-        data = {"feed": name, **facts, "triggers": triggers, "since": from_unix(since).isoformat()}
-        # the same stop has the same key, so telling it again after a crash is a repeat that starts nothing
-        now, what = self._clock.now(), f"{type}:{name}@{since:.6f}"
+        data: dict[str, Any] = {
+            "feed": name,
+            **facts(live, job, type),
+            "triggers": triggers,
+            "since": from_unix(since).isoformat(),
+            "alert": alert,
+            "text": text(live, job, type, triggers, since, now.timestamp()),
+        }
+        # the same trouble has the same key, so telling it again after a crash is a repeat that starts nothing; what was
+        # only recorded has another, so that it can still be told
+        what = f"{type}:{name}@{since:.6f}{'' if alert else ' (not told)'}"
         event = Event(subject=name, type=type, key=what, state=what, occurred_at=now, data=data)
-        await self._intake.gate.push(INTERNAL, [event], Read(now=now))
+        return (await self._intake.gate.push(INTERNAL, [event], Read(now=now))).event_ids[0]
 
 
-def _facts(live: Live) -> dict[str, Any]:
-    return {"kind": live.feed.kind, "integration": live.feed.integration}
-
-
-def _paused(live: Live) -> dict[str, Any]:
-    health = live.health
-    return {**_facts(live), "code": health.code, "reason": health.message, "failures": health.failures}
+def _arrived(memo: Memo) -> Memo:
+    return _change(memo, event=0, down=memo.down or memo.about)

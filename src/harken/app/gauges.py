@@ -11,6 +11,7 @@ import structlog
 
 from harken.app.health import Health, Subsystem
 from harken.app.metrics import Metrics
+from harken.app.poller_gauges import PollerGauges
 from harken.clock import Clock
 from harken.config import Loaded
 from harken.feed import Feed
@@ -45,6 +46,17 @@ def _label(feed: Feed) -> str:
     return feed.integration or feed.kind
 
 
+def _status(report: Report, live: Live, deferred: bool) -> str:
+    """What became of a tick of a job. A service that asks for patience has not failed, but was not read either."""
+    if deferred:
+        return "skipped"
+    if report.result == "rate_limited":
+        return "transient"
+    if report.result != "error":
+        return "ok"
+    return "permanent" if ERRORS.get(live.health.code, "retry") in ("attention", "cursor_expired") else "transient"
+
+
 def _missed(feed: Feed, seconds: float) -> int:
     """How many reads were due while one took so long."""
     return int(seconds // feed.schedule.seconds) if isinstance(feed.schedule, Every) else 0
@@ -71,8 +83,10 @@ class Gauges:
         )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
+        self._pollers = PollerGauges(intake.feeds, clock)
         intake.poller.observe = self._polled
         intake.skipped = self._skipped
+        intake.keeper.on_takeover = self._pollers.taken_over
         self.loaded = loaded
         self.stale: Callable[[], Sequence[str]] = tuple
 
@@ -92,9 +106,12 @@ class Gauges:
                 self._polls(0, integration=name, status=status)
             for kind in KINDS_OF_ERROR:
                 self._errors(0, integration=name, error_type=kind)
+        self._pollers.use(loaded)
+        # a call for each run costs; without jobs nobody needs it
+        self._worker.observe = self._pollers.ended if loaded.jobs else None
 
     def page(self) -> bytes:
-        return self._metrics.page()
+        return self._metrics.page() + self._pollers.page()
 
     def health(self) -> Mapping[str, Any]:
         return self._health.report([self._store_state(), self._reading(), self._running(), self._configured()])
@@ -107,6 +124,7 @@ class Gauges:
         if live is not None and live.feed.way == "poll":
             for event in came:
                 self._new(integration=_label(live.feed), type=event.type)
+            self._pollers.saw(feed, len(came))
         self._received(len(came), provider=provider)
         for outcome, count in _outcomes(committed):
             if outcome in ("fired", "gathered"):
@@ -132,14 +150,17 @@ class Gauges:
         deferred = report.result == "rate_limited" and code == "deferred"
         self._polls(integration=name, status="skipped" if deferred else STATUS.get(report.result, report.result))
         self._latency(seconds, integration=name)
+        self._pollers.ticked(live.feed.name, _status(report, live, deferred), None if deferred else seconds)
         if missed := _missed(live.feed, seconds):
             self._polls(missed, integration=name, status="skipped")
+            self._pollers.ticked(live.feed.name, "skipped", count=missed)
         if report.result == "error":
             self._errors(integration=name, error_type=ERRORS.get(code, "retry"))
 
     def _skipped(self, live: Live) -> None:
         if _label(live.feed) in self._names:
             self._polls(integration=_label(live.feed), status="skipped")
+            self._pollers.ticked(live.feed.name, "skipped")
 
     def _active(self) -> float:
         return sum(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = ["Metrics"]
@@ -15,12 +15,14 @@ MOST_SERIES = 2_000
 
 
 class Metrics:
-    """Counts by name and labels; gauges are asked for when the page is."""
+    """Counts by name and labels; gauges are asked for when the page is. `most` is None where no stranger counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = MOST_SERIES) -> None:
+        self._most = most
         self._counters: dict[str, dict[Labels, float]] = {}
         self._histograms: dict[str, dict[Labels, tuple[list[int], list[float]]]] = {}
-        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._buckets: dict[str, Sequence[float]] = {}
+        self._gauges: dict[str, Callable[[], Mapping[Labels, float]]] = {}
         self._help: dict[str, str] = {}
 
     def counter(self, name: str, help: str) -> Callable[..., None]:
@@ -32,31 +34,40 @@ class Metrics:
             # each caller names its labels in one order, so they need no sorting here
             key = tuple(labels.items())
             if key not in table:
-                key = _bounded(table, key)
+                key = _bounded(table, key, self._most)
             table[key] = table.get(key, 0) + by
 
         return count
 
-    def histogram(self, name: str, help: str) -> Callable[..., None]:
+    def histogram(self, name: str, help: str, buckets: Sequence[float] = BUCKETS) -> Callable[..., None]:
+        """A function that observes a value; with None the series is there, and empty."""
         self._help[name] = help
+        self._buckets[name] = buckets
         table = self._histograms.setdefault(name, {})
 
-        def observe(value: float, **labels: str) -> None:
+        def observe(value: float | None, **labels: str) -> None:
             key = tuple(labels.items())
             if key not in table:
-                key = _bounded(table, key)
-            counts, total = table.setdefault(key, ([0] * (len(BUCKETS) + 1), [0.0]))
-            counts[bisect_left(BUCKETS, value)] += 1
-            total[0] += value
+                key = _bounded(table, key, self._most)
+            counts, total = table.setdefault(key, ([0] * (len(buckets) + 1), [0.0]))
+            if value is not None:
+                counts[bisect_left(buckets, value)] += 1
+                total[0] += value
 
         return observe
 
     def gauge(self, name: str, help: str, ask: Callable[[], float]) -> None:
-        self._gauges[name] = (help, ask)
+        self._help[name] = help
+        self._gauges[name] = lambda: {(): ask()}
+
+    def gauges(self, name: str, help: str, label: str, ask: Callable[[], Mapping[str, float]]) -> None:
+        """One value for each value of the label."""
+        self._help[name] = help
+        self._gauges[name] = lambda: {((label, value),): number for value, number in ask().items()}
 
     def keep(self, label: str, values: Collection[str]) -> None:
         """Forget every series whose `label` has another value: what it counted is no longer there."""
-        kept = {None, "other", *values}
+        kept = {None, *values} if self._most is None else {None, "other", *values}
         tables: list[dict[Labels, Any]] = [*self._counters.values(), *self._histograms.values()]
         for table in tables:
             for key in [key for key in table if dict(key).get(label) not in kept]:
@@ -73,24 +84,23 @@ class Metrics:
         for name, series in self._histograms.items():
             yield from self._head(name, "histogram")
             for labels, (counts, total) in sorted(series.items()):
-                yield from _buckets(name, labels, counts, total[0])
-        for name, (help, ask) in self._gauges.items():
-            yield f"# HELP {name} {help}"
-            yield f"# TYPE {name} gauge"
-            yield f"{name} {_number(ask())}"
+                yield from _buckets(name, labels, self._buckets[name], counts, total[0])
+        for name, ask in self._gauges.items():
+            yield from self._head(name, "gauge")
+            yield from (f"{name}{_written(labels)} {_number(value)}" for labels, value in sorted(ask().items()))
 
     def _head(self, name: str, kind: str) -> Iterable[str]:
         yield f"# HELP {name} {self._help[name]}"
         yield f"# TYPE {name} {kind}"
 
 
-def _bounded(table: Collection[Labels], key: Labels) -> Labels:
-    return key if len(table) < MOST_SERIES else tuple((name, "other") for name, _ in key)
+def _bounded(table: Collection[Labels], key: Labels, most: int | None) -> Labels:
+    return key if most is None or len(table) < most else tuple((name, "other") for name, _ in key)
 
 
-def _buckets(name: str, labels: Labels, counts: list[int], total: float) -> Iterable[str]:
+def _buckets(name: str, labels: Labels, edges: Sequence[float], counts: list[int], total: float) -> Iterable[str]:
     below = 0
-    for edge, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+    for edge, count in zip((*map(str, edges), "+Inf"), counts, strict=True):
         below += count
         yield f"{name}_bucket{_written((*labels, ('le', edge)))} {below}"
     yield f"{name}_sum{_written(labels)} {total:.6f}"

@@ -95,7 +95,7 @@ class Parts:
             return HushedPush(source, self.secrets)
         if not isinstance(source, PollSource):
             return source
-        return HushedSource(source, self.secrets, feed.kind, feed.integration)
+        return HushedSource(source, self.secrets, _signs_in_at(self.plugins[feed.kind]), feed.integration)
 
     def lend(self, account: Account) -> Host:
         """A host for what a person asks about this account; its calls are paid like any other."""
@@ -122,7 +122,15 @@ class Parts:
         budget.rate = self._rate(credential)
         client = Metered(self.http, budget, who, self._keep)
         shared = self._shared.setdefault(credential, {})
-        return Host(http=client, clock=self._clock, random=self._random, allow_private=allow_private, shared=shared)
+        return Host(
+            http=client,
+            clock=self._clock,
+            random=self._random,
+            allow_private=allow_private,
+            shared=shared,
+            directory=str(self.loaded.directory),
+            allow_programs=self.loaded.settings.services.allow_programs,
+        )
 
     def _rate(self, credential: str) -> float | None:
         accounts = self.loaded.integrations.values()
@@ -140,7 +148,7 @@ class Parts:
         if verb not in plugin.actions:
             known = ", ".join(plugin.actions) or "none"
             raise NotFound(f"{channel} has no action {verb!r}", fix=f"It has: {known}")
-        return hushed_act(plugin.actions[verb], self.secrets, plugin.kind, channel), account, host
+        return hushed_act(plugin.actions[verb], self.secrets, _signs_in_at(plugin), channel), account, host
 
     def _service(self, name: str) -> tuple[Plugin, Any, Host]:
         account = self.loaded.integrations.get(name)
@@ -158,3 +166,8 @@ class Parts:
     def _workflow_rev(self, name: str) -> str | None:
         workflow = self.loaded.workflows.get(name)
         return workflow.rev if workflow else None
+
+
+def _signs_in_at(plugin: Plugin) -> str:
+    """The service whose `configure` mends the credential of this one."""
+    return plugin.uses or plugin.kind

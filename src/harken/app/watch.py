@@ -14,7 +14,7 @@ import structlog
 from harken.app.controller import Controller
 from harken.errors import HarkenError
 
-__all__ = ["watch"]
+__all__ = ["marks", "watch"]
 
 log = structlog.get_logger("harken.app")
 
@@ -24,23 +24,24 @@ LOOK_SECONDS = 1.0
 Marks = dict[str, tuple[int, int]]
 
 
-async def watch(directory: Path, controller: Controller, asked: asyncio.Event) -> None:
+async def watch(directory: Path, controller: Controller, asked: asyncio.Event, known: Marks) -> None:
+    """Watch until cancelled; `known` is how the top directory looked before it was loaded."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_on_top(directory, asked))
+        tasks.create_task(_on_top(directory, asked, known))
         tasks.create_task(_on_tree(directory / "workflows", asked))
         tasks.create_task(_on_asked(controller, asked))
 
 
-async def _on_top(directory: Path, asked: asyncio.Event) -> None:
-    known = _marks(directory)
+async def _on_top(directory: Path, asked: asyncio.Event, known: Marks) -> None:
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        if (found := _marks(directory)) != known:
+        if (found := marks(directory)) != known:
             known = found
             asked.set()
+        await asyncio.sleep(LOOK_SECONDS)
 
 
-def _marks(directory: Path) -> Marks:
+def marks(directory: Path) -> Marks:
+    """How the files at the top look from outside: another answer means that one of them changed."""
     try:
         files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
         stats = {path.name: path.stat() for path in files}

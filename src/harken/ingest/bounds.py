@@ -7,15 +7,50 @@ from random import Random
 
 from harken import pace
 from harken.clock import from_unix
-from harken.feed import Feed
+from harken.feed import Feed, FeedState
 from harken.ingest.live import Live
 from harken.match import Rules
-from harken.schedule import At, Every, next_due
+from harken.schedule import At, Every, is_over, next_due
 from harken.source import Batch
 
-__all__ = ["due_after", "since", "watermark"]
+__all__ = ["due_after", "first_due", "interval", "since", "watermark"]
 
 SHORTEST_REST = 0.2
+
+
+def interval(feed: Feed) -> float:
+    return feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
+
+
+def first_due(live: Live, state: FeedState, now: float, random: Random) -> float | None:
+    """When a feed is read that was just opened, or that a person has moved."""
+    feed, schedule = live.feed, live.feed.schedule
+    if isinstance(schedule, At):
+        return _at(schedule, state)
+    if state.next_due is not None:
+        due = state.next_due.timestamp()
+        if live.health.clean and due > now + 2 * interval(feed) and isinstance(schedule, Every):
+            # written while the clock was wrong: nothing that is due after one interval waits longer
+            return now
+        if feed.kind != "cron" and due < now:
+            # after a long stop everything is due: don't ask every service in the same second
+            return now + random.random() * min(2.0, interval(feed) / 10)
+        return due
+    if state.baselined:
+        return due_after(live, now, now, random)
+    extra = random.random() * feed.added_jitter if feed.added_jitter else 0.0
+    if schedule is None or isinstance(schedule, Every):
+        return now + extra
+    following = next_due(schedule, state.created_at)
+    return (following.timestamp() if following is not None else now) + extra
+
+
+def _at(schedule: At, state: FeedState) -> float | None:
+    if is_over(schedule, state.last_success):
+        return None
+    instant = schedule.instant.timestamp()
+    # a try that waits after a failure is later; that somebody resumed it does not make it earlier
+    return instant if state.next_due is None else max(instant, state.next_due.timestamp())
 
 
 def due_after(live: Live, now: float, started: float, random: Random) -> float | None:
@@ -29,10 +64,12 @@ def due_after(live: Live, now: float, started: float, random: Random) -> float |
         floor = min(schedule.seconds, 10.0)
         wait = pace.jittered(schedule.seconds, feed.jitter, floor, random.random())
         return max(started + wait + extra, now + SHORTEST_REST)
+    if isinstance(schedule, At):
+        # a person may have asked for a read just before
+        following = next_due(schedule, from_unix(started))
+        return None if following is None else following.timestamp()
     following = next_due(schedule, from_unix(now))
-    if following is None:
-        return None
-    return following.timestamp() + (extra if not isinstance(schedule, At) else 0.0)
+    return None if following is None else following.timestamp() + extra
 
 
 def since(live: Live, rules: Rules) -> datetime:

@@ -15,7 +15,8 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, NeedsAttention, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.ingest.backfill import Backfill, Shelf
-from harken.ingest.bounds import due_after
+from harken.ingest.bounds import first_due, interval
+from harken.ingest.closing import Closer
 from harken.ingest.gate import Gate, Hands
 from harken.ingest.lease import LEASE_SECONDS, Keeper
 from harken.ingest.live import Live, Report
@@ -25,7 +26,6 @@ from harken.ingest.rulebook import Rulebook
 from harken.ingest.stream import Streamer
 from harken.ingest.timer import Timer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
-from harken.schedule import Every, next_due
 from harken.source import Batch, Cursor, PollSource, PushSource, Source, StreamSource
 from harken.store import Definitions, Opened
 
@@ -79,6 +79,7 @@ class Intake:
         self.skipped: Callable[[Live], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
         self._streams: dict[str, asyncio.Task[None]] = {}
+        self._closer = Closer()
         self._room = asyncio.Semaphore(PARALLEL_TICKS)
         self._stopping = False
 
@@ -99,6 +100,7 @@ class Intake:
         for task in list(self._running) + list(self._streams.values()):
             task.cancel()
         await asyncio.gather(*self._running, *self._streams.values(), return_exceptions=True)
+        await self._closer.finish(self.feeds.values())
         try:
             await self.rests.flush()
             await self.keeper.give_up()
@@ -110,8 +112,10 @@ class Intake:
 
         Feeds to `renew` get a new source although they are the same: their credential is another.
         """
+        # what was read last has to stand in the store, or a feed that is replaced would be read again at once
+        await self._write_rests()
         opened = await self._store.open(definitions)
-        self.rulebook.forget()
+        self.rulebook.keep({name: state.revision for name, state in opened.feeds.items()})
         if INTERNAL in opened.feeds:
             # runs match what they cause without waiting for the store
             await self.rulebook.learn(INTERNAL)
@@ -150,7 +154,10 @@ class Intake:
         while live.busy:
             await self._clock.sleep(0.05)
         self.timer.put(live, None)
-        return await self._tick(live, by_hand)
+        report = await self._tick(live, by_hand)
+        # whoever asked for the read looks at once at what has become of it
+        await self._write_rests(feed)
+        return report
 
     def _place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
         live = self.feeds.get(feed.name)
@@ -161,6 +168,7 @@ class Intake:
         except HarkenError as error:
             source = Broken(error)
         if live is not None and live.feed == feed and live.use(source):
+            self._closer.release(live)
             return
         if live is not None:
             self._drop(feed.name)
@@ -175,6 +183,7 @@ class Intake:
         live = self.feeds.pop(name)
         self.timer.put(live, None)
         self.rests.drop(name)
+        self._closer.retire(live)
         stream = self._streams.pop(name, None)
         if stream is not None:
             stream.cancel()
@@ -184,7 +193,7 @@ class Intake:
             {
                 live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_largest(live.source))
                 for name, live in self.feeds.items()
-                if isinstance(live.source, PushSource) and live.feed.path
+                if live.feed.path and isinstance(live.source, PushSource)
             }
         )
 
@@ -192,26 +201,7 @@ class Intake:
         if live.poll is None or live.health.state == "paused":
             self.timer.put(live, None)
             return
-        self.timer.put(live, self._first_due(live, state))
-
-    def _first_due(self, live: Live, state: FeedState) -> float | None:
-        now = self._clock.time()
-        if state.next_due is not None:
-            due = state.next_due.timestamp()
-            if live.health.clean and due > now + 2 * _interval(live.feed) and isinstance(live.feed.schedule, Every):
-                # written while the clock was wrong: nothing that is due after one interval waits longer
-                return now
-            if live.feed.kind != "cron" and due < now:
-                # after a long stop everything is due: don't ask every service in the same second
-                return now + self._random.random() * min(2.0, _interval(live.feed) / 10)
-            return due
-        if state.baselined:
-            return due_after(live, now, now, self._random)
-        schedule = live.feed.schedule
-        if schedule is None or isinstance(schedule, Every):
-            return now
-        following = next_due(schedule, state.created_at)
-        return following.timestamp() if following is not None else now
+        self.timer.put(live, first_due(live, state, self._clock.time(), self._random))
 
     def _begin(self, live: Live) -> None:
         if not live.busy and not self._stopping:
@@ -226,10 +216,11 @@ class Intake:
             report = Report(feed=live.feed.name, result="skipped", error=str(error))
         except Exception:
             # what is due already must not be tried again without a pause
-            live.next_due = self._clock.time() + _interval(live.feed)
+            live.next_due = self._clock.time() + interval(live.feed)
             raise
         finally:
             live.busy = False
+            self._closer.release(live)
             if self.feeds.get(live.feed.name) is live and not self._stopping:
                 self.timer.put(live, live.next_due)
         if report.result == "skipped":
@@ -269,10 +260,13 @@ class Intake:
     async def _flush(self) -> None:
         while True:
             await self._clock.sleep(FLUSH_SECONDS)
-            try:
-                await self.rests.flush()
-            except (RetryLater, LeaseLost) as error:
-                log.warning("store.trouble", reason=str(error))
+            await self._write_rests()
+
+    async def _write_rests(self, feed: str = "") -> None:
+        try:
+            await self.rests.flush(feed)
+        except (RetryLater, LeaseLost) as error:
+            log.warning("store.trouble", reason=str(error))
 
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -288,7 +282,3 @@ class Intake:
 def _largest(source: PushSource) -> int:
     """What the source says about the size of a body, or the default."""
     return int(getattr(source, "max_bytes", MAX_BYTES))
-
-
-def _interval(feed: Feed) -> float:
-    return feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0

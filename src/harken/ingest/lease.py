@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from harken.clock import Clock
@@ -27,6 +29,7 @@ class Keeper:
         self._shard = shard
         self._seconds = seconds
         self._lease: Lease | None = None
+        self.on_takeover: Callable[[], None] = lambda: None
 
     @property
     def held(self) -> bool:
@@ -44,6 +47,8 @@ class Keeper:
         self._lease = await self._store.lease(self._shard, self._holder, self._seconds)
         if (self._lease is None) != (before is None):
             log.info("lease.taken" if self._lease else "lease.lost", shard=self._shard)
+        if self._lease is not None and self._lease.taken_over:
+            self.on_takeover()
         return self._lease is not None
 
     async def keep(self) -> None:

@@ -37,6 +37,7 @@ class Live:
         "feed",
         "fired",
         "health",
+        "left",
         "listed",
         "moved",
         "next_due",
@@ -55,6 +56,8 @@ class Live:
     def __init__(self, feed: Feed, source: Source, state: FeedState, *, swept_at: float) -> None:
         self.feed = feed
         self.source = source
+        # sources that are read no more, and have to be closed
+        self.left: list[Source] = []
         # looked up once: asking whether something follows a protocol costs as much as a query
         self.poll = source.poll if isinstance(source, PollSource) else None
         self.due: float | None = None
@@ -79,6 +82,7 @@ class Live:
         """Read with this source from the next tick on; False for a stream, which has to begin anew."""
         if isinstance(source, StreamSource) or isinstance(self.source, StreamSource):
             return False
+        self.left.append(self.source)
         self.source = source
         self.poll = source.poll if isinstance(source, PollSource) else None
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harken.match import Rules, compile_rules
 from harken.store import Feeds
 
@@ -25,5 +27,6 @@ class Rulebook:
         rules = self._rules[feed] = compile_rules(await self._store.listeners(feed))
         return rules
 
-    def forget(self) -> None:
-        self._rules.clear()
+    def keep(self, revisions: Mapping[str, int]) -> None:
+        """Forget the rules of every feed that is at another revision by now, or is gone."""
+        self._rules = {name: rules for name, rules in self._rules.items() if revisions.get(name) == rules.revision}

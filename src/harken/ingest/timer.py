@@ -8,9 +8,9 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from harken.clock import Clock
+from harken.clock import Clock, from_unix
 from harken.ingest.live import Live
-from harken.schedule import Every
+from harken.schedule import At, Cron, Every, next_due
 
 __all__ = ["Timer"]
 
@@ -92,11 +92,24 @@ class Timer:
         for due, order, live in entries:
             if live.due != due:
                 continue
-            if forward and due < now and live.feed.kind != "cron":
+            if forward and due < now and not _is_punctual(live):
                 live.due = now + self._random.random() * min(SPREAD, _interval(live) / 2)
             elif not forward:
-                live.due = min(due, now + _interval(live))
+                live.due = min(due, _latest(live, now))
             heapq.heappush(self._heap, (live.due, order, live))
+
+
+def _is_punctual(live: Live) -> bool:
+    return live.feed.kind == "cron" or isinstance(live.feed.schedule, At)
+
+
+def _latest(live: Live, now: float) -> float:
+    """How long a feed may wait at most after the clock was set back. What has its own time keeps to it."""
+    schedule = live.feed.schedule
+    if isinstance(schedule, At):
+        return max(schedule.instant.timestamp(), now + _interval(live))
+    following = next_due(schedule, from_unix(now)) if isinstance(schedule, Cron) and live.feed.kind != "cron" else None
+    return now + _interval(live) if following is None else following.timestamp()
 
 
 def _interval(live: Live) -> float:

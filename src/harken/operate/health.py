@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 
 from harken.clock import from_unix
 from harken.durations import format_duration
-from harken.feed import Feed, FeedState, TriggerState
+from harken.feed import AT_START, Feed, FeedState, TriggerState
 from harken.operate.words import ago, count, duration, when
-from harken.schedule import Every
+from harken.schedule import At, Every, is_over
 
 __all__ = ["Standing", "Status", "last_sign", "standing"]
 
@@ -34,6 +34,7 @@ def standing(
     found = (
         _removed(trigger, now)
         or _paused(trigger, state)
+        or _over(trigger, feed, state)
         or _stale(trigger, feed, state, now, stale_after)
         or _failing(trigger, state, now)
         or _late(feed, state, now)
@@ -51,9 +52,10 @@ def _removed(trigger: TriggerState, now: datetime) -> Standing | None:
 
 def _paused(trigger: TriggerState, state: FeedState | None) -> Standing | None:
     if trigger.paused:
+        by_itself = trigger.paused == AT_START
         return Standing(
             status="paused",
-            reason=f"paused by a person: {trigger.paused}",
+            reason=trigger.paused if by_itself else f"paused by a person: {trigger.paused}",
             advice=f"Events are recorded and their runs held. To go on: harken triggers resume {trigger.name}",
         )
     if state is None or state.health.state != "paused":
@@ -62,6 +64,18 @@ def _paused(trigger: TriggerState, state: FeedState | None) -> Standing | None:
         status="paused",
         reason=f"its feed {state.name} stopped: {state.health.message or state.health.code}",
         advice=f"Mend that, then: harken triggers resume {trigger.name}",
+    )
+
+
+def _over(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> Standing | None:
+    if feed is None or state is None or not isinstance(feed.schedule, At):
+        return None
+    if not is_over(feed.schedule, state.last_success):
+        return None
+    return Standing(
+        status="paused",
+        reason=f"its one time, {feed.schedule.instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z, is over",
+        advice=f"Give it another time, or once more by hand: harken triggers run {trigger.name}",
     )
 
 

@@ -170,9 +170,14 @@ class Settler:
             record = rest.records[0] if rest.records else None
             events.extend(rest.events)
         commit = self._internal.match(events) if events else None
-        if commit is None:
-            return Settlement(id=claimed.id, token=claimed.token, outcome=one.outcome, record=record)
-        return Settlement(id=claimed.id, token=claimed.token, outcome=one.outcome, record=record, caused=(commit,))
+        return Settlement(
+            id=claimed.id,
+            token=claimed.token,
+            outcome=one.outcome,
+            record=record,
+            caused=() if commit is None else (commit,),
+            trigger=claimed.trigger,
+        )
 
     async def _follow_up(self, batch: Sequence[Closing], results: Sequence[Result | Stale]) -> None:
         for one, result in zip(batch, results, strict=True):

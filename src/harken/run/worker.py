@@ -71,7 +71,7 @@ class Worker:
         self._internal = Internal(internal, learn, clock, listens)
         self._parallel = parallel
         self._lease_seconds = lease_seconds
-        self._observe = observe
+        self.observe = observe
         self._settler = Settler(store, clock, self._internal, self._told, self._workflow_name)
         self._active: dict[str, Active] = {}
         self._queue: deque[Claimed] = deque()
@@ -192,8 +192,8 @@ class Worker:
 
     def _execute_now(self, claimed: Claimed, plan: Plan) -> None:
         self.started += 1
-        if self._observe is not None:
-            self._observe("started", claimed)
+        if self.observe is not None:
+            self.observe("started", claimed)
         if plan.empty:
             self._settler.add(claimed, _DONE)
             return
@@ -219,8 +219,8 @@ class Worker:
         active = Active(claimed, Ledger(claimed, self._store, self._clock, self._internal, self._reach.discreet))
         self._active[claimed.id] = active
         self.started += 1
-        if self._observe is not None:
-            self._observe("started", claimed)
+        if self.observe is not None:
+            self.observe("started", claimed)
         active.task = asyncio.get_running_loop().create_task(self._try(active), name=f"run {claimed.id[:8]}")
         active.task.add_done_callback(lambda task: self._landed(active, task))
 
@@ -309,5 +309,5 @@ class Worker:
         setattr(self, what, getattr(self, what) + 1)
         if what == "lost":
             log.warning("run_lost", run=claimed.id)
-        if self._observe is not None:
-            self._observe(what, claimed)
+        if self.observe is not None:
+            self.observe(what, claimed)

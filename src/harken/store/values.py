@@ -103,7 +103,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a feed: events, verdicts, runs, memory and cursor, together or not at all.
 
     `token` is the lease where a cursor moves, None for webhooks and shared streams (which have no cursor).
-    `done`: this was the last page of a read. `release`: flood limits by trigger uid, applied to its held runs.
+    `done`: this was the last page of a read; without a `next_due` there is no further one. `release`: flood limits by trigger uid, applied to its held runs.
     `claim`: hand at most so many of the new ready runs back, already claimed by `holder`.
     `backfilled`: uids of triggers that now have all that their start line asks for.
     """
@@ -169,18 +169,23 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The right to move the cursors of a shard. The token rises with every new holder."""
+    """The right to move the cursors of a shard. The token rises with every new holder.
+
+    `taken_over`: another had it, and never gave it up.
+    """
 
     shard: int
     token: int
     until: datetime
+    taken_over: bool = False
 
 
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     """All that the configuration says at one generation. What is absent is removed, and comes back as it was.
 
     `starting`: this process just began, so the triggers' startup modes apply: `ignore_historical` moves the start line
-    to now, `backfill` to so long ago, though never before the last reset.
+    to now, `backfill` to so long ago, though never before the last reset. `pause` then has triggers that are to wait
+    until a person resumes them, with the reason; one that is paused already keeps its own.
     """
 
     generation: str
@@ -188,6 +193,7 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     feeds: Sequence[Feed] = ()
     triggers: Sequence[Trigger] = ()
     workflows: Mapping[str, tuple[str, bytes]] = {}
+    pause: Mapping[str, str] = {}
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,13 +225,17 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The end of a try. `record` is the last step's journal; `caused` are commits to the internal feed."""
+    """The end of a try. `record` is the last step's journal; `caused` are commits to the internal feed.
+
+    `trigger`: a good end counts for this one.
+    """
 
     id: str
     token: int
     outcome: RunOutcome
     record: StepRecord | None = None
     caused: tuple[Commit, ...] = ()
+    trigger: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ from harken.stores.sqlite import (
     upkeep,
 )
 from harken.stores.sqlite.books import Books
-from harken.stores.sqlite.writer import Manner, Writer
+from harken.stores.sqlite.writer import Manner, Writer, readable
 
 __all__ = ["SqliteStore"]
 
@@ -146,12 +146,14 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, query, args)
 
     def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
-        books = self._idle_readers.pop() if self._idle_readers else self._reader()
+        with readable():
+            books = self._idle_readers.pop() if self._idle_readers else self._reader()
         deadline = self._clock.monotonic() + READ_SECONDS
         books.connection.set_progress_handler(lambda: self._clock.monotonic() > deadline, 10_000)
         try:
             books.distrust()
-            return query(books, *args)
+            with readable():
+                return query(books, *args)
         except apsw.InterruptError:
             raise Misconfigured(
                 f"the query took longer than {READ_SECONDS:.0f} s", fix="Ask for less at a time"

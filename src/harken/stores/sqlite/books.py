@@ -86,6 +86,7 @@ class Books:
         self._leases: dict[int, tuple[int, int]] = {}
         self._touched: list[FeedRow] = []
         self._fired: list[TriggerRow] = []
+        self._done: dict[str, int] = {}
         self.priorities: set[int] = set()
         # triggers whose runs may be held by their budget
         self.short: set[int] = set()
@@ -134,10 +135,11 @@ class Books:
         self.distrust()
         self._touched.clear()
         self._fired.clear()
+        self._done.clear()
 
     def flush(self) -> None:
         """Write the counters that verbs of this group have raised, one row each however often."""
-        if not self._touched and not self._fired:
+        if not self._touched and not self._fired and not self._done:
             return
         now = self.now()
         for feed in self._touched:
@@ -146,8 +148,11 @@ class Books:
         for trigger in self._fired:
             fired, trigger.fired = trigger.fired, 0
             self.execute("UPDATE triggers SET fired=fired+?, last_fired_at=? WHERE id=?", (fired, now, trigger.id))
+        for name, done in self._done.items():
+            self.execute("UPDATE triggers SET done=done+? WHERE name=?", (done, name))
         self._touched.clear()
         self._fired.clear()
+        self._done.clear()
 
     def now(self) -> int:
         return int(self.clock.time() * 1_000_000)
@@ -218,6 +223,9 @@ class Books:
         if not trigger.fired:
             self._fired.append(trigger)
         trigger.fired += 1
+
+    def count_done(self, trigger: str) -> None:
+        self._done[trigger] = self._done.get(trigger, 0) + 1
 
     def check_lease(self, token: int, shard: int = 0) -> None:
         """Raise LeaseLost unless this token is the shard's current one and has not run out."""

@@ -36,7 +36,7 @@ def commit(books: Books, wanted: Commit) -> Committed | Stale:
         books.check_lease(wanted.token)
     if feed.revision != wanted.revision:
         return Stale(feed.revision)
-    now = books.now()
+    now, first = books.now(), books.next_event
     event_ids: list[int] = []
     verdicts: list[tuple[Verdict, ...]] = []
     claimed: list[Claimed] = []
@@ -61,7 +61,7 @@ def commit(books: Books, wanted: Commit) -> Committed | Stale:
         if wanted.token is None and wanted.tick is None:
             books.touch(feed)
         else:
-            _advance(books, feed, wanted, now)
+            _advance(books, feed, wanted, books.next_event - first, now)
     if wanted.backfilled:
         _backfilled(books, feed, wanted.backfilled)
     for uid, limit in wanted.release.items():
@@ -224,7 +224,7 @@ def _claimed(books: Books, run: tuple[int, bytes, Intent], recorded: Recorded, n
     )
 
 
-def _advance(books: Books, feed: FeedRow, wanted: Commit, now: int) -> None:
+def _advance(books: Books, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
     sets: list[str] = ["last_success=?", "last_tick=?"]
     values: list[Any] = [now, now]
     if wanted.cursor is not msgspec.UNSET:
@@ -233,12 +233,15 @@ def _advance(books: Books, feed: FeedRow, wanted: Commit, now: int) -> None:
     if wanted.watermark is not None:
         sets.append("watermark=?")
         values.append(micros(wanted.watermark))
-    if wanted.next_due is not None:
+    if wanted.next_due is not None or wanted.done:
         sets.append("next_due=?")
-        values.append(micros(wanted.next_due))
+        values.append(micros_or_none(wanted.next_due))
     if wanted.health is not None:
         sets.append("health=?")
         values.append(books.shut_json(wanted.health))
+    if fresh:
+        sets.append("seen=seen+?")
+        values.append(fresh)
     if wanted.done:
         sets.append("reads=reads+1, baselined=1")
     values.append(feed.id)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 
 import msgspec
 
 from harken.feed import Feed, Trigger
+from harken.schedule import Every
 from harken.store import Definitions, Opened
 from harken.stores.sqlite import queue
-from harken.stores.sqlite.books import Books, decode_feed
+from harken.stores.sqlite.books import Books, decode_feed, decode_health
 from harken.stores.sqlite.standing import feed_states, trigger_states
 
 __all__ = ["open_all"]
@@ -60,7 +62,14 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
             changed.add(feed)
             # what it had yet to look back for is no longer wanted: it must not come back with a surprise
             books.execute("UPDATE triggers SET removed_at=?, backfilling=0 WHERE id=?", (now, id))
-    return changed
+    return changed | (_pause(books, definitions.pause) if definitions.starting else set())
+
+
+def _pause(books: Books, reasons: Mapping[str, str]) -> set[str]:
+    """Pause these before anyone can read for them; their feeds."""
+    for name, reason in reasons.items():
+        books.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (books.shut(reason), name))
+    return {books.trigger_named(name).feed for name in reasons}
 
 
 def _insert_trigger(books: Books, trigger: Trigger, encoded: bytes, now: int) -> None:
@@ -107,9 +116,24 @@ def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: 
             )
             if before.identity != feed.identity:
                 _begin_anew(books, feed, row[1], now)
+            if _is_timed_otherwise(before, feed):
+                _due_anew(books, row[1])
     for _, id, _, removed_at in known.values():
         if removed_at is None:
             books.execute("UPDATE feeds SET removed_at=?, revision=revision+1 WHERE id=?", (now, id))
+
+
+def _is_timed_otherwise(before: Feed, feed: Feed) -> bool:
+    # a shorter or longer interval is found out when the next read is planned
+    regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
+    return before.schedule != feed.schedule and not regular
+
+
+def _due_anew(books: Books, id: int) -> None:
+    """What was due by the old schedule is not due by the new one. A wait after failures stays."""
+    sealed = books.value("SELECT health FROM feeds WHERE id=?", (id,))
+    if sealed is None or decode_health(books.seal.open(sealed)).clean:
+        books.execute("UPDATE feeds SET next_due=NULL WHERE id=?", (id,))
 
 
 def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:

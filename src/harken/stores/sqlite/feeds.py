@@ -12,7 +12,10 @@ from harken.store import Failure, Lease, Rest
 from harken.stores.sqlite.books import Books, FeedRow, micros, micros_or_none, moment
 from harken.stores.sqlite.commit import close_span, extend_coverage
 
-__all__ = ["bury", "fail", "forget", "give_up", "lease", "recall", "rest"]
+__all__ = ["GIVEN_UP", "ORPHANED", "bury", "fail", "forget", "give_up", "lease", "recall", "rest"]
+
+GIVEN_UP, ORPHANED = 0, 1
+"""Ends of a lease that say why it ended: its holder let it go, or was found to be gone."""
 
 ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
@@ -30,11 +33,14 @@ def lease(books: Books, shard: int, holder: str, seconds: float) -> Lease | None
         "INSERT OR REPLACE INTO leases (shard, holder, token, until) VALUES (?,?,?,?)", (shard, holder, token, until)
     )
     books.lease_changed()
-    return Lease(shard=shard, token=token, until=moment(until))
+    taken_over = row is not None and row[0] != holder and row[2] != GIVEN_UP
+    return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
 
 
 def give_up(books: Books, held: Lease, holder: str) -> None:
-    books.execute("UPDATE leases SET until=0 WHERE shard=? AND holder=? AND token=?", (held.shard, holder, held.token))
+    books.execute(
+        "UPDATE leases SET until=? WHERE shard=? AND holder=? AND token=?", (GIVEN_UP, held.shard, holder, held.token)
+    )
     books.lease_changed()
 
 

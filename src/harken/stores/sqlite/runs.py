@@ -198,6 +198,7 @@ def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost
         output = None if outcome.output is None else books.shut_json(outcome.output)
         books.execute(FINISH, (DONE, now, output, id_of(one.id), one.token))
         if books.connection.changes():
+            _count(books, one, outcome)
             return "settled"
     row = books.row(
         "SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", (id_of(one.id), one.token, RUNNING)
@@ -216,12 +217,19 @@ def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost
     _write_outcome(books, seq, outcome, now)
     if isinstance(outcome, Again):
         return "settled"
+    if isinstance(outcome, Finished):
+        _count(books, one, outcome)
     if slot is not None:
         free_slot(books, slot, seq)
     if parent is not None:
         error, output = _last_words(outcome)
         tell_parent(books, parent, one.id, _FINAL[type(outcome)], output, error)
     return "settled"
+
+
+def _count(books: Books, one: Settlement, outcome: Finished) -> None:
+    if one.trigger and not outcome.filtered:
+        books.count_done(one.trigger)
 
 
 def _write_outcome(books: Books, seq: int, outcome: RunOutcome, now: int) -> None:

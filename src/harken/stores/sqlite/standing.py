@@ -27,9 +27,9 @@ from harken.stores.sqlite.spending import window
 __all__ = ["feed_states", "listeners", "state", "trigger_states"]
 
 FEED_COLUMNS = """name, revision, cursor, watermark, next_due, health, reads, baselined, last_success, last_tick,
-cover_start, cover_end, coverage, created_at, span_end"""
+cover_start, cover_end, coverage, created_at, seen"""
 TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at, reads_from,
-backfilling"""
+backfilling, done"""
 SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
 
 
@@ -57,6 +57,7 @@ def _feed_state(books: Books, row: tuple[Any, ...]) -> FeedState:
         last_tick=moment_or_none(row[9]),
         coverage=tuple(merged(spans)),
         created_at=moment(row[13]),
+        seen=row[14],
     )
 
 
@@ -79,9 +80,10 @@ def trigger_states(books: Books, where: str = "removed_at IS NULL", bindings: Se
             removed_at=moment_or_none(row[8]),
             reads_from=moment_or_none(row[9]),
             backfilling=bool(row[10]),
-            runs_this_hour=int(row[11] or 0),
-            tokens_today=int(row[12] or 0),
-            usd_today=row[13] or 0.0,
+            done=row[11],
+            runs_this_hour=int(row[12] or 0),
+            tokens_today=int(row[13] or 0),
+            usd_today=row[14] or 0.0,
         )
         for row in rows
     ]

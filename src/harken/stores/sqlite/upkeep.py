@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harken.stores.sqlite.books import Books
+from harken.stores.sqlite.feeds import ORPHANED
 from harken.stores.sqlite.queue import READY, RUNNING
 
 __all__ = ["bury_the_dead", "check", "reap", "retain"]
@@ -24,7 +25,7 @@ def reap(books: Books) -> int:
 def bury_the_dead(books: Books) -> None:
     """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
     books.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
-    books.execute("UPDATE leases SET until=0")
+    books.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
     books.lease_changed()
 
 

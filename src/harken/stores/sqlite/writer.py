@@ -10,7 +10,8 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import apsw
@@ -19,7 +20,7 @@ import structlog
 from harken.errors import HarkenError, StoreBusy, StoreUnavailable
 from harken.stores.sqlite.books import Books
 
-__all__ = ["Writer"]
+__all__ = ["Manner", "Writer", "readable"]
 
 log = structlog.get_logger("harken.store")
 
@@ -248,6 +249,20 @@ def _undone(answers: list[Answer], failure: BaseException) -> list[Answer]:
     return [
         (future, None, _translate(failure.error) if future is failure.future else again) for future, _, _ in answers
     ]
+
+
+AWAY = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError)
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Whoever reads hears of a disk that is gone what a writer hears; a fault of ours stays what it is."""
+    try:
+        yield
+    except AWAY as error:
+        fix = "Check the disk and the file's permissions"
+        message = f"the database cannot be read ({type(error).__name__})"
+        raise StoreUnavailable(message, after=5.0, fix=fix) from None
 
 
 def _translate(error: BaseException) -> BaseException:

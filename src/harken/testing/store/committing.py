@@ -156,6 +156,13 @@ class CommittingContract(StoreWorld):
         assert (state.watermark, state.next_due, state.health) == (given.now(-5), given.now(60), health)
         assert state.last_success == given.now()
 
+    async def test_after_the_last_page_of_a_last_read_nothing_is_due(self, given: Given) -> None:
+        await given.commit(given.entry("a"), next_due=given.now(60))
+        await given.commit(given.entry("b"))
+        assert (await given.feed()).next_due == given.now(60)
+        await given.commit(given.entry("c"), done=True)
+        assert (await given.feed()).next_due is None
+
     async def test_a_webhook_commits_without_a_lease(self, given: Given) -> None:
         await given.store.give_up(given.lease, "a")
         committed = await given.store.commit(given.page(given.entry("s", given.intent("s")), token=None))

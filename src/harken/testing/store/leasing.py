@@ -85,6 +85,25 @@ class LeasingContract(StoreWorld):
         assert taken is not None
         assert taken.token > given.lease.token
 
+    async def test_a_lease_is_taken_over_only_from_another_who_never_gave_it_up(self, given: Given) -> None:
+        assert not given.lease.taken_over
+        assert not (await given.renew()).taken_over
+        given.clock.advance(31)
+        assert not (await given.renew()).taken_over
+        given.clock.advance(31)
+        taken = await given.renew("b")
+        assert taken.taken_over
+        assert not (await given.renew("b")).taken_over
+        await given.store.give_up(given.lease, "b")
+        assert not (await given.renew("c")).taken_over
+
+    async def test_a_lease_is_taken_over_from_one_who_crashed(self, given: Given, reopen: Reopen) -> None:
+        store = await reopen(given.store)
+        given.clock.advance(31)
+        taken = await store.lease(0, "b", 30)
+        assert taken is not None
+        assert taken.taken_over
+
     async def test_giving_up_what_is_no_longer_ours_does_nothing(self, given: Given) -> None:
         given.clock.advance(31)
         await given.store.lease(0, "b", 30)

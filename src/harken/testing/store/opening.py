@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from harken.errors import NotFound
+from harken.pace import Health
+from harken.schedule import Cron, Every
 from harken.store import Stale, Store
 from harken.testing.clock import HandClock
 from harken.testing.store.given import (
@@ -53,6 +55,25 @@ class OpeningContract(StoreWorld):
         after = await store.open(definitions())
         assert after.triggers == before.triggers
         assert after.feeds["inbox"].revision == before.feeds["inbox"].revision
+
+    async def test_what_was_due_by_another_kind_of_schedule_is_not_due_any_more(self, given: Given) -> None:
+        await given.commit(next_due=given.now(60), done=True)
+        by_cron = msgspec.structs.replace(INBOX, schedule=Cron(expression="0 0 * * *"))
+        opened = await given.open(definitions(feeds=(by_cron, INTERNAL_FEED)))
+        assert opened.feeds["inbox"].next_due is None
+
+    async def test_another_interval_leaves_what_is_due(self, given: Given) -> None:
+        await given.commit(next_due=given.now(60), done=True)
+        slower = msgspec.structs.replace(INBOX, schedule=Every(seconds=600))
+        opened = await given.open(definitions(feeds=(slower, INTERNAL_FEED)))
+        assert opened.feeds["inbox"].next_due == given.now(60)
+
+    async def test_a_wait_after_failures_outlasts_another_schedule(self, given: Given) -> None:
+        health = Health(failures=1, blocked_until=given.now(600).timestamp())
+        await given.commit(next_due=given.now(600), health=health)
+        by_cron = msgspec.structs.replace(INBOX, schedule=Cron(expression="0 0 * * *"))
+        opened = await given.open(definitions(feeds=(by_cron, INTERNAL_FEED)))
+        assert opened.feeds["inbox"].next_due == given.now(600)
 
     async def test_editing_a_feed_raises_its_revision_and_keeps_cursor_and_memory(self, given: Given) -> None:
         await given.commit(given.entry("s"), cursor={"at": 7})

@@ -7,7 +7,7 @@ from typing import Any
 
 from harken.event import Known, Verdict
 from harken.feed import INTERNAL
-from harken.runs import Dead
+from harken.runs import Dead, Finished
 from harken.store import Page, Settlement, Store
 from harken.testing.store.given import (
     INBOX,
@@ -160,6 +160,27 @@ class RecordsContract(StoreWorld):
         await given.fires("a", "b")
         [mail] = [state for state in await given.store.triggers() if state.name == "mail"]
         assert (mail.fired, mail.last_fired_at) == (2, given.now())
+
+    async def test_a_trigger_counts_its_good_ends_for_good(self, given: Given) -> None:
+        await given.fires("a", "b", "c", "d")
+        one, two, three, four = await given.claims()
+        await given.settle(one, trigger="mail")
+        await given.settle(two, Finished(filtered=True), trigger="mail")
+        await given.settle(three, Dead(error="x"), trigger="mail")
+        await given.settle(four, record=step("deliver"), trigger="mail")
+        assert await given.settle(four, trigger="mail") == "lost"
+        given.clock.advance(3600)
+        assert await given.store.retain(events=60, ticks=60, runs=60, pushed=60) > 0
+        assert {state.name: state.done for state in await given.store.triggers()} == {"mail": 2, "other": 0}
+
+    async def test_a_feed_counts_what_it_has_found_for_good(self, given: Given) -> None:
+        await given.commit(given.entry("a"), given.entry("b"))
+        await given.commit(given.entry("b"), given.entry("c"))
+        await given.store.rest([rest(given)])
+        given.clock.advance(3600)
+        assert await given.store.retain(events=60, ticks=60, runs=60, pushed=60) > 0
+        assert (await given.feed()).seen == 3
+        assert [state.seen for state in await given.store.feeds() if state.name == "inbox"] == [3]
 
     async def test_the_newest_ticks_come_first(self, given: Given) -> None:
         for result in ("nothing_new", "unchanged", "nothing_new"):

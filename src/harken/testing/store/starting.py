@@ -9,7 +9,17 @@ import msgspec
 from harken.event import Verdict
 from harken.feed import Trigger, TriggerState
 from harken.store import Definitions, Intent, Stale
-from harken.testing.store.given import INBOX, INTERNAL_FEED, MAIL, OTHER, Given, Reopen, StoreWorld, definitions
+from harken.testing.store.given import (
+    INBOX,
+    INTERNAL_FEED,
+    MAIL,
+    OTHER,
+    Given,
+    Reopen,
+    StoreWorld,
+    definitions,
+    trigger,
+)
 
 __all__ = ["StartingContract"]
 
@@ -18,7 +28,7 @@ HOUR = 3600.0
 
 def starting(*triggers: Trigger, **changes: Any) -> Definitions:
     """The process begins, with these triggers."""
-    return msgspec.structs.replace(definitions(triggers=triggers or (MAIL, OTHER)), starting=True, **changes)
+    return msgspec.structs.replace(definitions(triggers=triggers or (MAIL, OTHER)), **{"starting": True, **changes})
 
 
 def mode(startup: str, backfill: float = 0.0) -> Trigger:
@@ -41,6 +51,29 @@ class StartingContract(StoreWorld):
         before = given.trigger()
         given.clock.advance(HOUR)
         assert await begins(given, MAIL, OTHER) == before
+
+    async def test_a_trigger_may_wait_for_a_person_at_every_start(self, given: Given, reopen: Reopen) -> None:
+        before = given.opened.feeds["inbox"].revision
+        opened = await given.open(starting(pause={"mail": "at start"}))
+        assert (opened.triggers["mail"].paused, opened.triggers["other"].paused) == ("at start", "")
+        assert opened.feeds["inbox"].revision > before
+        await given.store.resume("mail")
+        store = await reopen(given.store)
+        assert (await store.open(starting(pause={"mail": "at start"}))).triggers["mail"].paused == "at start"
+
+    async def test_a_trigger_that_is_new_may_wait_for_a_person_too(self, given: Given) -> None:
+        new = trigger("new")
+        opened = await given.open(starting(MAIL, new, pause={"new": "at start"}))
+        assert opened.triggers["new"].paused == "at start"
+
+    async def test_a_pause_at_start_keeps_the_reason_of_one_that_is_there(self, given: Given) -> None:
+        await given.store.pause("mail", "holiday")
+        opened = await given.open(starting(pause={"mail": "at start"}))
+        assert opened.triggers["mail"].paused == "holiday"
+
+    async def test_a_reload_pauses_nothing(self, given: Given) -> None:
+        opened = await given.open(starting(pause={"mail": "at start"}, starting=False))
+        assert opened.triggers["mail"].paused == ""
 
     async def test_ignore_historical_begins_now_and_reads_what_happened_meanwhile(self, given: Given) -> None:
         before = given.trigger()
