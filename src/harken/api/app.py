@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Routed
 from starlette.types import ASGIApp
 
+from harken.api import admin
 from harken.api.guard import Guard
 from harken.api.params import TooLarge, read_params
 from harken.api.problems import problem, problem_of
@@ -32,16 +33,18 @@ def build(
     hosts: Collection[str],
     metrics: Callable[[], bytes] | None,
     health: Callable[[], Mapping[str, Any]],
+    mcp: ASGIApp | None = None,
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
-    Without `metrics` there is no such page.
+    Without `metrics` there is no such page; `mcp` is the door for agents, behind the same guard.
     """
     routes = [
         Routed("/health", _health(health), methods=["GET"]),
         Routed("/health/ready", _ready(health), methods=["GET"]),
         *([Routed("/metrics", _metrics(metrics), methods=["GET"])] if metrics else []),
         Routed("/api/events/tail", _tail(operator), methods=["GET"]),
+        *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
     ]
     handlers: dict[Any, Any] = {HarkenError: _failed, HTTPException: _http_failed, Exception: _crashed}
@@ -108,18 +111,23 @@ def _json(value: Any, status: int = 200) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, TooLarge):
-        return problem(413, error.message, error.fix, code=error.code)
+        return _wrong(request)(413, error.message, error.fix, code=error.code)
     assert isinstance(error, HarkenError)
-    return problem_of(error)
+    return admin.error_of(error) if admin.is_admin(request.url.path) else problem_of(error)
 
 
 async def _http_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     fix = "See docs/reference/http.md for what there is"
     code = "not_found" if error.status_code == 404 else "refused"
-    return problem(error.status_code, str(error.detail), fix, code=code, headers=error.headers)
+    return _wrong(request)(error.status_code, str(error.detail), fix, code=code, headers=error.headers)
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
     # its text may quote anything; the log has the traceback
-    return problem(500, f"unexpected {type(error).__name__}", "See the controller's log", code="error")
+    return _wrong(request)(500, f"unexpected {type(error).__name__}", "See the controller's log", code="error")
+
+
+def _wrong(request: Request) -> Callable[..., Response]:
+    """How an error is told there."""
+    return admin.error if admin.is_admin(request.url.path) else problem

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from harken.api import admin
 from harken.api.problems import problem
 
 __all__ = ["Guard", "hosts_of"]
@@ -35,7 +36,8 @@ class Guard:
         if refused is None:
             await self._app(scope, receive, send)
         else:
-            await problem(*refused)(scope, receive, send)
+            answer = admin.error if admin.is_admin(scope["path"]) else problem
+            await answer(*refused)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
         headers: dict[bytes, bytes] = {}

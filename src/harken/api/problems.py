@@ -22,7 +22,7 @@ from harken.errors import (
     Unauthorized,
 )
 
-__all__ = ["problem", "problem_of", "status_of"]
+__all__ = ["problem", "problem_of", "retry_after", "status_of"]
 
 # the first that fits decides, so kinds stand before what they are kinds of
 _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
@@ -43,9 +43,14 @@ def status_of(error: HarkenError) -> int:
 
 
 def problem_of(error: HarkenError) -> Response:
-    after = error.after if isinstance(error, RetryLater) else None
-    wait = {"retry-after": str(max(1, math.ceil(after or 1)))} if isinstance(error, RetryLater) else None
-    return problem(status_of(error), error.message, error.fix, code=error.code, headers=wait)
+    return problem(status_of(error), error.message, error.fix, code=error.code, headers=retry_after(error))
+
+
+def retry_after(error: HarkenError) -> dict[str, str] | None:
+    """The header that says when to come back, for an error that may pass."""
+    if not isinstance(error, RetryLater):
+        return None
+    return {"retry-after": str(max(1, math.ceil(error.after or 1)))}
 
 
 def problem(

@@ -44,6 +44,7 @@ def _post(operation: str, path: str, **params: Param) -> Route:
 
 
 _TRIGGER = "/api/triggers/{name:path}"
+_POLLER = "/admin/pollers/{id}"
 
 # a name may hold slashes, so the longer path of two comes first
 _TABLE = (
@@ -64,6 +65,16 @@ _TABLE = (
     _post("triggers.release", f"{_TRIGGER}/release", name="text"),
     _post("triggers.drop", f"{_TRIGGER}/drop", name="text"),
     _get("triggers.show", _TRIGGER, name="text"),
+    _post("pollers.reload", "/admin/pollers/reload"),
+    _get("pollers.list", "/admin/pollers", agent="text"),
+    _get("pollers.show", _POLLER, id="text", agent="text"),
+    _post("pollers.run", f"{_POLLER}/run", id="text", agent="text"),
+    _post("pollers.pause", f"{_POLLER}/pause", id="text", agent="text"),
+    _post("pollers.resume", f"{_POLLER}/resume", id="text", agent="text"),
+    _post("pollers.reset", f"{_POLLER}/reset", id="text", agent="text"),
+    _get("tools.list", "/api/tools", agent="text", ask="flag"),
+    _get("tools.schemas", "/api/tools/schemas", agent="text"),
+    _post("tools.call", "/api/tools/call", agent="text", name="text", arguments="object"),
     _get("budget.list", "/api/budget"),
     _get("feeds.list", "/api/feeds"),
     _get("feeds.show", "/api/feeds/{name:path}", name="text"),

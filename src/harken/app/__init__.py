@@ -298,8 +298,11 @@ async def _serve(directory: Path, host: str | None, port: int | None) -> int:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    reloading = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    # from the start: a wish to reload that comes too early must not end the process
+    loop.add_signal_handler(signal.SIGHUP, reloading.set)
     holder: dict[str, App] = {}
     # before the files are read: what is changed while we start is not missed
     known = marks(directory)
@@ -308,8 +311,6 @@ async def _serve(directory: Path, host: str | None, port: int | None) -> int:
     set_up_logs(settings.level, settings.format, lambda: holder["app"].parts.secrets() if holder else loaded.secrets)
     async with App.start(directory, host=host, port=port) as app:
         holder["app"] = app
-        reloading = asyncio.Event()
-        loop.add_signal_handler(signal.SIGHUP, reloading.set)
         app._spawn(watch(directory, app.controller, reloading, known), "watch")
         for finding in app.loaded.findings:
             click.echo(str(finding), err=True)

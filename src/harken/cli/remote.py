@@ -147,6 +147,7 @@ def _error(status: int, body: bytes) -> HarkenError:
     try:
         problem = json.loads(body)
         kind = _ERRORS.get(problem.get("code"), HarkenError)
-        return kind(str(problem["detail"]), fix=str(problem.get("fix", "")))
+        said = problem["error"] if "error" in problem else problem["detail"]
+        return kind(str(said), fix=str(problem.get("fix", "")))
     except (ValueError, KeyError, AttributeError):
         return HarkenError(f"the controller answered {status}", fix="Is something else listening on its port?")

@@ -26,9 +26,13 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "explain": ("harken.cli.triggers", "Say why something did or did not start a run."),
         "diff": ("harken.cli.overview", "Show what the changed configuration would do."),
         "reload": ("harken.cli.overview", "Apply the changed configuration."),
+        "new": ("harken.cli.new", "Begin a service of your own."),
+        "import": ("harken.cli.imports", "Take over what was written for another program."),
     },
     "See and do": {
         "triggers": ("harken.cli.triggers", "List, test, pause, resume, reset and explain triggers."),
+        "pollers": ("harken.cli.pollers", "List, run, pause, resume, reset and reload poller jobs."),
+        "mcp": ("harken.cli.mcp", "Serve the tools of an agent over stdio."),
         "feeds": ("harken.cli.feeds", "See what is read, when, and how far."),
         "budget": ("harken.cli.budget", "Show what each credential may still ask of its service."),
         "events": ("harken.cli.events", "Follow, list, show and replay events."),

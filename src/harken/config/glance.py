@@ -28,9 +28,20 @@ def store_of(directory: Path, environ: Mapping[str, str]) -> str:
 def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:
     found: Node | None = None
     for file in (MAIN, POLLERS):
+        if not _mentions(directory / file, b"state_db"):
+            # a thousand jobs need not be read twice
+            continue
         section = _top(directory, file, environ).items.get("pollers")
         found = section.items.get("state_db", found) if isinstance(section, Table) else found
     return found
+
+
+def _mentions(file: Path, word: bytes) -> bool:
+    try:
+        return word in file.read_bytes()
+    except OSError:
+        # what cannot be read is told where everything is read
+        return False
 
 
 def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:

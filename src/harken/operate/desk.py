@@ -25,8 +25,19 @@ class Desk:
     def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self.loaded = loaded
         self._engine = engine
+        self.loaded = loaded
+
+    @property
+    def loaded(self) -> Loaded | None:
+        return self._loaded
+
+    @loaded.setter
+    def loaded(self, loaded: Loaded | None) -> None:
+        # lists ask for these once for every row
+        self._feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
+        self._triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
+        self._loaded = loaded
 
     @property
     def engine(self) -> Engine | None:
@@ -43,10 +54,10 @@ class Desk:
             self._engine.nudge()
 
     def feeds(self) -> Mapping[str, Feed]:
-        return {feed.name: feed for feed in self.loaded.feeds} if self.loaded else {}
+        return self._feeds
 
     def triggers(self) -> Mapping[str, Trigger]:
-        return {trigger.name: trigger for trigger in self.loaded.triggers} if self.loaded else {}
+        return self._triggers
 
     def workflows(self) -> Mapping[str, Workflow]:
         return self.loaded.workflows if self.loaded else {}

@@ -40,6 +40,7 @@ class Field:
 class Form:
     """The fields of one account. `stored` is what is stored now, `written` what harken.yaml says about it.
 
+    `plain` has the values of those that are written there and are no secrets.
     `own_secret`: harken.yaml has its own credential for it, which wins over whatever is stored.
     """
 
@@ -50,6 +51,7 @@ class Form:
     fields: tuple[Field, ...]
     stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
     written: frozenset[str] = frozenset()
+    plain: Mapping[str, Any] = field(default_factory=dict)
     own_secret: bool = False
     exists: bool = False
 
@@ -127,6 +129,7 @@ def form_of(directory: Path, name: str, store_as: str = "") -> Form:
     """The form for an account: `name` is its own, or a kind; `store_as` gives it another name."""
     from harken.config.accounts import secret_fields
     from harken.config.glance import written_accounts
+    from harken.config.tree import Scalar
 
     credentials = credentials_of(directory)
     written = written_accounts(directory, os.environ)
@@ -146,6 +149,7 @@ def form_of(directory: Path, name: str, store_as: str = "") -> Form:
         fields=tuple(_fields(plugin, secret)),
         stored=entry.fields if entry and entry.kind == plugin.kind else {},
         written=frozenset(mine),
+        plain={key: node.value for key, node in mine.items() if isinstance(node, Scalar) and key not in secret},
         own_secret=bool(secret & set(mine)),
         exists=entry is not None,
     )

@@ -8,12 +8,25 @@ from typing import TYPE_CHECKING, Any
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, NotFound
 from harken.http.redact import hush, scrub_bytes
-from harken.operate import budget, events, feeds, integrations, models, overview, runs, triggers, workflows
+from harken.operate import (
+    budget,
+    events,
+    feeds,
+    integrations,
+    models,
+    overview,
+    pollers,
+    runs,
+    tools,
+    triggers,
+    workflows,
+)
 from harken.operate.desk import Desk
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
 from harken.operate.plain import Plain
+from harken.operate.pollers import Pollers
 from harken.operate.words import did_you_mean
 from harken.store import Store
 
@@ -34,6 +47,10 @@ READS: Mapping[str, Operation] = {
     "triggers.show": triggers.show,
     "triggers.test": triggers.test,
     "triggers.explain": explain,
+    "pollers.list": pollers.listed,
+    "pollers.show": pollers.show,
+    "tools.list": tools.listed,
+    "tools.schemas": tools.schemas,
     "budget.list": budget.listed,
     "feeds.list": feeds.listed,
     "feeds.show": feeds.show,
@@ -60,6 +77,12 @@ CHANGES: Mapping[str, Operation] = {
     "triggers.reset": triggers.reset,
     "triggers.release": triggers.release,
     "triggers.drop": triggers.drop,
+    "pollers.reload": pollers.reload,
+    "pollers.run": pollers.run_now,
+    "pollers.pause": pollers.pause,
+    "pollers.resume": pollers.resume,
+    "pollers.reset": pollers.reset,
+    "tools.call": tools.call,
     "events.replay": events.replay,
     "runs.retry": runs.retry,
     "runs.cancel": runs.cancel,
@@ -107,8 +130,14 @@ class Operator:
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
-            await self._desk.store.audit("operator", operation, what, detail)
+            who = f"agent {params['agent']}" if params.get("agent") else "operator"
+            await self._desk.store.audit(who, operation, what, detail)
         return answer
+
+    @property
+    def pollers(self) -> Pollers:
+        """The poller jobs, for doors that are programs."""
+        return Pollers(self.call)
 
     def discreet(self, answer: bytes) -> bytes:
         """An answer in JSON without our own tokens, whoever put them there."""

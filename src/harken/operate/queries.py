@@ -35,15 +35,17 @@ async def checked(
     return Checked(found=scrub(dict(said.found), loaded.secrets), unknown=scrub(list(said.unknown), loaded.secrets))
 
 
-async def asked(answer: Awaitable[T], loaded: Loaded, what: str, account: Account) -> T:
+async def asked(
+    answer: Awaitable[T], loaded: Loaded, what: str, account: Account, *, seconds: float = PATIENCE_SECONDS
+) -> T:
     """The service's answer, within a time limit; its errors tell nothing secret."""
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(seconds):
             return await answer
     except HarkenError as error:
         raise hush(addressed(error, account.kind, account.name), loaded.secrets) from None
     except TimeoutError:
-        raise RetryLater(f"{what} took longer than {PATIENCE_SECONDS:.0f} s", reason="timeout") from None
+        raise RetryLater(f"{what} took longer than {seconds:.0f} s", reason="timeout") from None
     except Exception as error:
         # its text may quote anything
         message = f"{what} broke with {type(error).__name__}"

@@ -174,7 +174,8 @@ def _row(desk: Desk, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
     feed_state = feeds.get(definition.feed) if definition else None
     stale_after = definition.stale_after if definition else 0.0
     found = standing(state, feed, feed_state, desk.clock.now(), stale_after) if state.uid else UNOPENED
-    return trigger_row(state, definition, feed, feed_state, found)
+    row = trigger_row(state, definition, feed, feed_state, found)
+    return row | {"type": "poller"} if desk.loaded and state.name in desk.loaded.jobs else row
 
 
 def _unopened(desk: Desk, name: str) -> TriggerState:

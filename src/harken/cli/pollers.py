@@ -1,0 +1,156 @@
+"""`harken pollers …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import click
+
+from harken.cli.session import Session, command
+from harken.cli.show import Column, fields, listing, print_json, say, table
+from harken.errors import Refused
+
+__all__ = ["pollers_command"]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["kind"] is None:
+        return "refused"
+    return "paused" if row["paused"] else row["last_status"] or "new"
+
+
+def _when(ms: int | None) -> str:
+    """The moment as the reader's own wall clock shows it."""
+    return "-" if ms is None else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("id", "id"),
+    ("kind", "kind"),
+    ("agent", "agent"),
+    ("state", _state),
+    ("last run", lambda row: _when(row["last_run_at_ms"])),
+    ("next run", lambda row: _when(row["next_run_at_ms"])),
+    ("errors", "consecutive_errors"),
+    ("seen", "items_seen_total"),
+    ("delivered", "items_dispatched_total"),
+    ("last error", "last_error"),
+)
+TIMES = {
+    "last_run_at_ms": "last_run",
+    "next_run_at_ms": "next_run",
+    "breaker_until_ms": "breaker_until",
+    "alert_cooldown_until_ms": "alert_cooldown_until",
+}
+CHANGES = ("add", "replace", "remove")
+
+
+@click.group("pollers", context_settings={"help_option_names": ["-h", "--help"]})
+def pollers_command() -> None:
+    """List, run, pause, resume, reset and reload poller jobs."""
+
+
+@command(pollers_command, "list")
+def list_jobs(session: Session) -> None:
+    """List the jobs: whether each runs, when it was and will be read, and what it has delivered."""
+    listing(session, session.call("pollers.list"), COLUMNS, "There are no jobs yet. Write one into pollers.yaml")
+
+
+@command(pollers_command, "show")
+@click.argument("id")
+def show_job(session: Session, id: str) -> None:
+    """Show one job with all its settings, and why it stands still if it does."""
+    answer = session.call("pollers.show", id=id)
+    if session.as_json:
+        print_json(answer)
+        return
+    times = {name: _when(answer[at]) if answer[at] else "" for at, name in TIMES.items()}
+    fields(session, {**answer, **times, "refused": ""}, hide=("last_error", *TIMES))
+    for finding in answer["refused"]:
+        say(f"refused: {finding}")
+    if answer["last_error"] and not answer["refused"]:
+        say(f"last error: {answer['last_error']}")
+
+
+@command(pollers_command, "run")
+@click.argument("id")
+def run_job(session: Session, id: str) -> int:
+    """Read a job now, as its schedule would. Needs a running controller. Exits 1 when the read fails."""
+    session.needs_controller()
+    answer = session.call("pollers.run", id=id)
+    if session.as_json:
+        print_json(answer)
+    elif answer["error"]:
+        say(f"{id}: {answer['error']}")
+    else:
+        say(f"{id}: {answer['seen']} seen, {answer['new']} new")
+    return 1 if answer["error"] else 0
+
+
+@command(pollers_command, "pause")
+@click.argument("id")
+def pause_job(session: Session, id: str) -> None:
+    """Read and deliver nothing until the job is resumed."""
+    _changed(session, session.call("pollers.pause", id=id))
+
+
+@command(pollers_command, "resume")
+@click.argument("id")
+def resume_job(session: Session, id: str) -> None:
+    """Let go what was held, forget errors and read again."""
+    _changed(session, session.call("pollers.resume", id=id))
+
+
+@command(pollers_command, "reset")
+@click.argument("id")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset_job(session: Session, id: str, yes: bool) -> None:
+    """Forget what the job has read, its errors and its pause, and begin at now."""
+    if not yes:
+        # a name that does not exist is worth no question
+        session.call("pollers.show", id=id)
+        _confirm(id)
+    _changed(session, session.call("pollers.reset", id=id))
+
+
+def _confirm(id: str) -> None:
+    if not sys.stdin.isatty():
+        message = f"resetting {id} wipes what it has read and remembers"
+        raise Refused(message, fix=f"If you mean it: harken pollers reset {id} --yes")
+    click.confirm(f"Wipe what {id} has read and remembers, and begin at now?", abort=True, err=True)
+
+
+@command(pollers_command, "reload")
+def reload_jobs(session: Session) -> int:
+    """Read the configuration again and say what that changes. Exits 1 when something was refused."""
+    session.needs_controller()
+    plan = session.call("pollers.reload")
+    if session.as_json:
+        print_json(plan)
+    else:
+        _planned(plan)
+    return 0 if plan["ok"] else 1
+
+
+def _planned(plan: Mapping[str, Any]) -> None:
+    rows = [{"what": what, "job": id, "why": ""} for what in CHANGES for id in plan[what]]
+    rows += [{"what": "refused", "job": one["id"], "why": _refused(one)} for one in plan["refused"]]
+    if rows:
+        table(rows, (("what", "what"), ("job", "job"), ("why", "why")))
+    counted = ", ".join(f"{len(plan[what])} {what}" for what in (*CHANGES, "keep", "refused"))
+    say(counted if rows else f"Nothing changed: {counted}")
+
+
+def _refused(one: Mapping[str, Any]) -> str:
+    kept = " (its old version goes on)" if one["runs"] else ""
+    return "; ".join(one["errors"]) + kept
+
+
+def _changed(session: Session, row: Mapping[str, Any]) -> None:
+    if session.as_json:
+        print_json(row)
+    else:
+        say(f"{row['id']} is {'paused' if row['paused'] else 'running'}")

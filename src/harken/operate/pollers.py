@@ -1,0 +1,271 @@
+"""What a person or an agent may do with a poller job. Its trigger is called like the job, and has a feed of its own.
+
+With `agent`, a job of another agent is as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from harken.clock import from_unix
+from harken.errors import Misconfigured, NotFound, Refused
+from harken.feed import FeedState, TriggerState
+from harken.operate.desk import Desk
+from harken.operate.plain import Plain, plain
+from harken.operate.words import did_you_mean, stamp
+from harken.pace import Health, before_try
+from harken.schedule import At, is_over
+
+if TYPE_CHECKING:
+    from harken.config.findings import Finding
+    from harken.config.jobs import Job
+    from harken.config.loaded import Loaded
+
+__all__ = ["Pollers", "listed", "pause", "reload", "reset", "resume", "run_now", "show"]
+
+JOB = "poller:"
+WHOLE = ("section:pollers", "file:pollers.yaml", "file:harken.yaml")
+PLAN = ("add", "replace", "remove", "keep")
+ALERT = "alert"
+"""The kind of document in which it is kept what was told of a feed, and when."""
+
+# whatever is refused waits for a person
+PERMANENT = ("attention", "cursor_expired", "refused", "misconfigured", "not_found", "unauthorized", "malformed")
+
+Rows: TypeAlias = list[Plain]
+States: TypeAlias = tuple[Mapping[str, TriggerState], Mapping[str, FeedState]]
+
+
+class Pollers:
+    """The jobs as a program uses them: each answer is the job as it is then, and each change is in the audit log."""
+
+    def __init__(self, call: Callable[..., Awaitable[Plain]]) -> None:
+        self._call = call
+
+    async def list(self, agent: str = "") -> Rows:
+        items: Rows = (await self._call("pollers.list", agent=agent))["items"]
+        return items
+
+    async def show(self, id: str, agent: str = "") -> Plain:
+        return await self._call("pollers.show", id=id, agent=agent)
+
+    async def run(self, id: str, agent: str = "") -> Plain:
+        return await self._call("pollers.run", id=id, agent=agent)
+
+    async def pause(self, id: str, agent: str = "") -> Plain:
+        return await self._call("pollers.pause", id=id, agent=agent)
+
+    async def resume(self, id: str, agent: str = "") -> Plain:
+        return await self._call("pollers.resume", id=id, agent=agent)
+
+    async def reset(self, id: str, agent: str = "") -> Plain:
+        """Forget what was read and every error, and begin at now."""
+        return await self._call("pollers.reset", id=id, agent=agent)
+
+
+async def listed(desk: Desk, *, agent: str = "") -> Plain:
+    """Every job by its id, also one that is refused: it does not run, and says why."""
+    jobs = _jobs(desk, agent)
+    states = await _states(desk)
+    return {"items": [_row(desk, id, jobs[id], states) for id in sorted(jobs)], "next": None}
+
+
+async def show(desk: Desk, *, id: str, agent: str = "") -> Plain:
+    """One job with all its settings, and why it stands still if it does."""
+    job = _found(desk, id, agent)
+    loaded, states = _loaded(desk), await _states(desk)
+    feed = states[1].get(job.feed) if job else None
+    health = feed.health if feed else Health()
+    return _row(desk, id, job, states) | {
+        "paused_reason": _stop(desk, id, job, states) or None,
+        "breaker": _breaker(health, desk.clock.time()),
+        "breaker_until_ms": _unix_ms(health.blocked_until),
+        "alert_cooldown_until_ms": _unix_ms(await _cooldown(desk, loaded, job)),
+        "refused": [str(finding) for finding in _findings(loaded, id)],
+        "feed": job.feed if job else None,
+        "file": loaded.origins.get(JOB + id),
+        "settings": plain(job.settings) if job else None,
+    }
+
+
+def _breaker(health: Health, now: float) -> str:
+    """An open one whose wait is over lets the next read through; one that a person must close stays open."""
+    state = before_try(health, now).state
+    return "open" if state == "paused" else state
+
+
+async def _cooldown(desk: Desk, loaded: Loaded, job: Job | None) -> float | None:
+    """Until when no alert is sent about it; None when one may be sent now."""
+    told = await desk.store.get(ALERT, job.feed) if job else None
+    if told is None or loaded.pollers is None or not told.value.get("at"):
+        return None
+    until = float(told.value["at"]) + loaded.pollers.failure_alert_cooldown_secs
+    return until if until > desk.clock.time() else None
+
+
+async def run_now(desk: Desk, *, id: str, agent: str = "") -> Plain:
+    """Read it now, through the same lease and commit as its schedule; what it found is delivered as always."""
+    job, state = await _opened(desk, id, agent)
+    if state.paused:
+        raise Refused(f"job {id} is paused: {state.paused}", fix=f"Resume it first: harken pollers resume {id}")
+    report = await desk.running().tick(job.feed, id)
+    found = {name: report.get(name, 0) for name in ("seen", "new")}
+    return {"id": id, "result": report["result"], **found, "error": report.get("error") or None}
+
+
+async def pause(desk: Desk, *, id: str, agent: str = "") -> Plain:
+    """Read and deliver nothing until it is resumed."""
+    await _opened(desk, id, agent)
+    await desk.store.pause(id, f"paused by the agent {agent}" if agent else "paused by a person")
+    return await _changed(desk, id, agent)
+
+
+async def resume(desk: Desk, *, id: str, agent: str = "") -> Plain:
+    """Let go what was held, forget errors and read again."""
+    await _opened(desk, id, agent)
+    await desk.store.resume(id)
+    return await _changed(desk, id, agent)
+
+
+async def reset(desk: Desk, *, id: str, agent: str = "") -> Plain:
+    """Wipe the cursor, the memory and every error, lift any pause, and begin at now."""
+    await _opened(desk, id, agent)
+    await desk.store.reset(id, cursor=True)
+    return await _changed(desk, id, agent)
+
+
+async def reload(desk: Desk) -> Plain:
+    """Load the configuration again and apply it. The plan has jobs only; `runs`: the old version of it goes on."""
+    had = desk.loaded is not None and desk.loaded.pollers is not None
+    plan = await desk.running().reload()
+    loaded = _loaded(desk) if not had else desk.loaded
+    assert loaded is not None
+    refused = [_refusal(loaded, name) for name in sorted(loaded.refused) if name.startswith(JOB) or name in WHOLE]
+    return {"ok": not refused, **{what: _ids(plan.get(what, ())) for what in PLAN}, "refused": refused}
+
+
+def _refusal(loaded: Loaded, name: str) -> Plain:
+    id = name.partition(":")[2]
+    errors = [str(finding) for finding in loaded.refused[name]]
+    return {"id": id, "errors": errors, "runs": name.startswith(JOB) and id in loaded.jobs}
+
+
+def _ids(names: Iterable[str]) -> list[str]:
+    return [name.removeprefix(JOB) for name in names if name.startswith(JOB)]
+
+
+def _loaded(desk: Desk) -> Loaded:
+    """The configuration, if it has pollers in it that are switched on."""
+    loaded = desk.loaded
+    if loaded is not None and loaded.pollers is not None:
+        return loaded
+    broken = [finding for name in WHOLE for finding in (loaded.refused.get(name, ()) if loaded else ())]
+    if broken:
+        raise NotFound(f"the pollers section cannot be used: {broken[0]}", fix="See: harken config check")
+    fix = "Write pollers: with your jobs into pollers.yaml or harken.yaml, and not enabled: false"
+    raise NotFound("there is no pollers section", fix=fix)
+
+
+def _jobs(desk: Desk, agent: str) -> dict[str, Job | None]:
+    """The jobs that the agent may see. Whose a refused one is, nobody can tell: it is for people only."""
+    loaded = _loaded(desk)
+    if agent:
+        return {id: job for id, job in loaded.jobs.items() if job.agent == agent}
+    refused = dict.fromkeys(_ids(loaded.refused))
+    return {**refused, **loaded.jobs}
+
+
+def _found(desk: Desk, id: str, agent: str) -> Job | None:
+    jobs = _jobs(desk, agent)
+    if id not in jobs:
+        raise NotFound(f"there is no job {id}", fix=did_you_mean(id, jobs))
+    return jobs[id]
+
+
+async def _opened(desk: Desk, id: str, agent: str) -> tuple[Job, TriggerState]:
+    """A job that the store knows, so that something can be done with it."""
+    job = _found(desk, id, agent)
+    if job is None:
+        found = _findings(_loaded(desk), id)[0]
+        raise Misconfigured(f"job {id} is refused: {found.message}", fix=found.fix or "See: harken config check")
+    states = {state.name: state for state in await desk.store.triggers()}
+    if id not in states:
+        raise NotFound(f"job {id} is configured, but no controller has opened it yet", fix="Run: harken start")
+    return job, states[id]
+
+
+async def _changed(desk: Desk, id: str, agent: str) -> Plain:
+    desk.nudge()
+    return _row(desk, id, _found(desk, id, agent), await _states(desk))
+
+
+async def _states(desk: Desk) -> States:
+    triggers = {state.name: state for state in await desk.store.triggers()}
+    return triggers, {state.name: state for state in await desk.store.feeds()}
+
+
+def _findings(loaded: Loaded, id: str) -> tuple[Finding, ...]:
+    return loaded.refused.get(JOB + id, ())
+
+
+def _row(desk: Desk, id: str, job: Job | None, states: States) -> Plain:
+    trigger, feed = states[0].get(id), states[1].get(job.feed) if job else None
+    stopped = bool(_stop(desk, id, job, states))
+    return {
+        "id": id,
+        "kind": job.kind if job else None,
+        "agent": job.agent if job else None,
+        "paused": stopped,
+        "last_run_at_ms": _ms(feed.last_tick) if feed else None,
+        "next_run_at_ms": _ms(feed.next_due) if feed and not stopped else None,
+        "last_status": _status(feed) if feed else None,
+        "last_error": _error(desk, id, feed),
+        "consecutive_errors": feed.health.failures if feed else 0,
+        "items_seen_total": feed.seen if feed else 0,
+        "items_dispatched_total": trigger.done if trigger and job else 0,
+    }
+
+
+def _stop(desk: Desk, id: str, job: Job | None, states: States) -> str:
+    """Why it is not read, empty when it is."""
+    if job is None:
+        return "it is refused as it is written, so it does not run"
+    trigger, feed = states[0].get(id), states[1].get(job.feed)
+    if trigger is not None and trigger.paused:
+        return trigger.paused
+    if feed is not None and feed.health.state == "paused":
+        return feed.health.message or feed.health.code
+    definition = desk.feeds().get(job.feed)
+    schedule = definition.schedule if definition else None
+    if feed is not None and isinstance(schedule, At) and is_over(schedule, feed.last_success):
+        return f"it was to be read once, at {stamp(schedule.instant)}, and was"
+    return ""
+
+
+def _status(feed: FeedState) -> str | None:
+    """How its last read went; unknown before the first, and once a person has told it to forget a failure."""
+    if feed.last_tick is None:
+        return None
+    health = feed.health
+    if health.clean:
+        return "ok" if feed.last_success == feed.last_tick else None
+    if health.code == "deferred":
+        return "skipped"
+    return "permanent" if health.state == "paused" or health.code in PERMANENT else "transient"
+
+
+def _error(desk: Desk, id: str, feed: FeedState | None) -> str | None:
+    if feed is not None and not feed.health.clean:
+        return feed.health.message
+    found = _findings(_loaded(desk), id)
+    return str(found[0]) if found else None
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
+
+
+def _unix_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else _ms(from_unix(seconds))

@@ -1,0 +1,147 @@
+"""A thousand jobs are reloaded while they are at work: whoever is right goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from harken.errors import NotFound
+from harken.testing import VirtualClock, virtual
+from tests.operate.agency import Agency, at_work, job, metered
+from tests.operate.meter import readings
+
+JOBS = 1_000
+WRONG = {
+    7: job("job7", kind="metre"),
+    500: job("job500", schedule="{every_secs: often}"),
+    999: job("job999", more=", failure_too: {channel: meter, to: me}"),
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with metered(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def thousand(**others: str) -> list[str]:
+    """A thousand jobs, of which some are written otherwise; each tenth read of one finds something."""
+    return [others.get(f"job{n}", job(f"job{n}", every=10)) for n in range(JOBS)]
+
+
+def with_three_wrong(**others: str) -> list[str]:
+    return thousand(**{f"job{n}": text for n, text in WRONG.items()}, **others)
+
+
+def refused(plan: dict[str, object]) -> dict[str, bool]:
+    return {one["id"]: one["runs"] for one in plan["refused"]}  # type: ignore[attr-defined]
+
+
+def is_steady(id: str) -> bool:
+    """Whether every read came a minute after the one before, with the cursor that this one had left."""
+    reads = readings.reads[id]
+    gaps = [after[0] - before[0] for before, after in pairwise(reads)]
+    return [count for _, count in reads] == list(range(len(reads))) and all(60 <= gap < 61 for gap in gaps)
+
+
+async def reload_in_the_middle(agency: Agency) -> dict[str, object]:
+    """Reload while reads are under way: they take half a second, 64 at a time, so a round takes eight."""
+    while not any(live.busy for live in agency.app.intake.feeds.values()):
+        await agency.clock.sleep(0.3)
+    plan: dict[str, object] = await agency.ask("pollers.reload")
+    return plan
+
+
+@virtual
+async def test_three_wrong_of_a_thousand_disturb_nobody(directory: Path, clock: VirtualClock) -> None:
+    async with at_work(directory, clock, *with_three_wrong()) as agency:
+        await clock.sleep(62)
+        plan = await reload_in_the_middle(agency)
+        assert (plan["ok"], len(plan["keep"])) == (False, 997)  # type: ignore[arg-type]
+        assert (plan["add"], plan["replace"], plan["remove"]) == ([], [], [])
+        assert refused(plan) == {"job7": False, "job500": False, "job999": False}
+        await clock.sleep(600)
+    assert len(readings.reads) == 997
+    assert [id for id in readings.reads if not is_steady(id)] == []
+    assert {len(reads) for reads in readings.reads.values()} <= {11, 12}
+    assert set(readings.delivered.values()) == {1}
+    assert len(readings.delivered) == sum((len(reads) + 9) // 10 for reads in readings.reads.values())
+
+
+@virtual
+async def test_three_that_are_edited_into_errors_go_on_as_they_were(directory: Path, clock: VirtualClock) -> None:
+    async with at_work(directory, clock, *thousand()) as agency:
+        await clock.sleep(62)
+        agency.writes(*with_three_wrong(job8=job("job8", every=20))[:-2], WRONG[999], job("fresh", every=10))
+        plan = await reload_in_the_middle(agency)
+        assert (plan["add"], plan["replace"], plan["remove"]) == (["fresh"], ["job8"], ["job998"])
+        assert refused(plan) == {"job7": True, "job500": True, "job999": True}
+        assert "pollers.yaml:11:" in str(plan["refused"])
+        await clock.sleep(180)
+        agency.writes(*thousand())
+        plan = await reload_in_the_middle(agency)
+        assert (plan["ok"], plan["add"], plan["remove"]) == (True, ["job998"], ["fresh"])
+        await clock.sleep(120)
+    gone = {"fresh", "job998"}
+    assert [id for id in readings.reads if id not in gone and not is_steady(id)] == []
+    # it was away for three minutes, and goes on where it stopped
+    assert [count for _, count in readings.reads["job998"]] == list(range(len(readings.reads["job998"])))
+    assert set(readings.delivered.values()) == {1}
+
+
+@virtual
+async def test_a_pause_after_a_reload_disturbs_nobody_else(directory: Path, clock: VirtualClock) -> None:
+    async with at_work(directory, clock, job("one", every=10), job("two", every=10)) as agency:
+        await clock.sleep(63)
+        await agency.ask("pollers.reload")
+        await agency.pollers.pause("one")
+        await clock.sleep(120)
+        assert (len(readings.reads["one"]), len(readings.reads["two"]), is_steady("two")) == (2, 4, True)
+
+
+@virtual
+async def test_a_typo_stays_harmless_over_a_restart_of_the_others(directory: Path, clock: VirtualClock) -> None:
+    async with at_work(directory, clock, job("one"), job("two")) as agency:
+        await clock.sleep(10)
+        agency.writes(job("one", kind="metre"), job("two"))
+        plan = await agency.ask("pollers.reload")
+        assert (plan["keep"], refused(plan)) == (["two"], {"one": True})
+        await clock.sleep(60)
+        assert len(readings.reads["one"]) == 2
+        await agency.down()
+        await agency.up()
+        await clock.sleep(60)
+        assert (len(readings.reads["one"]), is_steady("two")) == (2, True)
+        assert (await agency.rows())["one"]["paused"]
+        agency.writes(job("one"), job("two"))
+        assert (await agency.ask("pollers.reload"))["add"] == ["one"]
+        await clock.sleep(60)
+    assert [count for _, count in readings.reads["one"]] == [0, 1, 2]
+
+
+@virtual
+async def test_a_file_that_is_no_yaml_changes_nothing(directory: Path, clock: VirtualClock) -> None:
+    async with at_work(directory, clock, job("one")) as agency:
+        await clock.sleep(10)
+        (directory / "pollers.yaml").write_text("pollers: {jobs: [")
+        plan = await agency.ask("pollers.reload")
+        assert (plan["ok"], plan["remove"], refused(plan)) == (False, [], {"pollers.yaml": False})
+        await clock.sleep(60)
+        assert len(readings.reads["one"]) == 2
+
+
+@virtual
+async def test_without_the_section_its_jobs_are_removed_and_there_is_nothing_left(
+    directory: Path, clock: VirtualClock
+) -> None:
+    async with at_work(directory, clock, job("one")) as agency:
+        await clock.sleep(10)
+        (directory / "pollers.yaml").unlink()
+        assert (await agency.ask("pollers.reload"))["remove"] == ["one"]
+        with pytest.raises(NotFound, match="there is no pollers section"):
+            await agency.ask("pollers.reload")
+        agency.writes(job("one"))
+        assert (await agency.ask("pollers.reload"))["add"] == ["one"]
