@@ -1,0 +1,61 @@
+"""/mcp: the agent's name stands in the address or in a header, so no argument of a tool can change it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from harken.errors import Malformed, NotFound
+from harken.mcp.library import protocol
+from harken.operate import Operator
+from harken.operate.offers import known_agent
+from harken.operate.tools import Tools
+
+if TYPE_CHECKING:
+    from harken.operate.plain import Plain
+
+__all__ = ["AGENT_HEADER", "PREFIX", "Door"]
+
+PREFIX = "/mcp"
+AGENT_HEADER = "x-harken-agent"
+
+
+class Door:
+    """An ASGI application for `/mcp/AGENT`, and for `/mcp` with a header; the library is loaded by the first call."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._library: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        agent = _agent(scope)
+        known_agent(self._operator.loaded, agent)
+        if scope["method"] != "POST":
+            # there are no sessions, so there is nothing to listen to and nothing to end
+            raise HTTPException(405, headers={"Allow": "POST"})
+        if self._library is None:
+            # it takes a second: in a thread, so that webhooks are not kept waiting
+            self._library = await asyncio.to_thread(protocol)
+        await self._library.answer(Tools(self._operate, agent), scope, receive, send)
+
+    async def _operate(self, operation: str, **params: Any) -> Plain:
+        answer = msgspec.json.encode(await self._operator.call(operation, **params))
+        found: Plain = msgspec.json.decode(self._operator.discreet(answer))
+        return found
+
+
+def _agent(scope: Scope) -> str:
+    """Whom the caller was set up for. Both ways at once must say the same."""
+    addressed = str(scope["path"]).removeprefix(PREFIX).removeprefix("/")
+    named = Headers(scope=scope).getlist(AGENT_HEADER)
+    found = {name for name in (addressed, *named) if name}
+    if len(found) > 1:
+        raise Malformed("the address and the header name different agents", fix=f"Leave {AGENT_HEADER} away")
+    if not found:
+        raise NotFound("no agent is named", fix=f"Use {PREFIX}/AGENT, with the name of the agent as in pollers.yaml")
+    return found.pop()
