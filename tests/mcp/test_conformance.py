@@ -17,7 +17,15 @@ from tests.mcp.node import command
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("mcp-node"), pytest.mark.timeout(700)]
 
 STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[-\d]+Z$")
-PASS = {"server-initialize", "ping", "tools-list", "tools-call-error", "dns-rebinding-protection"}
+PASS = {
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "tools-call-error",
+    "dns-rebinding-protection",
+    "resources-list",
+    "prompts-list",
+}
 
 FIXTURE = "calls a tool that only a test server has"
 LEFT_OUT = {
@@ -36,14 +44,14 @@ LEFT_OUT = {
     "completion-complete": "completions are not offered, and it asks for those of a test server's prompt",
     "server-sse-multiple-streams": "there are no sessions, so it only says that it cannot try",
     **dict.fromkeys(
-        ("resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read",
+        ("resources-read-text", "resources-read-binary", "resources-templates-read",
          "resources-subscribe", "resources-unsubscribe"),
-        "resources are not offered: an agent has tools only",
+        "reads a resource that only a test server has",
     ),
     **dict.fromkeys(
-        ("prompts-list", "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource",
+        ("prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource",
          "prompts-get-with-image"),
-        "prompts are not offered: an agent has tools only",
+        "gets a prompt that only a test server has",
     ),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import yaml
 from aiohttp import ClientSession
 
 from tests.mcp.house import House, refusal
@@ -42,9 +43,22 @@ async def test_whoever_names_no_agent_or_two_is_not_let_in(home: House) -> None:
     for path in ("/mcp", "/mcp/"):
         status, told = await home.post(path, LIST)
         assert (status, told["detail"]) == (404, "no agent is named")
-        assert "/mcp/AGENT" in told["fix"]
+        assert told["fix"] == "There are: ana, bob, carl"
     status, told = await home.post("/mcp/ana", LIST, **{"X-Harken-Agent": "bob"})
     assert (status, told["detail"]) == (400, "the address and the header name different agents")
+
+
+async def test_the_only_agent_need_not_be_named(home: House) -> None:
+    file = home.directory / "harken.yaml"
+    written = yaml.safe_load(file.read_text())
+    home.write(
+        agents={"ana": written["agents"]["ana"]},
+        jobs=[job for job in written["pollers"]["jobs"] if job["agent"] == "ana"],
+    )
+    await home.app.operator.call("reload")
+    status, told = await home.post("/mcp", LIST)
+    assert status == 200
+    assert [row["id"] for row in told["result"]["structuredContent"]["items"]] == ["mail", "news", "orders"]
 
 
 async def test_an_agent_that_is_not_configured_is_not_there(home: House) -> None:
@@ -96,9 +110,9 @@ async def test_the_api_wants_an_agent_to_be_named(home: House) -> None:
     async with ClientSession() as session:
         for query in ("", "?agent="):
             async with session.get(f"{home.app.url}/api/tools{query}") as reply:
-                assert (reply.status, (await reply.json())["detail"]) == (400, "an agent has to be named")
+                assert (reply.status, (await reply.json())["detail"]) == (404, "no agent is named")
     body = {"name": "gmail_count_unread", "arguments": {}}
-    assert (await home.post("/api/tools/call", body))[0] == 400
+    assert (await home.post("/api/tools/call", body))[0] == 404
     assert (await home.post("/api/tools/call", {**body, "agent": "carl"}))[0] == 404
 
 

@@ -14,7 +14,7 @@ __all__ = ["mcp_command"]
 
 
 @command(None, "mcp")
-@click.option("--agent", required=True, help="Whose tools these are.")
+@click.option("--agent", default="", help="Whose tools these are; needed when there is more than one agent.")
 @click.option("--schemas", is_flag=True, help="Print the tools in the shape of OpenAI's API instead.")
 def mcp_command(session: Session, agent: str, schemas: bool) -> None:
     """Serve the tools of an agent over stdio (Model Context Protocol), or print their schemas.
@@ -28,8 +28,8 @@ def mcp_command(session: Session, agent: str, schemas: bool) -> None:
     from harken.operate.tools import Tools
 
     # what would fail at every call is better said before the first
-    session.needs_controller().call("tools.list", {"agent": agent, "ask": False})
-    asyncio.run(protocol().serve_stdio(Tools(_Remote(session).operate, agent)))
+    found = session.needs_controller().call("tools.list", {"agent": agent, "ask": False})
+    asyncio.run(protocol().serve_stdio(Tools(_Remote(session).operate, str(found["agent"]))))
 
 
 def _print_schemas(session: Session, agent: str) -> None:

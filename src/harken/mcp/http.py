@@ -1,4 +1,7 @@
-"""/mcp: the agent's name stands in the address or in a header, so no argument of a tool can change it."""
+"""/mcp: the agent's name stands in the address or in a header, so no argument of a tool can change it.
+
+Where there is one agent only, it need not be named.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from harken.errors import Malformed, NotFound
+from harken.errors import Malformed
 from harken.mcp.library import protocol
 from harken.operate import Operator
-from harken.operate.offers import known_agent
+from harken.operate.offers import known_agent, only_agent
 from harken.operate.tools import Tools
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ class Door:
         self._library: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        agent = _agent(scope)
+        agent = _agent(scope) or only_agent(self._operator.loaded)
         known_agent(self._operator.loaded, agent)
         if scope["method"] != "POST":
             # there are no sessions, so there is nothing to listen to and nothing to end
@@ -50,12 +53,10 @@ class Door:
 
 
 def _agent(scope: Scope) -> str:
-    """Whom the caller was set up for. Both ways at once must say the same."""
+    """Whom the caller was set up for, empty when it says nothing. Both ways at once must say the same."""
     addressed = str(scope["path"]).removeprefix(PREFIX).removeprefix("/")
     named = Headers(scope=scope).getlist(AGENT_HEADER)
     found = {name for name in (addressed, *named) if name}
     if len(found) > 1:
         raise Malformed("the address and the header name different agents", fix=f"Leave {AGENT_HEADER} away")
-    if not found:
-        raise NotFound("no agent is named", fix=f"Use {PREFIX}/AGENT, with the name of the agent as in pollers.yaml")
-    return found.pop()
+    return found.pop() if found else ""

@@ -12,6 +12,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
+    ListPromptsResult,
+    ListResourcesResult,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -48,6 +50,12 @@ def server_for(tools: Tools) -> Server[Any]:
     async def called(context: Any, params: CallToolRequestParams) -> CallToolResult:
         return await _called(tools, params.name, params.arguments or {})
 
+    async def no_resources(context: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        return ListResourcesResult(resources=[])
+
+    async def no_prompts(context: Any, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        return ListPromptsResult(prompts=[])
+
     return Server(
         "harken",
         version=__version__,
@@ -55,6 +63,9 @@ def server_for(tools: Tools) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=listed,
         on_call_tool=called,
+        # an agent has tools only; clients that ask for the rest get an empty list, and no error
+        on_list_resources=no_resources,
+        on_list_prompts=no_prompts,
         # else every call would list all tools first, to look for headers that none of them has
         get_tool_input_schema=lambda name: None,
     )

@@ -54,11 +54,24 @@ class Reading:
 Lend = Callable[["Account"], Host]
 
 
+def only_agent(loaded: Loaded | None) -> str:
+    """The agent that is meant where none is named: the one there is, if there is one only."""
+    known = _agents(loaded)
+    if len(known) != 1:
+        there = f"There are: {', '.join(sorted(known))}" if known else "No job and no agent is configured"
+        raise NotFound("no agent is named", fix=there)
+    return known.pop()
+
+
+def _agents(loaded: Loaded | None) -> set[str]:
+    return {*loaded.agents, *(job.agent for job in loaded.jobs.values())} if loaded else set()
+
+
 def known_agent(loaded: Loaded | None, agent: str) -> Loaded:
     """The configuration, if this agent is in it."""
     if not agent:
         raise Malformed("an agent has to be named", fix="Say whose tools these are")
-    known = {*loaded.agents, *(job.agent for job in loaded.jobs.values())} if loaded else set()
+    known = _agents(loaded)
     if loaded is None or agent not in known:
         raise NotFound(f"there is no agent {agent[:LONGEST]}", fix=did_you_mean(agent[:LONGEST], known))
     return loaded

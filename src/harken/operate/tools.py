@@ -16,7 +16,7 @@ from harken.errors import Malformed, NeedsAttention, NotFound
 from harken.http.redact import scrub
 from harken.operate.desk import Desk
 from harken.operate.job_tools import JOB_TOOLS, Hints
-from harken.operate.offers import Offer, known_agent, named_offer, offers
+from harken.operate.offers import Offer, known_agent, named_offer, offers, only_agent
 from harken.operate.plain import Plain, plain
 from harken.operate.queries import asked
 from harken.source import Call
@@ -59,6 +59,7 @@ class Tools:
 
 async def listed(desk: Desk, *, agent: str = "", ask: bool = True) -> Plain:
     """Every tool of the agent; `notes` says whose could not be found out. Programs are asked unless `ask` is False."""
+    agent = agent or only_agent(desk.loaded)
     loaded = known_agent(desk.loaded, agent)
     own = [
         _row(name, tool.summary, tool.params, tool.hints) | {"result": tool.result.model_json_schema()}
@@ -77,6 +78,7 @@ async def schemas(desk: Desk, *, agent: str = "") -> Plain:
 
 async def call(desk: Desk, *, agent: str = "", name: str = "", arguments: Mapping[str, Any] | None = None) -> Plain:
     """Use a service's tool with the account that the agent is bound to; its jobs have operations of their own."""
+    agent = agent or only_agent(desk.loaded)
     loaded = known_agent(desk.loaded, agent)
     offer = await named_offer(loaded, agent, name, desk.running().lend)
     if offer is None:
