@@ -103,7 +103,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a feed: events, verdicts, runs, memory and cursor, together or not at all.
 
     `token` is the lease where a cursor moves, None for webhooks and shared streams (which have no cursor).
-    `done`: this was the last page of a read; without a `next_due` there is no further one. `release`: flood limits by trigger uid, applied to its held runs.
+    `done`: this was the last page of a read; without a `next_due` there is no further one.
+    `release`: flood limits by trigger uid, applied to its held runs.
     `claim`: hand at most so many of the new ready runs back, already claimed by `holder`.
     `backfilled`: uids of triggers that now have all that their start line asks for.
     """
