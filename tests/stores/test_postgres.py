@@ -1,0 +1,96 @@
+"""The store contract on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from harken.store import Store
+from harken.stores.postgres import PostgresStore, Settings
+from harken.testing import HandClock
+from harken.testing.store import (
+    BudgetContract,
+    FeedsContract,
+    RecordsContract,
+    RegistryContract,
+    Reopen,
+    RunsContract,
+    UpkeepContract,
+)
+from tests.stores.postgres_home import server, url
+
+__all__ = ["server", "url"]
+
+SMALL = Settings(pool=3)
+CLAIM_SECONDS = 60.0
+
+
+class Served:
+    key = ""
+
+    def at(self, url: str, clock: HandClock) -> PostgresStore:
+        return PostgresStore.at(url, clock, key=self.key, settings=SMALL)
+
+    @pytest.fixture
+    async def store(self, clock: HandClock, url: str) -> AsyncIterator[Store]:
+        store = self.at(url, clock)
+        yield store
+        store.abandon()
+
+    @pytest.fixture
+    async def reopen(self, clock: HandClock, url: str) -> AsyncIterator[Reopen]:
+        opened: list[PostgresStore] = []
+
+        async def again(store: Store) -> Store:
+            assert isinstance(store, PostgresStore)
+            store.abandon()
+            opened.append(self.at(url, clock))
+            await self.after_crash(opened[-1], clock)
+            return opened[-1]
+
+        yield again
+        for store in opened:
+            store.abandon()
+
+    async def after_crash(self, store: PostgresStore, clock: HandClock) -> None:
+        """Others may live on, so nothing is taken from anyone at once."""
+
+
+class TestFeeds(Served, FeedsContract):
+    pass
+
+
+class TestRuns(Served, RunsContract):
+    pass
+
+
+class TestBudgets(Served, BudgetContract):
+    async def after_crash(self, store: PostgresStore, clock: HandClock) -> None:
+        """The contract speaks of a store that knows its dead; a replica's claims run out and are reaped."""
+        clock.advance(CLAIM_SECONDS + 1)
+        await store.reap()
+
+
+class TestRegistry(Served, RegistryContract):
+    pass
+
+
+class TestRecords(Served, RecordsContract):
+    pass
+
+
+class TestUpkeep(Served, UpkeepContract):
+    pass
+
+
+class TestFeedsSealed(Served, FeedsContract):
+    key = "a long key of the operator"
+
+
+class TestRecordsSealed(Served, RecordsContract):
+    key = "a long key of the operator"
+
+
+class TestRegistrySealed(Served, RegistryContract):
+    key = "a long key of the operator"
