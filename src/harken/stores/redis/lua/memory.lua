@@ -1,0 +1,14 @@
+-- What a feed remembers of a subject: when it was seen first and last, its event, its count and its state. Kinds of
+-- state: 0 none, 1 the mark itself, 2 no longer listed, 3 sealed; equal states have equal marks.
+local ABSENT = 2
+
+local function read_memory(value)
+  local first, last, event, seq, kind, size = unpack_struct('>I8I8I8I4BH', value)
+  local mark, state = sub(value, 32, 31 + size), sub(value, 32 + size)
+  return { first = first, last = last, event = event, seq = seq, kind = kind, mark = mark, state = state }
+end
+
+local function write_memory(known)
+  local row = pack('>I8I8I8I4BH', known.first, known.last, known.event, known.seq, known.kind, #known.mark)
+  return row .. known.mark .. known.state
+end

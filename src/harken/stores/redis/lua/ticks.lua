@@ -1,0 +1,58 @@
+-- The ledger of reads: a row for each that mattered, one span for those that found nothing, and what time they cover.
+local SPANS = 200
+
+local function add_tick(feed, started, ended, times, result, seen, new, seconds, error)
+  local row = pack('>I8I8I4BI4I4d', started, ended, times, result, seen, new, seconds) .. error
+  call('RPUSH', P .. 't:' .. feed, row)
+  -- retention takes them from the front of all feeds alike
+  call('RPUSH', P .. 'tq', feed)
+end
+
+local function close_span(feed)
+  local span = call('HMGET', P .. 'f:' .. feed, 'span', 'span_start', 'span_end', 'span_count', 'span_seen')
+  if span[1] then
+    add_tick(feed, span[2], span[3], span[4], span[1], span[5], 0, 0, '')
+    call('HDEL', P .. 'f:' .. feed, 'span')
+  end
+end
+
+-- Add a proven span; adjoining ones grow together.
+local function cover(feed, begin, finish)
+  local key = P .. 'f:' .. feed
+  local row = call('HMGET', key, 'cover_start', 'cover_end', 'coverage')
+  local first, last = tonumber(row[1]), tonumber(row[2])
+  if first and first <= begin and last >= begin then
+    call('HSET', key, 'cover_end', math.max(last, finish))
+    return
+  end
+  local spans = { { begin, finish } }
+  if first then
+    spans[2] = { first, last }
+  end
+  for from, to in string.gmatch(row[3] or '', '(%d+)-(%d+)') do
+    spans[#spans + 1] = { tonumber(from), tonumber(to) }
+  end
+  table.sort(spans, function(a, b)
+    return a[1] < b[1]
+  end)
+  local merged = {}
+  for _, span in ipairs(spans) do
+    local newest = merged[#merged]
+    if newest and span[1] <= newest[2] then
+      newest[2] = math.max(newest[2], span[2])
+    else
+      merged[#merged + 1] = span
+    end
+  end
+  local older = {}
+  for i = math.max(1, #merged - SPANS), #merged - 1 do
+    older[#older + 1] = int(merged[i][1]) .. '-' .. int(merged[i][2])
+  end
+  local newest = merged[#merged]
+  call('HSET', key, 'cover_start', newest[1], 'cover_end', newest[2], 'coverage', table.concat(older, ','))
+end
+
+local function lease_is_lost(token)
+  local lease = call('HMGET', P .. 'lease:0', 'token', 'until')
+  return tonumber(lease[1]) ~= token or tonumber(lease[2]) < now
+end

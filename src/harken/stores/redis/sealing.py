@@ -1,0 +1,50 @@
+"""The seal of a store: made with its first key, and the same for every replica that opens it."""
+
+from __future__ import annotations
+
+import secrets
+
+from harken.errors import Misconfigured, Refused
+from harken.stores.redis.link import Link
+from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
+
+__all__ = ["first_keys", "rekey", "seal_for"]
+
+
+async def seal_for(link: Link, operator_key: str) -> Seal:
+    """The seal that the store was begun with. Raise Misconfigured when the key is missing, wrong, or comes too late."""
+    [wrapped] = await link.read(("GET", link.key("seal")))
+    if wrapped is None and (not operator_key or link.readonly):
+        return PlainSeal()
+    if wrapped is None:
+        wrapped = await first_keys(link, operator_key)
+    if not operator_key:
+        raise Misconfigured("the store in Redis is encrypted", fix="Set HARKEN_ENCRYPTION_KEY to its key")
+    return AesSeal(*unwrap(operator_key, wrapped.decode()))
+
+
+async def first_keys(link: Link, operator_key: str) -> bytes:
+    """New keys for an empty store; whoever else begins at the same moment has the same."""
+    [used] = await link.read(("EXISTS", link.key("defs"), link.key("n"), link.key("tn")))
+    if used:
+        fix = "Copy it into an empty store that has the key: harken store copy"
+        raise Misconfigured("the store in Redis was begun without encryption", fix=fix)
+    fresh = wrap(operator_key, secrets.token_bytes(32), secrets.token_bytes(32))
+    await link.read(("SET", link.key("seal"), fresh, "NX"))
+    [wrapped] = await link.read(("GET", link.key("seal")))
+    return bytes(wrapped)
+
+
+async def rekey(link: Link, old: str, new: str) -> None:
+    """Wrap the store's two keys with another operator's key. Replicas that run go on; those that start need the new."""
+    [wrapped] = await link.read(("GET", link.key("seal")))
+    if wrapped is None:
+        fix = "Begin an empty store with HARKEN_ENCRYPTION_KEY set"
+        raise Refused("the store in Redis is not encrypted", fix=fix)
+    try:
+        again = wrap(new, *unwrap(old, wrapped.decode()))
+    except Misconfigured:
+        # whoever was interrupted between the store and the stored secrets begins again with the same two keys
+        unwrap(new, wrapped.decode())
+        return
+    await link.read(("SET", link.key("seal"), again))

@@ -1,0 +1,95 @@
+"""A real Redis of our own, on loopback and in a folder that goes away with it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from redis import ConnectionError, Redis
+
+from tests.servers.home import Home, free_port
+from tests.servers.packages import environment, program
+
+__all__ = ["RedisServer"]
+
+PASSWORD = "p@ss/wörd-of-redis"
+START_SECONDS = 30.0
+
+
+class RedisServer:
+    """Started by `with`; it asks for a password. It may be stopped, killed and started again in between.
+
+    `settings` are directives of its configuration. What is written to the append-only file outlives a stop.
+    """
+
+    password = PASSWORD
+
+    def __init__(self, **settings: str) -> None:
+        self.port = free_port()
+        self._settings = {"appendonly": "no", "appendfsync": "always", **settings}
+        self._home = Home("redis")
+        self._program = program("redis-server", "usr/bin/redis-server")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process:
+            self.stop()
+        self._home.remove()
+
+    def start(self, **settings: str) -> None:
+        """Start it, with these directives from now on."""
+        self._settings.update({name.replace("_", "-"): value for name, value in settings.items()})
+        given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._home.path), "save": '""'}
+        given |= {"requirepass": f'"{self.password}"', "masterauth": f'"{self.password}"', **self._settings}
+        config = self._home.write("redis.conf", "".join(f"{name} {value}\n" for name, value in given.items()))
+        with (self._home.path / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._program, config], **self._home.options(environment(self._program)), stdout=log, stderr=log
+            )
+        self._wait(self._process)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """As a crash does: nothing is written any more."""
+        self._end(signal.SIGKILL)
+
+    def url(self, database: int = 0) -> str:
+        return f"redis://:{quote(self.password, safe='')}@127.0.0.1:{self.port}/{database}"
+
+    def files(self) -> list[Path]:
+        """What it has written to its disk."""
+        return [path for path in self._home.path.rglob("*") if path.is_file() and path.name.startswith("appendonly")]
+
+    def wait_for_its_primary(self) -> None:
+        """Return once this replica follows the server that it was told of."""
+        with Redis.from_url(self.url()) as client:
+            until = time.monotonic() + START_SECONDS
+            while client.info("replication")["master_link_status"] != "up" and time.monotonic() < until:
+                time.sleep(0.02)
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process
+        self._process.send_signal(how)
+        self._process.wait(30)
+        self._process = None
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        until = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < until:
+            with Redis.from_url(self.url()) as client, suppress(ConnectionError):
+                # refused while its data is being loaded
+                client.ping()
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"redis-server did not start: {(self._home.path / 'log').read_text('utf-8')[-2000:]}")
