@@ -20,7 +20,6 @@ from harken.pace import (
     Health,
     Policy,
     Step,
-    added_jitter,
     after_failure,
     after_success,
     before_try,
@@ -267,8 +266,3 @@ def test_jitter_only_ever_lengthens_a_backoff(error: RetryLater, policy: Policy)
 )
 def test_jitter_is_ten_percent_both_ways_above_the_floor(interval: float, roll: float, expected: float) -> None:
     assert jittered(interval, 0.1, 10, roll) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("ms", "roll", "expected"), [(5000, 0, 0), (5000, 0.5, 2.5), (0, 0.9, 0)])
-def test_added_jitter_lies_between_nothing_and_all(ms: float, roll: float, expected: float) -> None:
-    assert added_jitter(ms, roll) == expected

@@ -19,20 +19,24 @@ from harken.errors import (
 )
 
 __all__ = [
+    "REFUSED",
     "Health",
     "Policy",
     "Say",
     "Step",
-    "added_jitter",
     "after_failure",
     "after_success",
     "before_try",
     "error_code",
+    "is_permanent",
     "jittered",
 ]
 
 State = Literal["closed", "open", "half_open", "paused"]
 Say = Literal["", "failing", "error", "opened", "paused", "rate_limited", "recovered"]
+
+REFUSED = ("refused", "misconfigured", "not_found", "unauthorized", "malformed")
+"""Codes of what was refused; it waits for a person, like a wrong token."""
 
 BACKOFF_CAP = 600.0
 RATE_LIMIT_FIRST, RATE_LIMIT_CAP = 30.0, 600.0
@@ -132,14 +136,14 @@ def error_code(error: BaseException) -> str:
     return "timeout" if isinstance(error, TimeoutError) else "retry"
 
 
+def is_permanent(code: str) -> bool:
+    """Whether an error of this code stays until a person does something about it."""
+    return code in ("attention", "cursor_expired", *REFUSED)
+
+
 def jittered(interval: float, fraction: float, floor: float, roll: float) -> float:
     """Return the interval give or take `fraction` of it, but never less than `floor`."""
     return max(floor, interval * (1 + fraction * (2 * roll - 1)))
-
-
-def added_jitter(ms: float, roll: float) -> float:
-    """Return seconds to add, between nothing and `ms`."""
-    return ms * roll / 1000
 
 
 def _paused(error: HarkenError, health: Health, interval: float, now: float) -> Step:

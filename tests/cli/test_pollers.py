@@ -68,6 +68,15 @@ async def test_jobs_are_a_table_and_an_array(beside: Terminal) -> None:
     assert [row["id"] for row in await beside.json("list")] == ["one", "two"]
 
 
+async def test_the_table_fits_a_terminal_and_what_went_wrong_stands_below_it(beside: Terminal) -> None:
+    readings.down["one"] = busy()
+    await beside.types("run", "one")
+    _, out, _ = await beside.types("list")
+    *table, below = out.splitlines()
+    assert (len(table), max(map(len, table)) <= 80) == (3, True)
+    assert below == f"one: {(await beside.json('list'))[0]['last_error']}"
+
+
 async def test_one_job_is_shown_with_its_settings(beside: Terminal) -> None:
     _, out, _ = await beside.types("show", "one")
     assert ("poller/one" in out, '"max_per_tick": 20' in out, "run at ms" in out) == (True, True, False)

@@ -18,12 +18,12 @@ from harken.config import (
     deliveries,
     format_duration,
     paces,
-    pollers,
     readings,
     schedules,
     settings,
     workflows,
 )
+from harken.config import written as writing
 from harken.config.findings import Code
 from harken.config.validate import Strict
 
@@ -55,8 +55,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "trigger.gather.digest": blocks.DigestBlock,
     "trigger.quiet_hours": blocks.QuietHours,
     "trigger.budget": blocks.BudgetBlock,
-    "pollers": pollers.PollersBlock,
-    "pollers.jobs": pollers.JobBlock,
+    "pollers": writing.PollersBlock,
+    "pollers.jobs": writing.JobBlock,
     "schedule": paces.PaceBlock,
     "config": deliveries.Delivering,
     "deliver": deliveries.OutletBlock,

@@ -27,9 +27,15 @@ ENVIRON = {
     "JIRA_API_TOKEN": "not-a-token",
     "GITHUB_TOKEN": "not-a-token",
     "GITLAB_TOKEN": "not-a-token",
+    "AZURE_DEVOPS_ORGANIZATION": "acme",
+    "AZURE_DEVOPS_TOKEN": "not-a-token",
+    "GOOGLE_CLIENT_ID": "1234.apps.googleusercontent.com",
+    "GOOGLE_CLIENT_SECRET": "not-a-secret",
+    "GOOGLE_REFRESH_TOKEN": "1//not-a-token",
     "TELEGRAM_BOT_TOKEN": "123456:not-a-token",
+    "HARKEN_SQL_URL": "postgresql://reader:not-a-password@db.internal/shop",
 }
-ELSEWHERE = {"welcome"}  # its service is installed by its reader
+ELSEWHERE = {"welcome", "fresh"}  # their services are installed by their reader
 
 
 def pages() -> list[Path]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harken.language.placeholders import LONGEST, fill, placeholders
+from harken.language.placeholders import LONGEST, Filled, fill
 
 ITEM: dict[str, Any] = {
     "title": "Disk full — 90 % 🚨",
@@ -66,5 +66,10 @@ def test_a_message_does_not_grow_beyond_its_bound() -> None:
     assert len(fill("{big}" * 50, {"big": "x" * 100_000}).text) == LONGEST
 
 
-def test_the_names_of_a_template_are_known_beforehand() -> None:
-    assert placeholders("{a.b} {c} {1} { d }") == ["a.b", "c"]
+def test_a_path_that_is_longer_than_any_is_no_placeholder() -> None:
+    deep: dict[str, object] = {"b": 1}
+    for _ in range(31):
+        deep = {"b": deep}
+    assert fill("{a" + 32 * ".b" + "}", {"a": deep}).text == "1"
+    endless = "{a" + 50_000 * ".b" + "}"
+    assert fill(endless, {"a": {"b": 1}}) == Filled(endless)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -182,6 +184,17 @@ async def test_what_is_to_come_once_stays_paused_afterwards(directory: Path, clo
 
 
 @virtual
+async def test_a_job_that_was_never_read_says_when_it_will_be(directory: Path, clock: VirtualClock) -> None:
+    daily = job("daily", schedule="{cron: '0 0 9 * * *', tz: America/New_York}")
+    once = job("once", schedule="{at: '2026-03-01T00:00:00Z'}")
+    async with at_work(directory, clock, daily, once) as agency:
+        await agency.pollers.resume("once")
+        rows = await agency.rows()
+    due = {id: datetime.fromtimestamp(row["next_run_at_ms"] / 1000, UTC) for id, row in rows.items()}
+    assert due == {"daily": datetime(2026, 1, 5, 14, tzinfo=UTC), "once": datetime(2026, 3, 1, tzinfo=UTC)}
+
+
+@virtual
 async def test_an_agent_sees_and_moves_only_its_own(directory: Path, clock: VirtualClock) -> None:
     async with at_work(directory, clock, job("one"), job("ones", agent="bea"), job("bad", kind="metre")) as agency:
         await clock.sleep(1)
@@ -207,6 +220,18 @@ async def test_a_refused_job_is_listed_with_its_reason_and_can_do_nothing(direct
         assert "Did you mean meter?" in row["last_error"]
         with pytest.raises(Misconfigured, match="job bad is refused: there is no kind 'metre'"):
             await agency.pollers.run("bad")
+
+
+@virtual
+async def test_a_warning_is_not_why_a_job_is_refused(directory: Path, clock: VirtualClock) -> None:
+    old = """
+    gmail_poller:
+      jobs: [{name: a, query: x, forward_to_subject: plugin.outbound.nowhere.x, forward_to: '1', message_template: m}]
+    """
+    directory.joinpath("gmail-poller.yaml").write_text(dedent(old))
+    async with at_work(directory, clock, job("one")) as agency:
+        error = (await agency.rows())["gmail_legacy_a"]["last_error"]
+    assert "warning" not in error
 
 
 @virtual

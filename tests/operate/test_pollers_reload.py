@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -145,3 +146,21 @@ async def test_without_the_section_its_jobs_are_removed_and_there_is_nothing_lef
             await agency.ask("pollers.reload")
         agency.writes(job("one"))
         assert (await agency.ask("pollers.reload"))["add"] == ["one"]
+
+
+@virtual
+async def test_a_run_that_waits_for_a_read_is_of_the_job_as_it_was_reloaded(
+    directory: Path, clock: VirtualClock
+) -> None:
+    async with at_work(directory, clock, job("one"), job("two")) as agency:
+        readings.latency = 5.0
+        await clock.sleep(61)
+        runs = [asyncio.ensure_future(agency.pollers.run(id)) for id in ("one", "two")]
+        await clock.sleep(1)
+        agency.writes(job("one").replace("name: one", "name: uno"))
+        await agency.ask("pollers.reload")
+        done, gone = await asyncio.gather(*runs, return_exceptions=True)
+        assert isinstance(done, dict)
+        assert (done["result"], isinstance(gone, NotFound)) == ("events", True)
+    # by its schedule it was due once, when it was reloaded or after the run
+    assert ([len(readings.reads[name]) for name in ("one", "two")], "uno" in readings.reads) == ([2, 2], True)

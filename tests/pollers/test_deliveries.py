@@ -8,7 +8,7 @@ from typing import Any
 
 from harken.app import App
 from harken.testing import VirtualClock, virtual
-from tests.pollers.world import world
+from tests.pollers.world import CHAT, world
 from tests.services.whole import running
 
 HOUR = 3_600.0
@@ -30,6 +30,24 @@ async def test_what_appears_after_the_first_read_is_delivered_once(clock: Virtua
             it.listing.add("b")
             await clock.sleep(10 * 60)
         assert sorted(it.chat.texts) == ["new a", "new b"]
+
+
+@virtual
+async def test_a_secret_in_where_and_what_to_say_is_used_and_kept_nowhere(clock: VirtualClock, tmp_path: Path) -> None:
+    word = "w0rd-Zq9x7Lm2Vb4c"
+    tmp_path.joinpath("chat.key").write_text(f"{CHAT}")
+    tmp_path.joinpath("word.key").write_text(word)
+    async with world(clock, tmp_path) as it:
+        it.write(it.job().replace(f"to: '{CHAT}'", "to: '${file:chat.key}'").replace("{id}", "{id} ${file:word.key}"))
+        async with running(tmp_path, clock) as app:
+            await clock.sleep(120)
+            it.listing.add("a")
+            await clock.sleep(120)
+            shown = await app.operator.call("pollers.show", id="watch")
+        assert it.chat.said == [(CHAT, f"new a {word}")]
+    config = shown["settings"]["config"]
+    assert (config["deliver"]["to"], config["message_template"]) == ("${file:chat.key}", "new {id} ${file:word.key}")
+    assert [file.name for file in tmp_path.iterdir() if word.encode() in file.read_bytes()] == ["word.key"]
 
 
 @virtual
@@ -100,6 +118,25 @@ async def test_max_per_tick_spaces_500_items_and_loses_none(clock: VirtualClock,
         assert sorted(it.chat.texts) == sorted(f"new n{number}" for number in range(500))
         times = sorted(seen.at for seen in it.chat.seen)
         assert min(later - earlier for earlier, later in pairwise(times)) > 0.9
+
+
+@virtual
+async def test_messages_of_different_reads_keep_their_distance_too(clock: VirtualClock, tmp_path: Path) -> None:
+    async with world(clock, tmp_path) as it:
+        it.write(it.job(schedule="{every_secs: 1}", config=", max_per_tick: 2, dispatch_delay_ms: 5000"))
+        async with running(tmp_path, clock):
+            await clock.sleep(5)
+            for number in range(6):
+                it.listing.add(f"n{number}")
+                await clock.sleep(2)
+            await clock.sleep(60)
+            it.listing.add("alone")
+            began = clock.time()
+            await clock.sleep(3)
+        assert it.chat.texts == [*(f"new n{number}" for number in range(6)), "new alone"]
+        times = [seen.at for seen in it.chat.seen]
+        assert min(later - earlier for earlier, later in pairwise(times)) > 4.9
+        assert times[-1] - began < 2.5
 
 
 @virtual

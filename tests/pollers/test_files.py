@@ -151,12 +151,63 @@ def test_a_typo_refuses_its_job_alone_by_name_and_place(tmp_path: Path) -> None:
     assert "poller:kind" in loaded.refused
 
 
+def test_another_mistake_says_nothing_about_how_often_this_machine_may_be_read(tmp_path: Path) -> None:
+    near = "{feed_url: 'http://127.0.0.1:1/f.xml', mesage: a, deliver: {channel: telegram, to: '1'}}"
+    loaded = load(tmp_path, pollers=jobs(job(schedule="{every_secs: 1}", config=near)))
+    assert lines(loaded) == ["3:0.config.mesage: there is no such setting"]
+
+
+def test_a_job_without_an_agent_is_told_of_everything_else_as_well(tmp_path: Path) -> None:
+    wrong = "{feedurl: 'https://x.y/z', deliver: {chanel: telegram, to: '1'}}"
+    rows = jobs(f"{{id: a, kind: rss, schedule: {{every: 60}}, config: {wrong}}}")
+    assert sorted(lines(load(tmp_path, pollers=rows))) == [
+        "3:0.agent: is missing",
+        "3:0.config.deliver.chanel: there is no such setting",
+        "3:0.config.deliver.channel: is missing",
+        "3:0.config.feed_url: is missing",
+        "3:0.config.feedurl: there is no such setting",
+        "3:0.schedule.every: there is no such setting",
+    ]
+
+
+def test_a_wrong_setting_for_all_hides_nothing_that_is_wrong_with_a_job(tmp_path: Path) -> None:
+    loaded = load(tmp_path, pollers=jobs(job("good"), job("kind", kind="rs"), settings="  breaker_treshold: 3\n"))
+    assert not loaded.jobs
+    assert lines(loaded) == ["2:: there is no such setting", "5:1.kind: there is no kind 'rs'"]
+
+
+def test_a_channel_whose_integration_was_refused_is_not_unknown(tmp_path: Path) -> None:
+    out = "{feed_url: 'https://x.y/z', deliver: {channel: tg, to: '1'}}"
+    loaded = load(
+        tmp_path, main="integrations: {tg: {kind: telegram, token: nonsense}}\n", pollers=jobs(job(config=out))
+    )
+    assert lines(loaded)[-1] == "3:0.config.deliver.channel: the integration tg was refused"
+
+
+@pytest.mark.parametrize("id", ["'a b'", "_a", "'a/b'", "é", f"{'x' * 121}"])
+def test_an_id_that_cannot_be_one_is_told_in_words(tmp_path: Path, id: str) -> None:
+    assert "an id has up to 120 letters" in lines(load(tmp_path, pollers=jobs(job(id))))[0]
+
+
+def test_the_nearest_kind_may_be_one_of_its_other_names(tmp_path: Path) -> None:
+    loaded = load(tmp_path, pollers=jobs(job(kind="webhook_pol")))
+    assert [found.fix for found in loaded.findings] == ["Did you mean webhook_poll?"]
+
+
 def test_an_id_that_stands_twice_is_an_error_at_both_places(tmp_path: Path) -> None:
     loaded = load(tmp_path, pollers=jobs(job("a"), job("b"), job("a")))
     assert list(loaded.jobs) == ["b"]
     assert lines(loaded) == [
         "3:0.id: the id a is taken by pollers.yaml:5 as well",
         "5:2.id: the id a is taken by pollers.yaml:3 as well",
+    ]
+
+
+def test_an_alias_of_a_whole_job_is_an_id_that_stands_twice(tmp_path: Path) -> None:
+    loaded = load(tmp_path, pollers=f"pollers:\n  jobs:\n    - &a {job('a')}\n    - *a\n    - {job('b')}\n")
+    assert list(loaded.jobs) == ["b"]
+    assert [(found.line, found.message) for found in loaded.refused["poller:a"]] == 2 * [
+        (3, "the id a is taken by pollers.yaml:3 as well")
     ]
 
 
@@ -189,10 +240,49 @@ def test_switched_off_nothing_of_it_runs(tmp_path: Path) -> None:
     assert (loaded.pollers, dict(loaded.jobs), loaded.triggers) == (None, {}, ())
 
 
+def test_a_secret_that_is_written_into_an_address_is_known_and_not_kept(tmp_path: Path) -> None:
+    where = "http://bob:pa%2Fss@x.y/z?q=a%20b&key=NEWS&api_token=lit-0123456789"
+    config = f"{{feed_url: '{where}', deliver: {{channel: webhook, to: 'https://a.b/c?access_token=hook-0123456789'}}}}"
+    loaded = load(tmp_path, pollers=jobs(job("a", config=config)))
+    kept = "http://bob:**********@x.y/z?q=a%20b&key=NEWS&api_token=**********"
+    [feed] = [feed for feed in loaded.feeds if feed.name == "poller/a"]
+    assert (feed.query["feed_url"], loaded.jobs["a"].settings["config"]["feed_url"]) == (kept, kept)
+    assert loaded.queries["poller/a"].model_dump()["feed_url"] == where
+    assert loaded.secrets >= {"pa/ss", "lit-0123456789", "hook-0123456789"}
+
+
+def test_a_secret_in_a_header_or_a_variable_is_known_by_its_name(tmp_path: Path) -> None:
+    headers = "{PRIVATE-TOKEN: glpat-0123456789, X-Sort-Key: updated_at, Accept: application/vnd.x+json2}"
+    config = f"{{url: 'https://x.y/z', headers: {headers}, deliver: {{channel: telegram, to: '1'}}}}"
+    loaded = load(tmp_path, pollers=jobs(job("a", kind="webhook_poll", config=config)))
+    assert {value for value in loaded.secrets if value in headers} == {"glpat-0123456789"}
+
+
+def test_what_is_told_of_a_job_does_not_grow_with_what_it_says(tmp_path: Path) -> None:
+    long = 200_000 * "x"
+    loaded = load(tmp_path, pollers=jobs(job(long, kind=long), job("b")))
+    assert (list(loaded.refused), list(loaded.jobs)) == (["poller:pollers.yaml:3"], ["b"])
+    assert max(len(str(found)) for found in loaded.findings) < 2_000
+
+
+def test_a_job_without_a_kind_is_told(tmp_path: Path) -> None:
+    loaded = load(tmp_path, pollers=jobs(job("a", kind="''"), job("b")))
+    assert ([(found.line, found.path[-1]) for found in loaded.findings], list(loaded.jobs)) == ([(3, "kind")], ["b"])
+
+
 class TestWhereStateIsKept:
     def test_state_db_names_the_file_when_nothing_else_does(self, tmp_path: Path) -> None:
         loaded = load(tmp_path, pollers=jobs(settings="  state_db: ./data/poller.db\n"))
         assert loaded.store == str(tmp_path / "data/poller.db")
+
+    def test_a_file_that_names_the_store_and_cannot_be_read_lets_nothing_start_on_another(self, tmp_path: Path) -> None:
+        good = jobs(job(), settings="  state_db: ./data/poller.db\n")
+        old, broken = load(tmp_path, pollers=good), load(tmp_path, pollers=good + "  : [")
+        assert [found.message for found in broken.blocking] == ["it names the store, and cannot be read"]
+        assert carry_over(old, broken).store == old.store
+
+    def test_a_file_that_cannot_be_read_and_names_no_store_blocks_nothing(self, tmp_path: Path) -> None:
+        assert not load(tmp_path, pollers=jobs(job()) + "  : [").blocking
 
     def test_a_store_wins_with_a_warning(self, tmp_path: Path) -> None:
         settings = "  state_db: ./data/poller.db\n"
@@ -245,6 +335,37 @@ class TestAgents:
             "tg-all is an integration of telegram, not of slack",
         ]
 
+    def test_an_account_by_its_name_is_for_agents_that_are_bound_to_it_or_named_by_it(self, tmp_path: Path) -> None:
+        through = "{{feed_url: 'https://x.y/z', deliver: {{channel: {}, to: '1'}}}}".format
+        written = (job("own", config=through("tg-ana")), job("other", config=through("tg-all")))
+        loaded = load(tmp_path, main=self.ACCOUNTS, pollers=jobs(*written))
+        assert lines(loaded) == ["4:1.config.deliver.channel: the agent ana is not bound to tg-all"]
+        main = self.ACCOUNTS.replace("allow_agents: [ana]", "allow_agents: [ana, eve]")
+        loaded = load(tmp_path, main=main, pollers=jobs(job("e", agent="eve", config=through("tg-ana"))))
+        assert loaded.findings == ()
+
+    def test_an_agent_that_stands_in_both_files_has_no_account(self, tmp_path: Path) -> None:
+        loaded = load(tmp_path, main=self.ACCOUNTS, pollers="agents: {ana: {telegram: tg-all}}\n" + jobs(job("a")))
+        assert [found.message for found in loaded.findings] == [
+            "the agent ana stands in harken.yaml as well",
+            "the agent ana was refused",
+        ]
+
+    def test_a_binding_with_a_typo_sends_nothing_through_everybody_s_account(self, tmp_path: Path) -> None:
+        main = "integrations: {mine: {kind: ntfy, token: tk_1}}\nagents: {ana: {ntfyy: mine}}\n"
+        config = "{feed_url: 'https://x.y/z', deliver: {channel: ntfy, to: private}}"
+        loaded = load(tmp_path, main=main, pollers=jobs(job("a", config=config)))
+        assert dict(loaded.jobs) == {}
+        assert [found.message for found in loaded.findings] == [
+            "there is no service 'ntfyy'",
+            "the agent ana was refused",
+        ]
+
+    def test_a_bad_binding_refuses_only_the_jobs_that_need_it(self, tmp_path: Path) -> None:
+        main = self.ACCOUNTS.replace("ana: {telegram: tg-ana}", "ana: {telegram: tg-ana, slack: tg-all}")
+        loaded = load(tmp_path, main=main, pollers=jobs(job("a")))
+        assert (list(loaded.jobs), list(loaded.refused)) == (["a"], ["agent:ana"])
+
     def test_a_service_without_accounts_needs_no_binding(self, tmp_path: Path) -> None:
         config = "{feed_url: 'https://x.y/z', deliver: {channel: webhook, to: 'https://a.b/c'}}"
         loaded = load(tmp_path, main=self.ACCOUNTS, pollers=jobs(job("e", agent="eve", config=config)))
@@ -270,6 +391,14 @@ class TestReload:
         assert after.jobs["a"] == old.jobs["a"]
         assert {trigger.name for trigger in after.triggers} == {"a", "a/alert", "b"}
         assert "poller/a" in {feed.name for feed in after.feeds}
+
+    def test_a_job_whose_account_was_taken_away_ends(self, tmp_path: Path) -> None:
+        mine = TestAgents.ACCOUNTS.replace("allow_agents: [ana]", "allow_agents: [bob]")
+        old = load(tmp_path, main=TestAgents.ACCOUNTS, pollers=jobs(job("a")))
+        new = load(tmp_path, main=mine, pollers=jobs(job("a")))
+        after, made = carry_over(old, new), plan(old, new)
+        assert (dict(after.jobs), after.triggers) == ({}, ())
+        assert (made.remove, made.notes) == (("poller:a",), ("agent:ana: refused, so its old version stays",))
 
     def test_when_the_whole_file_is_broken_all_its_jobs_go_on(self, tmp_path: Path) -> None:
         old = load(tmp_path, pollers=jobs(job("a"), job("b")))

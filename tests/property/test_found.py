@@ -97,3 +97,10 @@ def test_a_digest_that_was_due_days_ago_waits_for_the_quiet_hours_of_today(room:
     crash = Crashing(0, True, 5000.0, None, "commit")
     script = (Lid(300_000.0), Burst(0, 9, 7, False), crash, Wait(400.0), Lid(300_000.0))
     played(Scenario(feeds=(feed,), triggers=(PLAIN, digest), script=script), room)
+
+
+def test_a_trigger_that_looks_back_finds_what_was_recorded_long_before_it_happened(room: Path) -> None:
+    feed = FeedPlan(view="log", identity="once", page_size=3, named=True, latency=3.0)
+    late = TriggerPlan(feed=0, condition=1, early=False, startup="backfill", backfill=600.0, max_age=3000.0)
+    script = (Put(0, 2, 0, -14_400.0), Crashing(2, True, 5000.0), Wait(65.0))
+    played(Scenario(feeds=(feed,), triggers=(late,), script=script, seed=1), room)

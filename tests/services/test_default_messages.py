@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.language.placeholders import placeholders
+from harken.language.placeholders import fill
 from harken.source import Plugin
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "services"
@@ -25,7 +25,7 @@ def template(kind: str) -> str:
 def test_a_default_message_has_only_fields_that_are_documented(kind: str):
     event = (DOCS / f"{kind}.md").read_text("utf-8").partition("\n## Event")[2].partition("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", event))
-    used = {name.partition(".")[0] for name in placeholders(template(kind))}
+    used = {name.partition(".")[0] for name in fill(template(kind), {}).unknown}
     assert used
     assert used <= documented
 

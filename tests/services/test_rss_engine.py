@@ -65,3 +65,19 @@ async def test_first_deliver_tells_of_the_newest_that_one_tick_may(clock: Virtua
         async with running(tmp_path, clock) as app:
             await clock.sleep(600)
             assert await runs(app) == {f"n{number:02}" for number in range(7, 12)}
+
+
+@virtual
+async def test_an_entry_that_is_dated_back_is_new_and_an_archive_that_appears_is_not(
+    clock: VirtualClock, tmp_path: Path
+):
+    listing = Listing(clock)
+    async with listing.serve():
+        fill(listing, 10)
+        write(tmp_path, listing, "baseline")
+        async with running(tmp_path, clock) as app:
+            await clock.sleep(300)
+            listing.add("this morning", age=5 * 3600)
+            listing.add("last year", age=365 * 86_400)
+            await clock.sleep(3600)
+            assert await runs(app) == {"this morning"}

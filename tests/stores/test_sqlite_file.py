@@ -238,6 +238,17 @@ async def test_a_backup_of_a_running_store_is_whole(given: Given, tmp_path: Path
     copy.abandon()
 
 
+async def test_who_cannot_read_the_file_is_told_to_come_back(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock)
+    await given.fires("s")
+    away = path.rename(path.with_name("away.db"))
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        await store.feeds()
+    away.rename(path)
+    assert {state.name for state in await store.feeds()} >= {"inbox"}
+    store.abandon()
+
+
 def migrations() -> list[str]:
     folder = files("harken.stores.sqlite").joinpath("migrations")
     return sorted(step.name for step in folder.iterdir() if step.name.endswith(".sql"))

@@ -17,6 +17,7 @@ from harken.config import Loaded
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import Live, Report
+from harken.pace import REFUSED, is_permanent
 from harken.run.worker import Worker
 from harken.schedule import Every
 from harken.store import Commit, Committed
@@ -29,8 +30,6 @@ log = structlog.get_logger("harken.app")
 STATUSES = ("success", "error", "not_modified", "rate_limited", "skipped")
 STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
 KINDS_OF_ERROR = ("retry", "attention", "cursor_expired", "timeout")
-# whatever is refused waits for a person, like a wrong token
-REFUSED = ("refused", "misconfigured", "not_found", "unauthorized", "malformed")
 ERRORS = {**{kind: kind for kind in KINDS_OF_ERROR}, **dict.fromkeys(REFUSED, "attention")}
 LAG = 10.0
 
@@ -54,7 +53,7 @@ def _status(report: Report, live: Live, deferred: bool) -> str:
         return "transient"
     if report.result != "error":
         return "ok"
-    return "permanent" if ERRORS.get(live.health.code, "retry") in ("attention", "cursor_expired") else "transient"
+    return "permanent" if is_permanent(live.health.code) else "transient"
 
 
 def _missed(feed: Feed, seconds: float) -> int:

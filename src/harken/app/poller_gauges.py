@@ -9,6 +9,7 @@ from harken.clock import Clock
 from harken.config import Loaded
 from harken.config.jobs import Job
 from harken.ingest.live import Live
+from harken.pace import before_try
 from harken.runs import Claimed
 
 __all__ = ["PollerGauges"]
@@ -97,7 +98,4 @@ def _labels(job: Job) -> dict[str, str]:
 
 def _breaker(live: Live, now: float) -> int:
     """An open one whose wait is over is half-open: the next read is the probe, and then under way."""
-    state = live.health.state
-    if state == "closed":
-        return CLOSED
-    return HALF_OPEN if state == "half_open" or live.health.may_try(now) else OPEN
+    return {"closed": CLOSED, "half_open": HALF_OPEN}.get(before_try(live.health, now).state, OPEN)

@@ -7,6 +7,7 @@ would wake the watcher (a third of the CPU of a webhook was spent on that).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -42,12 +43,17 @@ async def _on_top(directory: Path, asked: asyncio.Event, known: Marks) -> None:
 
 def marks(directory: Path) -> Marks:
     """How the files at the top look from outside: another answer means that one of them changed."""
+    found: Marks = {}
     try:
         files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
-        stats = {path.name: path.stat() for path in files}
     except OSError:
-        return {}  # being replaced; the next look sees what became of it
-    return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
+        return found  # being replaced; the next look sees what became of it
+    for path in files:
+        # an editor's lock is a link that leads nowhere; it must not hide the others
+        with suppress(OSError):
+            stat = path.stat()
+            found[path.name] = (stat.st_mtime_ns, stat.st_size)
+    return found
 
 
 async def _on_tree(directory: Path, asked: asyncio.Event) -> None:

@@ -27,17 +27,24 @@ def _when(ms: int | None) -> str:
     return "-" if ms is None else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _soon(ms: int | None) -> str:
+    """The same in a column: the time of today, or the date of another day."""
+    if ms is None:
+        return "-"
+    moment = datetime.fromtimestamp(ms / 1000)
+    return moment.strftime("%H:%M:%S" if moment.date() == datetime.now().date() else "%Y-%m-%d")
+
+
 COLUMNS: tuple[Column, ...] = (
     ("id", "id"),
     ("kind", "kind"),
     ("agent", "agent"),
     ("state", _state),
-    ("last run", lambda row: _when(row["last_run_at_ms"])),
-    ("next run", lambda row: _when(row["next_run_at_ms"])),
+    ("last run", lambda row: _soon(row["last_run_at_ms"])),
+    ("next run", lambda row: _soon(row["next_run_at_ms"])),
     ("errors", "consecutive_errors"),
     ("seen", "items_seen_total"),
     ("delivered", "items_dispatched_total"),
-    ("last error", "last_error"),
 )
 TIMES = {
     "last_run_at_ms": "last_run",
@@ -56,7 +63,12 @@ def pollers_command() -> None:
 @command(pollers_command, "list")
 def list_jobs(session: Session) -> None:
     """List the jobs: whether each runs, when it was and will be read, and what it has delivered."""
-    listing(session, session.call("pollers.list"), COLUMNS, "There are no jobs yet. Write one into pollers.yaml")
+    answer = session.call("pollers.list")
+    listing(session, answer, COLUMNS, "There are no jobs yet. Write one into pollers.yaml")
+    # a sentence does not fit into a column
+    for row in answer["items"] if not session.as_json else ():
+        if row["last_error"]:
+            say(f"{row['id']}: {row['last_error']}")
 
 
 @command(pollers_command, "show")

@@ -18,10 +18,14 @@ __all__ = ["Agent", "Agents", "read_agent"]
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """`accounts` has the integration for each kind of service that the agent is bound to."""
+    """`accounts` has the integration for each kind of service that the agent is bound to, right or wrong.
+
+    `whole` says that nothing is wrong with what is written about it.
+    """
 
     name: str
     accounts: Mapping[str, str]
+    whole: bool = True
 
 
 @dataclass(kw_only=True)
@@ -51,6 +55,10 @@ class Agents:
             return None
         bound = self.known.get(agent)
         name = bound.accounts.get(kind) if bound else kind
+        if bound is not None and name is None and not bound.whole and owner.account is not None:
+            # what was meant for this kind may be what is wrong: its messages must not go to everybody's account
+            report.error(place, path, f"the agent {agent} was refused", "Correct it first", "depends")
+            return None
         if name is None and not _needs_account(owner):
             name = kind
         if name is None:
@@ -58,6 +66,17 @@ class Agents:
             report.error(place, path, f"the agent {agent} has no account of {kind}", fix, "unknown_name")
             return None
         return self.named(agent, name, kind, around, place, report, path)
+
+    def chosen(
+        self, agent: str, name: str, kind: str, around: Surroundings, place: Place, report: Report, path: Path
+    ) -> Account | None:
+        """The account of this name, which is not the agent's own only if its allow_agents names the agent."""
+        account, bound = self.named(agent, name, kind, around, place, report, path), self.known.get(agent)
+        if account is None or bound is None or account.agents is not None or name in bound.accounts.values():
+            return account
+        fix = f"Write {kind}: {name} under agents: {agent}:, or {agent} into its allow_agents"
+        report.error(place, path, f"the agent {agent} is not bound to {name}", fix, "not_allowed")
+        return None
 
     def named(
         self, agent: str, name: str, kind: str, around: Surroundings, place: Place, report: Report, path: Path
@@ -72,7 +91,9 @@ class Agents:
             return None
         if account.agents is not None and agent not in account.agents:
             fix = f"Add {agent} to its allow_agents"
-            report.error(place, path, f"the integration {account.name} is not for the agent {agent}", fix)
+            report.error(
+                place, path, f"the integration {account.name} is not for the agent {agent}", fix, "not_allowed"
+            )
             return None
         return account
 
@@ -81,11 +102,11 @@ def _needs_account(plugin: Plugin) -> bool:
     return plugin.account is not None and any(field.is_required() for field in plugin.account.model_fields.values())
 
 
-def read_agent(name: str, node: Node, around: Surroundings, report: Report, path: Path) -> Agent | None:
-    """Return the agent with its bindings; None when one of them leads nowhere."""
+def read_agent(name: str, node: Node, around: Surroundings, report: Report, path: Path) -> Agent:
+    """Return the agent with its bindings. One that leads nowhere has a finding, and refuses the jobs that need it."""
     table = as_table(node, report, path)
     if table is None:
-        return None
+        return Agent(name=name, accounts={}, whole=False)
     accounts: dict[str, str] = {}
     for kind, inner in table.items.items():
         if plugin_of(kind, around.plugins) is None:
@@ -96,7 +117,7 @@ def read_agent(name: str, node: Node, around: Surroundings, report: Report, path
         else:
             _check_binding(name, kind, inner.value, table, around, report, (*path, kind))
             accounts[kind] = inner.value
-    return None if report.failed else Agent(name=name, accounts=accounts)
+    return Agent(name=name, accounts=accounts, whole=not report.failed)
 
 
 def _check_binding(

@@ -90,8 +90,16 @@ def _jobs(old: Loaded, new: Loaded) -> dict[str, Job]:
     return {
         name: job
         for name, job in old.jobs.items()
-        if name not in new.jobs and name not in new.workflows and (lost or _stays("poller", name, old, new))
+        if name not in new.jobs
+        and name not in new.workflows
+        and (lost or _stays("poller", name, old, new))
+        and not _is_forbidden(name, new)
     }
+
+
+def _is_forbidden(job: str, new: Loaded) -> bool:
+    """An account was taken away from the agent: that is no typo, and takes effect at once."""
+    return any(finding.code == "not_allowed" for finding in new.refused.get(item("poller", job), ()))
 
 
 def _workflows(old: Loaded, new: Loaded, jobs: Mapping[str, Job]) -> dict[str, Workflow]:
@@ -222,7 +230,7 @@ def _notes(old: Loaded, after: Loaded, refused: set[str]) -> Iterable[str]:
         if what:
             fix = "harken triggers reset --cursor starts over"
             yield f"{name}: the new {what} is read with the cursor and memory of the old one; {fix}"
-    for name in sorted(refused & _items(old).keys()):
+    for name in sorted(refused & _items(old).keys() & _items(after).keys()):
         yield f"{name}: refused, so its old version stays"
 
 

@@ -12,7 +12,8 @@ from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
 from harken.config.findings import Path, Report, nearest
 from harken.config.jobs import Outlet
-from harken.config.loaded import revision
+from harken.config.loaded import item, revision
+from harken.config.queries import written_secrets
 from harken.config.readings import internal_feed
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Node, Table, locate
@@ -64,25 +65,38 @@ class Whole:
 def read_outlet(
     node: Node, agent: str, agents: Agents, around: Surroundings, report: Report, path: Path
 ) -> Outlet | None:
-    """Return where messages go: through the account of that kind that the agent is bound to, or one by its name."""
+    """Return where messages go: through the account of that kind that the agent is bound to, or one by its name.
+
+    Without an agent there is no account, and only what is written can be checked.
+    """
     block = check(OutletBlock, node, report, path)
     if block is None:
         return None
     place = locate(node, ("channel",))
     kind = around.kinds().get(block.channel, block.channel)
     plugin = plugin_of(kind, around.plugins)
+    if plugin is None and item("integration", block.channel) in around.refused:
+        report.error(
+            place, (*path, "channel"), f"the integration {block.channel} was refused", "Correct it first", "depends"
+        )
+        return None
     if plugin is None or plugin.destination is None:
         known = [name for name, found in around.plugins.items() if found.destination is not None]
         message = f"{block.channel!r} cannot deliver messages"
         report.error(place, (*path, "channel"), message, nearest(block.channel, known), "unknown_name")
         return None
+    if not agent:
+        return None
     if block.channel in around.accounts and block.channel != plugin.kind:
-        account = agents.named(agent, block.channel, kind, around, place, report, (*path, "channel"))
+        account = agents.chosen(agent, block.channel, kind, around, place, report, (*path, "channel"))
     else:
         account = agents.account(agent, plugin, around, place, report, (*path, "channel"))
     if account is None:
         return None
-    return Outlet(channel=block.channel, integration=account.name, to=block.to, template=block.template)
+    # the address of a webhook is often a secret in itself
+    around.secrets |= written_secrets(block.to)
+    to, template = around.hide(block.to), around.hide(block.template)
+    return Outlet(channel=block.channel, integration=account.name, to=to, template=template)
 
 
 def deliveries(
@@ -94,15 +108,16 @@ def deliveries(
     outlet: Outlet,
     failure: Outlet | None,
     table: Table,
+    around: Surroundings,
     checker: Checker | None,
     report: Report,
 ) -> Whole:
-    """Compile a job to the same values that a workflow file gives."""
+    """Compile a job to the same values that a workflow file gives, with references in place of secrets."""
     asked = _asked(plugin, query, feed, report, table)
-    template = asked.template if common.message_template is None else common.message_template
+    template = around.hide(asked.template if common.message_template is None else common.message_template)
     per_tick = common.max_per_tick or int(getattr(query, "max_per_tick", 0) or asked.max_per_tick)
     delay = asked.dispatch_delay_ms if common.dispatch_delay_ms is None else common.dispatch_delay_ms
-    steps = [*map(dict, asked.before), _message(outlet, template), *map(dict, asked.after)]
+    steps = [*around.hide(asked.before), _message(outlet, template), *around.hide(asked.after)]
     workflow = _workflow(name, steps)
     _check(workflow, checker, table, report)
     trigger = Trigger(

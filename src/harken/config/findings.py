@@ -8,7 +8,22 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["CODES", "Code", "Finding", "Path", "Place", "Report", "Severity", "nearest", "path_text", "redact"]
+__all__ = [
+    "CODES",
+    "Code",
+    "Finding",
+    "Path",
+    "Place",
+    "Report",
+    "Severity",
+    "elsewhere",
+    "nearest",
+    "path_text",
+    "redact",
+]
+
+LONGEST = 1_000
+"""Characters of a message: what it quotes may be a whole file that was put between the wrong quotes."""
 
 Path: TypeAlias = tuple[str | int, ...]
 Severity = Literal["error", "warning"]
@@ -27,6 +42,7 @@ Code = Literal[
     "expression",
     "step",
     "depends",
+    "not_allowed",
     "not_yet",
     "empty_query",
     "ignored",
@@ -49,6 +65,7 @@ CODES: Mapping[Code, str] = {
     "expression": "a condition or template does not compile",
     "step": "a step of the workflow is wrong",
     "depends": "it needs an item that was refused",
+    "not_allowed": "the agent may not use this integration; the old version of such a job does not run on",
     "not_yet": "this version does not have it",
     "empty_query": "the query asks for everything",
     "ignored": "it is accepted, and this version does not act on it",
@@ -107,7 +124,7 @@ class Report:
             line=place.line,
             column=place.column,
             path=path,
-            message=message,
+            message=message if len(message) <= LONGEST else f"{message[:LONGEST]}…",
             fix=fix,
             code=code,
             severity=severity,
@@ -132,6 +149,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not names:
         return "There are none"
     return f"There are: {', '.join(names[:12])}" + (", …" if len(names) > 12 else "")
+
+
+def elsewhere(place: Place, places: Iterable[Place]) -> str:
+    """Where else something stands, as `pollers.yaml:7`; empty when `place` is all there is."""
+    others = list(places)
+    # by an alias it may stand twice at one place
+    others.remove(place)
+    return ", ".join(f"{at.file}:{at.line}" for at in others)
 
 
 def redact(findings: Iterable[Finding], secrets: Iterable[str]) -> tuple[Finding, ...]:

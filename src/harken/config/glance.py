@@ -14,7 +14,7 @@ from harken.config.tree import Node, Scalar, Table
 from harken.config.validate import check
 from harken.config.watching import POLLERS
 
-__all__ = ["store_of", "written_accounts"]
+__all__ = ["hidden_store", "store_of", "written_accounts"]
 
 
 def store_of(directory: Path, environ: Mapping[str, str]) -> str:
@@ -34,6 +34,14 @@ def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:
         section = _top(directory, file, environ).items.get("pollers")
         found = section.items.get("state_db", found) if isinstance(section, Table) else found
     return found
+
+
+def hidden_store(file: Path) -> Report:
+    """What is wrong when a file that cannot be read names the store: on another, everything would begin anew."""
+    report = Report()
+    if _mentions(file, b"state_db"):
+        report.error(Place(file.name), (), "it names the store, and cannot be read", "Correct it first", "depends")
+    return report
 
 
 def _mentions(file: Path, word: bytes) -> bool:

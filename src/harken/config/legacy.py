@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from harken.config.findings import Finding, Path, Place, Report, nearest
+from harken.config.findings import Finding, Path, Place, Report, elsewhere, nearest
 from harken.config.tree import Items, Node, Scalar, Table, is_empty, shown
 from harken.config.validate import as_table
 from harken.config.writing import to_yaml
@@ -100,6 +100,7 @@ class _File:
         self._report = report
         _check_names(section, _TOP, report, (ROOT,))
         self._interval = _seconds(section, _INTERVAL, report, (ROOT,))
+        self._named: set[str] = set()
         self._agents = self._accounts()
 
     def jobs(self) -> Translated:
@@ -132,7 +133,9 @@ class _File:
             self._warn_of_credentials(table, path)
             account, agent = table.items.get("id"), table.items.get("agent_id")
             if isinstance(account, Scalar) and isinstance(account.value, str):
-                found[account.value] = agent if isinstance(agent, Scalar) and agent.value else account
+                named = isinstance(agent, Scalar) and agent.value
+                self._named |= {account.value} if named else set()
+                found[account.value] = agent if isinstance(agent, Scalar) and named else account
             else:
                 self._report.error(table.place, (*path, "id"), "an account has no id", "Give it one", "missing")
         return found or {_DEFAULT: Scalar(value=_DEFAULT, place=self._section.place)}
@@ -168,7 +171,7 @@ class _File:
             message = f"there is no account {account!r}"
             report.error(place, (*path, "account"), message, nearest(account, self._agents), "unknown_name")
             return Scalar(value=account, place=place)
-        if agent.value == account:
+        if account not in self._named:
             fix = "Correct the agent of the job if it has another name"
             report.warn(place, (*path, "account"), f"no agent is named, so {account} is taken for one", fix)
         return agent
@@ -231,7 +234,7 @@ def _without_twins(jobs: list[LegacyJob]) -> list[LegacyJob]:
 
 
 def _told_twin(job: LegacyJob, places: list[Place]) -> LegacyJob:
-    others = ", ".join(f"{at.file}:{at.line}" for at in places if at != job.node.place)
+    others = elsewhere(job.node.place, places)
     if not others:
         return job
     report = Report()

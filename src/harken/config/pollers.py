@@ -4,64 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
 from harken.config.deliveries import Delivering, deliveries, read_outlet
-from harken.config.findings import Finding, Path, Place, Report, nearest
+from harken.config.findings import Path, Place, Report, elsewhere, nearest
 from harken.config.jobs import Job, Outlet, PollerSettings
 from harken.config.loaded import Account
 from harken.config.paces import Pace, read_pace
 from harken.config.queries import dump, host_of, is_loopback, keepable, read_query, written_secrets
 from harken.config.readings import LOOPBACK_FLOOR
 from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Scalar, Table
-from harken.config.validate import Strict, as_table, check
+from harken.config.tree import Node, Scalar, Table, plain
+from harken.config.validate import as_table, check
 from harken.config.workflows import Checker, Entry
+from harken.config.written import JobBlock, PollersBlock, Written, id_place, job_id
 from harken.durations import format_duration
 from harken.feed import Feed
 from harken.schedule import At
 from harken.source import Plugin
 
-__all__ = ["JobEntry", "Pollers", "PollersBlock", "Written", "feed_name", "job_id", "read_pollers"]
+__all__ = ["JobEntry", "Pollers", "feed_name", "read_pollers"]
 
 SHORTEST_TICK = 30.0
-
-
-class PollersBlock(Strict):
-    """What holds for all jobs, as it may be written."""
-
-    enabled: bool = True
-    state_db: str | None = None
-    default_jitter_ms: int = Field(default=5_000, ge=0, le=3_600_000)
-    lease_ttl_factor: float = Field(default=2.0, gt=0, le=1_000)
-    failure_alert_cooldown_secs: float = Field(default=3_600.0, ge=0)
-    breaker_threshold: int = Field(default=5, ge=1)
-    jobs: Any = None
-
-
-class JobBlock(Strict):
-    """One job, as it may be written."""
-
-    id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$")
-    kind: str
-    agent: str = Field(min_length=1, max_length=120)
-    schedule: Any
-    config: Any = None
-    failure_to: Any = None
-    paused_on_boot: bool = False
-
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it stands in a file, with the findings that are its own."""
-
-    path: Path
-    node: Node
-    found: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +67,7 @@ def read_pollers(
     found = Pollers(settings=settings)
     places: dict[str, list[Place]] = {}
     for written in jobs:
-        places.setdefault(job_id(written.node), []).append(_id_place(written.node))
+        places.setdefault(job_id(written.node), []).append(id_place(written.node))
     for written in jobs:
         report, name = Report(), job_id(written.node)
         report.findings += written.found
@@ -111,20 +79,9 @@ def read_pollers(
     return found
 
 
-def job_id(node: Node) -> str:
-    """The id that a job is given, empty when it has none."""
-    found = node.items.get("id") if isinstance(node, Table) else None
-    return found.value if isinstance(found, Scalar) and isinstance(found.value, str) else ""
-
-
-def _id_place(node: Node) -> Place:
-    found = node.items.get("id") if isinstance(node, Table) else None
-    return found.place if found is not None else node.place
-
-
 def _check_twice(name: str, written: Written, places: list[Place], report: Report) -> None:
-    place = _id_place(written.node)
-    others = ", ".join(f"{at.file}:{at.line}" for at in places if at != place)
+    place = id_place(written.node)
+    others = elsewhere(place, places)
     if name and others:
         path = (*written.path, "id")
         report.error(place, path, f"the id {name} is taken by {others} as well", "Change one of them", "clash")
@@ -158,13 +115,11 @@ class _Job:
         agent = _text(table, "agent")
         if agent:
             self._agents.check(agent, table.items["agent"].place, self._report, (*self._path, "agent"))
-        if plugin is None or not agent:
+        if plugin is None:
             return None
-        account = self._agents.account(
-            agent, plugin, self._around, table.items["kind"].place, self._report, (*self._path, "kind")
-        )
+        account = self._account(table, plugin, agent) if agent else None
         made = self._config(table, plugin, agent)
-        pace = self._pace(table, plugin, account, made[0] if made else None)
+        pace = self._pace(table, plugin, account)
         failure = self._outlet(table, "failure_to", agent) if "failure_to" in table.items else None
         if block is None or account is None or made is None or pace is None or self._report.failed:
             return None
@@ -177,7 +132,8 @@ class _Job:
         plugin = plugin_of(kind, self._around.plugins)
         place, path = table.items["kind"].place, (*self._path, "kind")
         if plugin is None:
-            watched = [name for name, found in self._around.plugins.items() if found.source is not None]
+            found = [plugin for plugin in self._around.plugins.values() if plugin.source is not None]
+            watched = [name for one in found for name in (one.kind, *one.aliases)]
             self._report.error(place, path, f"there is no kind {kind!r}", nearest(kind, watched), "unknown_name")
         elif plugin.source is None:
             self._report.error(place, path, f"{kind} cannot be polled", "Use another kind")
@@ -217,20 +173,27 @@ class _Job:
             return None
         return read_outlet(table.items[key], agent, self._agents, self._around, self._report, path)
 
-    def _pace(self, table: Table, plugin: Plugin, account: Account | None, query: BaseModel | None) -> Pace | None:
+    def _account(self, table: Table, plugin: Plugin, agent: str) -> Account | None:
+        place, path = table.items["kind"].place, (*self._path, "kind")
+        return self._agents.account(agent, plugin, self._around, place, self._report, path)
+
+    def _pace(self, table: Table, plugin: Plugin, account: Account | None) -> Pace | None:
         if "schedule" not in table.items:
             return None
         pace = read_pace(table.items["schedule"], self._report, (*self._path, "schedule"))
-        floor = LOOPBACK_FLOOR if self._is_near(query, account) else plugin.floor_seconds
+        floor = LOOPBACK_FLOOR if self._is_near(table, account) else plugin.floor_seconds
         if pace is not None and pace.gap < floor:
             place, path = table.items["schedule"].place, (*self._path, "schedule")
             fix = f"Read it every {format_duration(floor)} at most"
             self._report.error(place, path, f"{plugin.kind} may not be read that often", fix, "too_often")
         return pace
 
-    def _is_near(self, query: BaseModel | None, account: Account | None) -> bool:
-        host = host_of(dump(query), account.base_url if account else "")
-        return is_loopback(host) if host else False
+    def _is_near(self, table: Table, account: Account | None) -> bool:
+        # as it is written: what else is wrong with it does not move the service to another machine
+        config = table.items.get("config")
+        host = host_of(plain(config) if isinstance(config, Table) else {}, account.base_url if account else "")
+        # where an account is that was refused, nobody knows
+        return is_loopback(host) if host else account is None
 
     def _entry(
         self,
@@ -244,7 +207,9 @@ class _Job:
     ) -> JobEntry:
         query, common, outlet = made
         feed = self._feed(block, plugin, account, query, common, pace)
-        whole = deliveries(block.id, feed, plugin, query, common, outlet, failure, table, self._checker, self._report)
+        whole = deliveries(
+            block.id, feed, plugin, query, common, outlet, failure, table, self._around, self._checker, self._report
+        )
         job = Job(
             id=block.id,
             kind=plugin.kind,
@@ -264,7 +229,7 @@ class _Job:
             },
         )
         entries = (msgspec.structs.replace(whole.entries[0], made=Made(feed=feed, query=query)), *whole.entries[1:])
-        return JobEntry(job=job, entries=entries, place=_id_place(table))
+        return JobEntry(job=job, entries=entries, place=id_place(table))
 
     def _feed(
         self,
@@ -284,7 +249,7 @@ class _Job:
             name=feed_name(block.id),
             kind=plugin.kind,
             integration=account.name,
-            query=self._around.hide(keepable(query)),
+            query=keepable(query, self._around.hide),
             schedule=pace.schedule,
             identity=common.identity or plugin.identity,
             lookback=plugin.lookback_seconds,

@@ -97,7 +97,7 @@ def read_reading(table: Table, around: Surroundings, report: Report, path: Path)
     if schedule is None:
         return None
     feed = _feed(block, account, plugin, around.hide(plain), schedule)
-    return Made(feed=msgspec.structs.replace(feed, query=around.hide(keepable(query))), query=query)
+    return Made(feed=msgspec.structs.replace(feed, query=keepable(query, around.hide)), query=query)
 
 
 def _other_account(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from harken.config.findings import Finding, Path, Place, Report
 from harken.config.legacy import deprecations, translate
-from harken.config.pollers import PollersBlock, Written, job_id
 from harken.config.tree import Items, Node, Table, is_empty
 from harken.config.validate import as_table, check
+from harken.config.written import PollersBlock, Written, job_id
 
 __all__ = ["LEGACY", "POLLERS", "Section", "read_legacy", "read_sections"]
 

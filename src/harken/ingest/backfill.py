@@ -18,8 +18,8 @@ from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, O
 __all__ = ["Backfill", "Shelf"]
 
 PAGE = 100
-SKEW = timedelta(hours=1)
-"""An event may be recorded before it says it happened, by so much as clocks differ."""
+SKEW = timedelta(days=1)
+"""An event may be recorded before it says it happened: clocks differ, and some items are dated ahead."""
 
 
 class Shelf(Feeds, Records, Protocol):

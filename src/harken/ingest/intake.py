@@ -148,16 +148,22 @@ class Intake:
 
     async def tick(self, feed: str, by_hand: str = "") -> Report:
         """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""
-        live = self.feeds.get(feed)
-        if live is None or live.poll is None:
-            raise NotFound(f"there is no feed {feed!r} that can be read")
+        live = self._readable(feed)
         while live.busy:
             await self._clock.sleep(0.05)
+            # a reload may have put another in its place
+            live = self._readable(feed)
         self.timer.put(live, None)
         report = await self._tick(live, by_hand)
         # whoever asked for the read looks at once at what has become of it
         await self._write_rests(feed)
         return report
+
+    def _readable(self, feed: str) -> Live:
+        live = self.feeds.get(feed)
+        if live is None or live.poll is None:
+            raise NotFound(f"there is no feed {feed!r} that can be read")
+        return live
 
     def _place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
         live = self.feeds.get(feed.name)

@@ -29,6 +29,7 @@ class Live:
 
     __slots__ = (
         "baselined",
+        "begun",
         "busy",
         "by_hand",
         "created_at",
@@ -96,7 +97,9 @@ class Live:
         self.created_at: datetime = state.created_at
         # the cursor is known to stand between two reads, and not within one
         self.whole: bool = state.cursor is None
-        # a read that is under way counts its pages and the runs it asked for, and knows from where it began
+        # a read that is under way counts its pages, and knows from where it began
         self.reading_since: datetime = state.created_at
         self.page = 0
+        # runs that go out one after the other, by trigger: how many there are, and when the first was due
         self.fired: dict[str, int] = {}
+        self.begun: dict[str, datetime] = {}

@@ -20,6 +20,7 @@ from harken.ingest.bounds import due_after, since, watermark
 from harken.ingest.gate import Gate, Page
 from harken.ingest.live import Live, Report
 from harken.ingest.rests import Rests
+from harken.ingest.turns import count_fired, let_go
 from harken.match import Read, Rules, Sighting, memory_id
 from harken.schedule import Every
 from harken.source import Batch
@@ -116,7 +117,7 @@ class Poller:
         live.cursor, live.watermark, live.next_due = batch.cursor, newest, due
         live.page += 1
         if done:
-            live.page, live.fired, live.baselined = 0, {}, True
+            live.page, live.baselined = 0, True
             live.whole, live.resumed = True, False
             if step is not None and step.health is not live.health:
                 self._say(live, step)
@@ -192,11 +193,14 @@ class Poller:
         whole = done and live.whole
         looked_back = [rule for rule in rules.backfilling if whole and live.reading_since <= rule.start_line]
         rest["backfilled"] = [rule.uid for rule in looked_back]
+        if not live.page:
+            let_go(live, rules, from_unix(now))
         read = Read(
             now=from_unix(now),
             first=not live.baselined,
             page=live.page,
             fired=live.fired,
+            begun=live.begun,
             resumed=live.resumed,
             by_hand=live.by_hand,
         )
@@ -210,7 +214,9 @@ class Poller:
         )
         await self._rests.flush(live.feed.name)
         committed = await self._gate.take(live.feed.name, page, sightings)
-        _count_fired(live, rules, committed.verdicts)
+        # what could not be written before is older than this
+        self._rests.drop(live.feed.name)
+        count_fired(live, rules, committed.verdicts, read.now)
         if looked_back:
             await self._gate.rulebook.learn(live.feed.name)
 
@@ -283,14 +289,3 @@ class Poller:
             failures=step.health.failures,
             exc_info=None if expected else error,
         )
-
-
-def _count_fired(live: Live, rules: Rules, verdicts: Any) -> None:
-    by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
-    if not by_name:
-        return
-    for decided in verdicts:
-        for verdict in decided:
-            uid = by_name.get(verdict.trigger)
-            if uid is not None and verdict.outcome in ("fired", "held"):
-                live.fired[uid] = live.fired.get(uid, 0) + 1

@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
+from harken.errors import RetryLater
 from harken.event import Span
 from harken.store import Feeds, Rest
 
 __all__ = ["FLUSH_SECONDS", "Rests"]
 
 FLUSH_SECONDS = 5.0
+AT_ONCE = 200
 
 
 class Rests:
@@ -34,13 +36,21 @@ class Rests:
 
     async def flush(self, feed: str = "") -> None:
         """Write what waits (of one feed, or of all)."""
-        if feed:
-            rest = self._waiting.pop(feed, None)
-            batch = [] if rest is None else [rest]
-        else:
-            batch, self._waiting = list(self._waiting.values()), {}
-        for begin in range(0, len(batch), 200):
-            await self._store.rest(batch[begin : begin + 200])
+        names = [feed] if feed else list(self._waiting)
+        for begin in range(0, len(names), AT_ONCE):
+            # only now, so that a commit of a feed cannot overtake what waits for it
+            batch = [self._waiting.pop(name) for name in names[begin : begin + AT_ONCE] if name in self._waiting]
+            if batch:
+                await self._write(batch)
+
+    async def _write(self, batch: list[Rest]) -> None:
+        try:
+            await self._store.rest(batch)
+        except RetryLater:
+            for rest in batch:
+                after = self._waiting.get(rest.feed)
+                self._waiting[rest.feed] = rest if after is None else _joined(rest, after)
+            raise
 
 
 def _joined(before: Rest, after: Rest) -> Rest:

@@ -10,12 +10,12 @@ import msgspec
 
 from harken.language.paths import MISSING, lookup
 
-__all__ = ["Filled", "fill", "placeholders"]
+__all__ = ["Filled", "fill"]
 
 LONGEST = 1_000_000
 """Characters of a message; every destination cuts it far below that."""
 
-_PLACEHOLDER = re.compile(r"\{([^\W\d][\w-]*(?:\.[\w-]+)*)\}")
+_PLACEHOLDER = re.compile(r"\{([^\W\d][\w-]*(?:\.[\w-]+){0,32})\}")
 _WHOLE = "json"
 
 
@@ -24,11 +24,6 @@ class Filled(msgspec.Struct, frozen=True):
 
     text: str
     unknown: tuple[str, ...] = ()
-
-
-def placeholders(template: str) -> list[str]:
-    """The names that a template uses, in order."""
-    return [found[1] for found in _PLACEHOLDER.finditer(template)]
 
 
 def fill(template: str, values: Mapping[str, Any]) -> Filled:

@@ -17,20 +17,22 @@ from harken.match.rules import Rule, Rules
 from harken.match.timing import timed
 from harken.store import Entry, GatherInto, Intent
 
-__all__ = ["Read", "match"]
+__all__ = ["Read", "in_turn", "match"]
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
     """The circumstances of a batch. `first`: the feed has not yet been read to its end. `page` counts from 0.
 
-    `fired`: runs that earlier pages of the same read have asked for, by trigger uid. `resumed`: the first read since
-    this process began. `again`: stored events, decided again. `by_hand`: the trigger for which a person asked to read.
+    `fired`: runs that earlier pages and reads have asked for and that still go out one after the other, by trigger
+    uid; `begun`: when the first of them was due. `resumed`: the first read since this process began. `again`: stored
+    events, decided again. `by_hand`: the trigger for which a person asked to read.
     """
 
     now: datetime
     first: bool = False
     page: int = 0
     fired: Mapping[str, int] = {}
+    begun: Mapping[str, datetime] = {}
     resumed: bool = False
     again: bool = False
     by_hand: str = ""
@@ -148,7 +150,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
         epoch=rule.state.epoch,
         run_key=event.key,
         workflow_rev=trigger.workflow_rev,
-        due_at=_spaced(rule, rules, read.now, place),
+        due_at=in_turn(rule, rules, read.begun.get(rule.uid, read.now), place),
         input=mapped,
         gather=into,
         overlap=trigger.overlap,
@@ -168,12 +170,15 @@ def _hold(rule: Rule, rules: Rules, read: Read) -> str:
     return "flood" if guarded and not rule.state.backfilling else ""
 
 
-def _spaced(rule: Rule, rules: Rules, now: datetime, place: int) -> datetime:
+def in_turn(rule: Rule, rules: Rules, begun: datetime, place: int) -> datetime:
+    """When the run with this place goes out, counted from the first of those that are spaced."""
     spacing = rule.trigger.spacing
     if spacing is None or not place:
-        return now
+        return begun
     rounds, within = divmod(place, spacing.per_tick) if spacing.per_tick else (0, place)
-    return now + timedelta(seconds=rounds * rules.interval + within * spacing.delay)
+    # a round may take longer than until the next read
+    length = max(rules.interval, spacing.per_tick * spacing.delay)
+    return begun + timedelta(seconds=rounds * length + within * spacing.delay)
 
 
 def _value(template: Template | None, event: Event, rule: Rule, rules: Rules) -> str:

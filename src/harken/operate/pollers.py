@@ -15,8 +15,8 @@ from harken.feed import FeedState, TriggerState
 from harken.operate.desk import Desk
 from harken.operate.plain import Plain, plain
 from harken.operate.words import did_you_mean, stamp
-from harken.pace import Health, before_try
-from harken.schedule import At, is_over
+from harken.pace import Health, before_try, is_permanent
+from harken.schedule import At, Every, is_over, next_due
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
@@ -30,9 +30,6 @@ WHOLE = ("section:pollers", "file:pollers.yaml", "file:harken.yaml")
 PLAN = ("add", "replace", "remove", "keep")
 ALERT = "alert"
 """The kind of document in which it is kept what was told of a feed, and when."""
-
-# whatever is refused waits for a person
-PERMANENT = ("attention", "cursor_expired", "refused", "misconfigured", "not_found", "unauthorized", "malformed")
 
 Rows: TypeAlias = list[Plain]
 States: TypeAlias = tuple[Mapping[str, TriggerState], Mapping[str, FeedState]]
@@ -206,8 +203,9 @@ async def _states(desk: Desk) -> States:
     return triggers, {state.name: state for state in await desk.store.feeds()}
 
 
-def _findings(loaded: Loaded, id: str) -> tuple[Finding, ...]:
-    return loaded.refused.get(JOB + id, ())
+def _findings(loaded: Loaded, id: str) -> list[Finding]:
+    """What is wrong with it: errors first, as a warning is not why it is refused."""
+    return sorted(loaded.refused.get(JOB + id, ()), key=lambda finding: finding.severity != "error")
 
 
 def _row(desk: Desk, id: str, job: Job | None, states: States) -> Plain:
@@ -219,7 +217,7 @@ def _row(desk: Desk, id: str, job: Job | None, states: States) -> Plain:
         "agent": job.agent if job else None,
         "paused": stopped,
         "last_run_at_ms": _ms(feed.last_tick) if feed else None,
-        "next_run_at_ms": _ms(feed.next_due) if feed and not stopped else None,
+        "next_run_at_ms": _ms(_next(desk, job, feed)) if job and feed and not stopped else None,
         "last_status": _status(feed) if feed else None,
         "last_error": _error(desk, id, feed),
         "consecutive_errors": feed.health.failures if feed else 0,
@@ -244,6 +242,17 @@ def _stop(desk: Desk, id: str, job: Job | None, states: States) -> str:
     return ""
 
 
+def _next(desk: Desk, job: Job, feed: FeedState) -> datetime | None:
+    """When it is read next; before its first read only its schedule knows."""
+    definition = desk.feeds().get(job.feed)
+    schedule = definition.schedule if definition else None
+    if isinstance(schedule, At):
+        return max(schedule.instant, feed.next_due or schedule.instant)
+    if feed.next_due is not None or schedule is None or isinstance(schedule, Every):
+        return feed.next_due
+    return next_due(schedule, feed.created_at)
+
+
 def _status(feed: FeedState) -> str | None:
     """How its last read went; unknown before the first, and once a person has told it to forget a failure."""
     if feed.last_tick is None:
@@ -253,7 +262,7 @@ def _status(feed: FeedState) -> str | None:
         return "ok" if feed.last_success == feed.last_tick else None
     if health.code == "deferred":
         return "skipped"
-    return "permanent" if health.state == "paused" or health.code in PERMANENT else "transient"
+    return "permanent" if health.state == "paused" or is_permanent(health.code) else "transient"
 
 
 def _error(desk: Desk, id: str, feed: FeedState | None) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -27,6 +27,7 @@ _LARGEST = 32_000_000
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 # parsing more than this would make everybody else wait
 _INLINE = 100_000
+_DATED_BACK = timedelta(days=2)
 
 
 class Query(BaseModel):
@@ -80,7 +81,10 @@ class NewsFeed:
         entries = await self._entries(reply, worked=bool(place.digest))
         got = reply.validators
         read = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
-        return Batch(events=[self._event(entry) for entry in entries], cursor=msgspec.to_builtins(read))
+        # what is dated back by its author, or by a clock that is wrong, was not there before all the same
+        late = since - _DATED_BACK if place.digest else since
+        events = [self._event(entry, undated=_between(late, entry.published, since)) for entry in entries]
+        return Batch(events=events, cursor=msgspec.to_builtins(read))
 
     def _place(self, cursor: Cursor) -> Place:
         try:
@@ -108,9 +112,14 @@ class NewsFeed:
         fix = f"Did you mean {found}?" if found else "Use the address of the feed itself"
         return NeedsAttention(f"{self._whose} {what}", fix=fix)
 
-    def _event(self, entry: Entry) -> Event:
+    def _event(self, entry: Entry, *, undated: bool) -> Event:
         data = msgspec.to_builtins(entry)
-        return Event(subject=entry.id, type=self._query.type, data=data, occurred_at=entry.published)
+        at = None if undated else entry.published
+        return Event(subject=entry.id, type=self._query.type, data=data, occurred_at=at)
+
+
+def _between(begin: datetime, moment: datetime | None, end: datetime) -> bool:
+    return moment is not None and begin <= moment < end
 
 
 def _source(query: Query, account: object, host: Host) -> NewsFeed:

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.services.fields import described, text_of
+from harken.services.signing_in import one_word, server_address
 from harken.services.updates import server_time
 from harken.source import Host
 
@@ -75,18 +76,13 @@ class Account(BaseModel):
     @field_validator("token")
     @classmethod
     def _one_word(cls, value: SecretStr) -> SecretStr:
-        token = value.get_secret_value().strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError("this is not a personal access token: it is one word, without spaces")
-        return SecretStr(token)
+        return one_word(value, "a personal access token")
 
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is not an address of a server, such as https://dev.azure.com")
-        if parts.hostname.endswith(".visualstudio.com"):
+        parts = server_address(value, "an address of a server, such as https://dev.azure.com")
+        if (parts.hostname or "").endswith(".visualstudio.com"):
             raise ValueError("this is the older address: leave base_url out, and write the first word as organization")
         return value.rstrip("/")
 

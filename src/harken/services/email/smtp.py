@@ -15,7 +15,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, RetryLater
-from harken.http.guard import check_address
+from harken.services.dialling import addresses, dial
 from harken.services.email.account import Account
 from harken.services.email.letter import address
 
@@ -59,25 +59,13 @@ class Conversation(smtplib.SMTP):
                 return  # closed already, which is what we want
 
     def _get_socket(self, host: str, port: int, timeout: Any) -> Any:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for *_, where in found:
-            check_address(host, str(where[0]), self._allow_private)
+        places = addresses(host, port, self._allow_private)
         if self._broken_off:
             raise TimeoutError
-        sock = _dial([where for *_, where in found], timeout)
+        sock = dial(places, timeout)
         if self._account.security != "ssl" or self._tls is None:
             return sock
         return self._tls.wrap_socket(sock, server_hostname=host)
-
-
-def _dial(places: list[Any], timeout: Any) -> socket.socket:
-    problem: OSError = OSError("no address")
-    for where in places:
-        try:
-            return socket.create_connection(where[:2], timeout)
-        except OSError as error:
-            problem = error
-    raise problem
 
 
 async def attempt(account: Account, allow_private: bool, talk: Callable[[Conversation], None]) -> None:

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, Validators, raise_for
 from harken.services.fields import described, text_of
+from harken.services.signing_in import one_word, server_address
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Repo", "listed", "told"]
@@ -59,17 +60,12 @@ class Account(BaseModel):
     @field_validator("token")
     @classmethod
     def _one_word(cls, value: SecretStr) -> SecretStr:
-        token = value.get_secret_value().strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError("this is not an access token: it is one word, without spaces")
-        return SecretStr(token)
+        return one_word(value, "an access token")
 
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is not an address of an API, such as https://api.github.com")
+        parts = server_address(value, "an address of an API, such as https://api.github.com")
         if parts.hostname in ("github.com", "www.github.com"):
             raise ValueError("this is the address of the web site. The API is https://api.github.com")
         return value.rstrip("/")

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harken.errors import RetryLater
 from harken.http import Reply, Validators, raise_for
 from harken.services.fields import described
+from harken.services.signing_in import one_word, server_address
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Project", "following_page", "listed", "told"]
@@ -51,17 +52,12 @@ class Account(BaseModel):
     @field_validator("token")
     @classmethod
     def _one_word(cls, value: SecretStr) -> SecretStr:
-        token = value.get_secret_value().strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError("this is not an access token: it is one word, without spaces")
-        return SecretStr(token)
+        return one_word(value, "an access token")
 
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is not an address of GitLab, such as https://gitlab.com")
+        server_address(value, "an address of GitLab, such as https://gitlab.com")
         return value.rstrip("/").removesuffix("/api/v4").rstrip("/")
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, RetryLater
-from harken.http.guard import check_address
+from harken.services.dialling import addresses, dial
 from harken.services.imap.account import CONFIGURE, Account, is_here
 from harken.services.imap.fetched import Raw, raws_of
 
@@ -147,27 +147,15 @@ class Talk(imaplib.IMAP4):
 
     def _create_socket(self, timeout: float | None) -> Any:
         account = self._account
-        found = socket.getaddrinfo(account.host, account.port, type=socket.SOCK_STREAM)
-        for *_, where in found:
-            check_address(account.host, str(where[0]), self._allow_private)
-            if account.tls == "false" and not is_here(str(where[0])):
-                raise NeedsAttention(f"{account.host} is not on this machine, and tls is false", fix="Use tls: true")
+        places = addresses(account.host, account.port, self._allow_private)
+        if account.tls == "false" and not all(is_here(str(where[0])) for where in places):
+            raise NeedsAttention(f"{account.host} is not on this machine, and tls is false", fix="Use tls: true")
         if self._broken_off:
             raise TimeoutError
-        self.sock = _dial([where for *_, where in found], timeout)
+        self.sock = dial(places, timeout)
         if account.tls != "true" or self._tls is None:
             return self.sock
         return self._tls.wrap_socket(self.sock, server_hostname=account.host)
-
-
-def _dial(places: list[Any], timeout: float | None) -> socket.socket:
-    problem: OSError = OSError("no address")
-    for where in places:
-        try:
-            return socket.create_connection(where[:2], timeout)
-        except OSError as error:
-            problem = error
-    raise problem
 
 
 async def attempt(account: Account, allow_private: bool, say: Callable[[Talk], T]) -> T:

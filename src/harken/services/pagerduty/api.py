@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
+from harken.services.signing_in import one_word, server_address
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Id", "told"]
@@ -53,17 +54,12 @@ class Account(BaseModel):
     @field_validator("token")
     @classmethod
     def _one_word(cls, value: SecretStr) -> SecretStr:
-        token = value.get_secret_value().strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError("this is not an API key: it is one word, without spaces")
-        return SecretStr(token)
+        return one_word(value, "an API key")
 
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is not an address of an API, such as https://api.pagerduty.com")
+        server_address(value, "an address of an API, such as https://api.pagerduty.com")
         return value.rstrip("/")
 
     @field_validator("from_email")

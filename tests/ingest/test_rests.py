@@ -1,0 +1,71 @@
+"""Reads that found nothing are written together, and never after something newer of their feed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harken.errors import StoreBusy
+from harken.ingest.rests import AT_ONCE, Rests
+from harken.pace import Health
+from harken.store import Rest
+from harken.testing import START
+
+
+class Shelf:
+    """Notes what is written; `full` refuses it. `meanwhile` is done while the first of it is being written."""
+
+    def __init__(self) -> None:
+        self.written: list[Sequence[Rest]] = []
+        self.full = False
+        self.meanwhile: Any = None
+
+    async def rest(self, rests: Sequence[Rest]) -> None:
+        if self.full:
+            raise StoreBusy("the disk is full")
+        self.written.append(rests)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+
+
+def rest(feed: str, cursor: int = 0, health: Health | None = None) -> Rest:
+    at: Any = {"first_at": START, "last_at": START, "next_due": START}
+    return Rest(feed=feed, token=1, count=1, result="nothing_new", seen=0, cursor=cursor, health=health, **at)
+
+
+async def test_many_are_written_a_few_at_a_time() -> None:
+    shelf: Any = Shelf()
+    rests = Rests(shelf)
+    for number in range(AT_ONCE + 3):
+        rests.add(rest(f"f{number}"))
+    await rests.flush()
+    assert ([len(batch) for batch in shelf.written], len(rests)) == ([AT_ONCE, 3], 0)
+
+
+async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -> None:
+    shelf: Any = Shelf()
+    rests = Rests(shelf)
+    for number in range(AT_ONCE + 1):
+        rests.add(rest(f"f{number}"))
+    last = f"f{AT_ONCE}"
+    shelf.meanwhile = lambda: rests.flush(last)
+    await rests.flush()
+    assert [batch[0].feed for batch in shelf.written] == ["f0", last]
+
+
+async def test_what_could_not_be_written_waits_for_the_next_time() -> None:
+    shelf: Any = Shelf()
+    rests = Rests(shelf)
+    recovered = Health(since=5.0)
+    rests.add(rest("f", cursor=1, health=recovered))
+    shelf.full = True
+    with pytest.raises(StoreBusy):
+        await rests.flush()
+    rests.add(rest("f", cursor=2))
+    shelf.full = False
+    await rests.flush()
+    [[written]] = shelf.written
+    assert (written.count, written.cursor, written.health) == (2, 2, recovered)
