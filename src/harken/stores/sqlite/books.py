@@ -219,6 +219,17 @@ class Books:
             feed.touched = True
             self._touched.append(feed)
 
+    def fired(self) -> list[tuple[TriggerRow, int]]:
+        """What this group has counted so far; `fired_back` returns to it when what was counted is undone."""
+        return [(trigger, trigger.fired) for trigger in self._fired]
+
+    def fired_back(self, counted: list[tuple[TriggerRow, int]]) -> None:
+        for trigger in self._fired:
+            trigger.fired = 0
+        for trigger, fired in counted:
+            trigger.fired = fired
+        self._fired = [trigger for trigger, _ in counted]
+
     def count_fired(self, trigger: TriggerRow) -> None:
         if not trigger.fired:
             self._fired.append(trigger)

@@ -42,6 +42,7 @@ def commit(books: Books, wanted: Commit) -> Committed | Stale:
     claimed: list[Claimed] = []
     # a single entry looks at memory before it writes anything, so it needs no way back
     several = len(wanted.entries) > 1
+    counted = books.fired() if several else []
     if several:
         books.execute("SAVEPOINT page")
     try:
@@ -54,6 +55,7 @@ def commit(books: Books, wanted: Commit) -> Committed | Stale:
         if several:
             books.execute("ROLLBACK TO page")
             books.execute("RELEASE page")
+            books.fired_back(counted)
         return Stale(feed.revision)
     if several:
         books.execute("RELEASE page")

@@ -175,6 +175,7 @@ class Writer:
         execute = self._books.execute
         if manner == "frugal":
             return self._frugal(verb, args, future)
+        counted = self._books.fired()
         execute("SAVEPOINT verb")
         try:
             result = verb(self._books, *args)
@@ -183,6 +184,7 @@ class Writer:
                 raise
             execute("ROLLBACK TO verb")
             execute("RELEASE verb")
+            self._books.fired_back(counted)
             self._books.distrust()
             return future, None, _translate(error)
         execute("RELEASE verb")

@@ -60,6 +60,15 @@ class CommittingContract(StoreWorld):
         assert await given.store.recall("inbox", ["s"]) == {}
         assert (await given.feed()).cursor is None
 
+    async def test_a_stale_page_of_several_counts_nothing(self, given: Given) -> None:
+        await given.commit(given.entry("s", state="open"))
+        moved = given.entry("s", given.intent("s2"), state="closed", expect=7, seq=8)
+        page = given.page(given.entry("a", given.intent("a")), given.entry("b", given.intent("b")), moved)
+        assert await given.store.commit(page) == Stale(given.revision)
+        await given.fires("c")
+        states = {state.name: state.fired for state in await given.store.triggers()}
+        assert states["mail"] == 1
+
     async def test_an_empty_page_of_another_revision_is_stale_too(self, given: Given) -> None:
         page = given.page(revision=given.revision - 1, cursor=[1])
         assert await given.store.commit(page) == Stale(given.revision)
