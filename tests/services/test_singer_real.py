@@ -18,8 +18,8 @@ from tests.services.reading import events, page, read
 from tests.services.taps import installed
 
 TOKEN = "sesame-open-4711"
-# the first test installs it
-pytestmark = [pytest.mark.timeout(600), pytest.mark.process]
+# the first test installs it, and none looks for the processes that another has started
+pytestmark = [pytest.mark.timeout(600), pytest.mark.process, pytest.mark.xdist_group("singer")]
 
 
 class Shop:
