@@ -320,6 +320,11 @@ class TestAgents:
             ("there is no agent 'anna'", "Did you mean ana?")
         ]
 
+    @pytest.mark.parametrize("everybody", ["'*'", "['*']", "[bob, '*']"])
+    def test_an_integration_may_be_for_everybody(self, tmp_path: Path, everybody: str) -> None:
+        main = self.ACCOUNTS.replace("[ana]", everybody)
+        assert load(tmp_path, main=main, pollers=jobs(job("a"))).findings == ()
+
     def test_an_integration_may_be_for_some_agents_only(self, tmp_path: Path) -> None:
         config = "{feed_url: 'https://x.y/z', deliver: {channel: tg-ana, to: '1'}}"
         loaded = load(tmp_path, main=self.ACCOUNTS, pollers=jobs(job("b", agent="bob", config=config)))

@@ -138,7 +138,7 @@ def read_account(
         rate_limit=common.rate_limit,
         backoff=(common.backoff.initial, max(common.backoff.initial, common.backoff.max)) if common.backoff else None,
         origin="config" if filled is table else "stored",
-        agents=frozenset(common.allow_agents) if isinstance(common.allow_agents, list) else None,
+        agents=None if common.allow_agents is None or "*" in common.allow_agents else frozenset(common.allow_agents),
     )
 
 
