@@ -15,6 +15,22 @@ def running(mark: str) -> list[str]:
     ]
 
 
+def left_behind(mark: str) -> list[str]:
+    """Those of them that are ours, or nobody's any more: another test may run its own at the same time."""
+    return [
+        command
+        for entry in Path("/proc").glob("[0-9]*")
+        if mark in (command := _read(entry / "cmdline").replace("\0", " "))
+        and _parent(entry) in (os.getpid(), 1)
+        and int(entry.name) != os.getpid()
+    ]
+
+
+def _parent(entry: Path) -> int:
+    _, parent, *_ = _read(entry / "stat").rpartition(")")[2].split() or ["", "0"]
+    return int(parent)
+
+
 def zombies() -> list[int]:
     """Our children that ended and were not waited for."""
     found = []

@@ -19,7 +19,7 @@ from harken.services.exec import Query, StdioPoller, plugin
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.source import SourceContract
-from tests.services.processes import open_files, running, zombies
+from tests.services.processes import left_behind, open_files, running, zombies
 from tests.services.programs import POLLERS, Ledger
 from tests.services.reading import events, page, read, subjects
 
@@ -61,7 +61,7 @@ async def test_a_poller_in_shell_is_read_page_by_page(host: Host):
     assert subjects(first) == ["1", "2", "3"]
     fourth = events(second)[0]
     assert (fourth.subject, fourth.state, fourth.data["square"]) == ("4", "new", 16)
-    assert running("count.sh") == []
+    assert left_behind("count.sh") == []
 
 
 async def test_one_process_serves_many_reads(service: Ledger):

@@ -13,13 +13,13 @@ from aiohttp import web
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.singer import Query, TapSource
 from harken.source import Host
-from tests.services.processes import running, zombies
+from tests.services.processes import left_behind, zombies
 from tests.services.reading import events, page, read
 from tests.services.taps import installed
 
 TOKEN = "sesame-open-4711"
-# the first test installs it, and none looks for the processes that another has started
-pytestmark = [pytest.mark.timeout(600), pytest.mark.process, pytest.mark.xdist_group("singer")]
+# the first test installs it
+pytestmark = [pytest.mark.timeout(600), pytest.mark.process]
 
 
 class Shop:
@@ -91,7 +91,7 @@ async def test_its_records_are_events_and_its_state_is_the_cursor(shop: Shop, ho
     assert changed == {("orders/2", "2026-01-05T09:30:00Z")}
     assert "since" in shop.asked[-1]
     assert second[-1].cursor["state"]["bookmarks"]["orders"]["replication_key_value"] == "2026-01-05T09:30:00Z"
-    assert (running("tap-rest-api-msdk"), zombies()) == ([], [])
+    assert (left_behind("tap-rest-api-msdk"), zombies()) == ([], [])
 
 
 async def test_its_streams_are_found_and_selected(shop: Shop, host: Host):
