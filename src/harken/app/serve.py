@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -50,10 +50,20 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.leaving = asyncio.Event()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals belong to the application, which stops its parts in order."""
         yield
+
+    async def main_loop(self) -> None:
+        """Renew the date header once a second; uvicorn itself would wake ten times a second to see whether to stop."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.leaving.wait(), 1.0)
 
 
 class Listener:
@@ -90,6 +100,7 @@ class Listener:
 
     async def stop(self) -> None:
         self._server.should_exit = True
+        self._server.leaving.set()
         if self._serving is not None:
             await self._serving
         self._socket.close()

@@ -115,7 +115,7 @@ class Intake:
         # what was read last has to stand in the store, or a feed that is replaced would be read again at once
         await self._write_rests()
         opened = await self._store.open(definitions)
-        self.rulebook.keep({name: state.revision for name, state in opened.feeds.items()})
+        self.rulebook.adopt(definitions, opened)
         if INTERNAL in opened.feeds:
             # runs match what they cause without waiting for the store
             await self.rulebook.learn(INTERNAL)

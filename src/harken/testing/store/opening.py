@@ -49,6 +49,15 @@ class OpeningContract(StoreWorld):
         assert after.triggers == before.triggers
         assert after.feeds["inbox"].revision == before.feeds["inbox"].revision
 
+    async def test_what_it_says_is_what_the_listeners_are(self, given: Given) -> None:
+        await given.store.pause("other", "by hand")
+        changed = msgspec.structs.replace(MAIL, condition="true", backfill=3600.0)
+        opened = await given.open(definitions(triggers=(OTHER, changed), generation="g2"))
+        listeners = await given.store.listeners("inbox")
+        assert listeners.revision == opened.feeds["inbox"].revision
+        assert list(listeners.triggers) == [(changed, opened.triggers["mail"]), (OTHER, opened.triggers["other"])]
+        assert opened.triggers["other"].paused == "by hand"
+
     async def test_definitions_survive_a_crash(self, given: Given, reopen: Reopen) -> None:
         before = given.opened
         store = await reopen(given.store)
