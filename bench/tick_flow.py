@@ -16,7 +16,7 @@ import msgspec
 from bench.engine import answer
 from bench.listing import ETAG
 from bench.site import lay_out
-from harken.app import App
+from harken.app import App, settle_memory
 
 __all__ = ["Asked", "Round", "rounds_of"]
 
@@ -52,6 +52,8 @@ async def rounds_of(asked: Asked) -> list[Round]:
         await _each(names, app.intake.tick)
         for warm_up in (ticks, gets):
             await warm_up()
+        # as `harken start` does when it is ready
+        settle_memory()
         return [
             Round(tick=await _cost(ticks) / asked.feeds, get=await _cost(gets) / asked.feeds)
             for _ in range(asked.passes)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
-__all__ = ["App", "lending", "open_offline", "rekey", "run"]
+__all__ = ["App", "lending", "open_offline", "rekey", "run", "settle_memory"]
 
 log = structlog.get_logger("harken.app")
 
@@ -318,13 +318,13 @@ async def _serve(directory: Path, host: str | None, port: int | None) -> int:
         for finding in app.loaded.findings:
             click.echo(str(finding), err=True)
         click.echo(_ready(app))
-        _settle_memory()
+        settle_memory()
         await stop.wait()
         log.info("stopping")
     return 0
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """What was made to start stays: the collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
