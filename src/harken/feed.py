@@ -48,6 +48,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """A configured reading of an integration. Editing it never moves its cursor.
 
     `inherits` names the feed whose cursor and memory this one takes over when it is new in the store.
+    Whoever holds the lease of its `shard` reads it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     backoff: tuple[float, float] | None = None
     inherits: str = ""
     path: str = ""
+    shard: int = 0
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True, tag="digest"):

@@ -9,7 +9,8 @@ import apsw
 import msgspec
 import pytest
 
-from harken.errors import Misconfigured
+from harken.errors import LeaseLost, Misconfigured
+from harken.store import Generation
 from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store.given import INBOX, definitions
@@ -74,6 +75,23 @@ async def test_a_file_of_the_first_version_keeps_its_start_lines_and_runs(first:
     assert (opened.triggers["mail"].uid, opened.feeds["inbox"].created_at) == ("u", before.created_at)
     assert [claim.trigger for claim in await store.claim("w", 10, 60)] == ["mail"]
     assert await store.check() == []
+    store.abandon()
+
+
+async def test_the_feeds_of_an_older_file_are_of_the_first_shard(first: Path, clock: HandClock) -> None:
+    connection = apsw.Connection(str(first))
+    connection.execute("INSERT INTO leases (shard, holder, token, until) VALUES (0, 'a', 7, 1)")
+    connection.close()
+    store = SqliteStore.at(first, clock, inline=True)
+    assert await store.generation() == Generation()
+    other, lease = await store.lease(1, "b", 30), await store.lease(0, "a", 30)
+    assert other is not None
+    assert lease is not None
+    assert 7 < other.token < lease.token
+    assert await store.forget("inbox", lease.token, [], clock.now()) == 0
+    with pytest.raises(LeaseLost):
+        await store.forget("inbox", other.token, [], clock.now())
+    assert (await store.open(definitions())).epoch == 1
     store.abandon()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
-from harken.store import Entry
+from harken.store import Entry, Generation
 from harken.stores.postgres import PostgresStore, Settings
 from harken.stores.postgres.books import Books
 from harken.testing import HandClock
@@ -186,6 +187,20 @@ class TestTheSchema:
         await hand.execute("INSERT INTO harken_migrations (number, name) VALUES (99, 'later')")
         with pytest.raises(Misconfigured, match="newer Harken"):
             await PostgresStore.at(url).connect()
+
+    async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, hand: Any) -> None:
+        first = files("harken.stores.postgres").joinpath("migrations", "0001_start.sql").read_text()
+        await hand.execute(
+            f"""CREATE TABLE harken_migrations (number integer, name text); {first};
+            INSERT INTO harken_migrations VALUES (1, '0001_start.sql'); INSERT INTO seal (wrapped) VALUES ('');
+            INSERT INTO leases (shard, holder, token, until) VALUES (0, 'a', 7, 1)"""
+        )
+        store = PostgresStore.at(url, settings=QUICK)
+        taken = await store.lease(1, "b", 30)
+        assert taken is not None
+        assert taken.token > 7
+        assert await store.generation() == Generation()
+        await store.close()
 
     async def test_whoever_only_reads_makes_none(self, url: str) -> None:
         with pytest.raises(Misconfigured, match="there is no store"):

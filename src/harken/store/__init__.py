@@ -5,6 +5,7 @@ power cut. Verbs raise StoreBusy (nothing was written, try again), StoreUnavaila
 """
 
 from harken.store.values import (
+    HOUSE,
     Buried,
     Commit,
     Committed,
@@ -13,6 +14,8 @@ from harken.store.values import (
     Entry,
     Failure,
     GatherInto,
+    Generation,
+    Held,
     Intent,
     Lease,
     Listeners,
@@ -27,6 +30,7 @@ from harken.store.values import (
 from harken.store.verbs import Feeds, Records, Registry, Runs, Store, Upkeep
 
 __all__ = [
+    "HOUSE",
     "Buried",
     "Commit",
     "Committed",
@@ -36,6 +40,8 @@ __all__ = [
     "Failure",
     "Feeds",
     "GatherInto",
+    "Generation",
+    "Held",
     "Intent",
     "Lease",
     "Listeners",

@@ -14,6 +14,7 @@ from harken.pace import Health
 from harken.runs import Claimed, RunOutcome, StepRecord
 
 __all__ = [
+    "HOUSE",
     "Buried",
     "Commit",
     "Committed",
@@ -22,6 +23,8 @@ __all__ = [
     "Entry",
     "Failure",
     "GatherInto",
+    "Generation",
+    "Held",
     "Intent",
     "Lease",
     "Listeners",
@@ -169,6 +172,10 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     health: Health | None = None
 
 
+HOUSE = -1
+"""The shard of housekeeping: it has no feeds."""
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The right to move the cursors of a shard. The token rises with every new holder.
 
@@ -181,15 +188,26 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     taken_over: bool = False
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has the lease of a shard, and for how long unless it is renewed."""
+
+    shard: int
+    holder: str
+    token: int
+    until: datetime
+
+
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     """All that the configuration says at one generation. What is absent is removed, and comes back as it was.
 
     `starting`: this process just began, so the triggers' startup modes apply: `ignore_historical` moves the start line
     to now, `backfill` to so long ago, though never before the last reset. `pause` then has triggers that are to wait
     until a person resumes them, with the reason; one that is paused already keeps its own.
+    `holder` is the replica that says so: where the generation is a new one, the leases of all others end.
     """
 
     generation: str
+    holder: str = ""
     starting: bool = False
     feeds: Sequence[Feed] = ()
     triggers: Sequence[Trigger] = ()
@@ -198,8 +216,19 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """`epoch` counts the generations that this store has seen."""
+
     feeds: Mapping[str, FeedState]
     triggers: Mapping[str, TriggerState]
+    epoch: int = 0
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """Which configuration the store is at; epoch 0 and no name in a new one."""
+
+    epoch: int = 0
+    name: str = ""
+    since: datetime | None = None
 
 
 class Listeners(msgspec.Struct, frozen=True, kw_only=True):

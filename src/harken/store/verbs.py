@@ -15,6 +15,8 @@ from harken.store.values import (
     Definitions,
     Document,
     Failure,
+    Generation,
+    Held,
     Lease,
     Listeners,
     NewRun,
@@ -49,8 +51,10 @@ class Feeds(Protocol):
         """The rules of a feed as they are now; NotFound for a feed that was never opened."""
         ...
 
-    async def lease(self, shard: int, holder: str, seconds: float) -> Lease | None:
-        """Take or renew the shard's lease; None while another holder's has not run out."""
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        """Take or renew the shard's lease; None while another holder's has not run out.
+
+        With `generation` also None, and ours is given up, when the store is at another one."""
         ...
 
     async def give_up(self, lease: Lease, holder: str) -> None:
@@ -217,6 +221,12 @@ class Records(Protocol):
     async def counts(self) -> Mapping[str, int]:
         """events, and runs by status: what `status` and /metrics show."""
         ...
+
+    async def leases(self) -> Sequence[Held]:
+        """Those that have neither run out nor been given up, by shard."""
+        ...
+
+    async def generation(self) -> Generation: ...
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page: ...
 

@@ -17,6 +17,8 @@ from harken.store import (
     Definitions,
     Document,
     Failure,
+    Generation,
+    Held,
     Lease,
     Listeners,
     NewRun,
@@ -26,6 +28,7 @@ from harken.store import (
     Settlement,
     Stale,
 )
+from harken.stores.hints import Hints
 from harken.stores.postgres import (
     claiming,
     commit,
@@ -33,6 +36,7 @@ from harken.stores.postgres import (
     documents,
     ends,
     feeds,
+    leasing,
     looking,
     memory,
     opening,
@@ -44,7 +48,7 @@ from harken.stores.postgres import (
 )
 from harken.stores.postgres.books import Books
 from harken.stores.postgres.door import Door, Settings
-from harken.stores.postgres.hints import CHANNEL, Hints
+from harken.stores.postgres.hints import CHANNEL, hear
 from harken.stores.postgres.queue import Share
 from harken.stores.postgres.together import Together, may_share
 
@@ -60,7 +64,7 @@ class PostgresStore:
         self.place = door.where
         self._door = door
         self._pushes = Together(self._commit)
-        self._hints = Hints(door.connection_of_its_own, self._tell)
+        self._hints = Hints(self._hear, self._tell)
 
     @classmethod
     def at(
@@ -102,6 +106,9 @@ class PostgresStore:
         """Let go of the server without ceremony, as a dying process does."""
         self._door.abandon()
 
+    async def _hear(self, hint: Callable[[str], None]) -> None:
+        await hear(self._door.connection_of_its_own, hint)
+
     async def _tell(self, who: str) -> None:
         async def notify(books: Books) -> None:
             await books.value("SELECT pg_notify($1, $2)", CHANNEL, who)
@@ -130,11 +137,11 @@ class PostgresStore:
     async def listeners(self, feed: str) -> Listeners:
         return await self._door.read(standing.listeners, feed)
 
-    async def lease(self, shard: int, holder: str, seconds: float) -> Lease | None:
-        return await self._write(feeds.lease, shard, holder, seconds)
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        return await self._write(leasing.lease, shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await self._write(feeds.give_up, lease, holder)
+        await self._write(leasing.give_up, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await self._door.at_once(memory.recall, feed, memory_ids, writes=False) if memory_ids else {}
@@ -289,6 +296,12 @@ class PostgresStore:
 
     async def counts(self) -> Mapping[str, int]:
         return await self._door.read(records.counts)
+
+    async def leases(self) -> Sequence[Held]:
+        return await self._door.read(leasing.leases)
+
+    async def generation(self) -> Generation:
+        return await self._door.read(leasing.generation)
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await self._door.read(documents.audits, before, limit)

@@ -11,6 +11,7 @@ import msgspec
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
+from harken.stores.postgres import leasing
 from harken.stores.postgres.books import Books, decode_feed, decode_health
 from harken.stores.postgres.holding import release_flood
 from harken.stores.postgres.standing import feed_states, trigger_states
@@ -28,9 +29,12 @@ async def open_all(books: Books, definitions: Definitions) -> Opened:
     changed = await _open_triggers(books, definitions)
     await _open_feeds(books, definitions, changed, {row["name"]: row for row in known})
     await _keep_workflows(books, definitions.workflows)
+    # last, so that those who renew their leases wait for a moment only
+    epoch = await leasing.begin(books, definitions.generation, definitions.holder)
     return Opened(
         feeds={feed.name: feed for feed in await feed_states(books)},
         triggers={trigger.name: trigger for trigger in await trigger_states(books)},
+        epoch=epoch,
     )
 
 
@@ -145,9 +149,10 @@ async def _open_feeds(books: Books, definitions: Definitions, changed: set[str],
 async def _edit_feed(books: Books, feed: Feed, row: Any) -> None:
     before = decode_feed(books.seal.open(row["definition"]))
     await books.do(
-        "UPDATE feeds SET definition=$1, identity=$2, revision=revision+1, removed_at=NULL WHERE id=$3",
+        "UPDATE feeds SET definition=$1, identity=$2, shard=$3, revision=revision+1, removed_at=NULL WHERE id=$4",
         books.shut_json(feed),
         feed.identity,
+        feed.shard,
         row["id"],
     )
     if before.identity != feed.identity:
@@ -167,8 +172,12 @@ async def _due_anew(books: Books, id: int) -> None:
 
 async def _insert_feeds(books: Books, feeds: Sequence[Feed]) -> None:
     await books.each(
-        "INSERT INTO feeds (name, identity, definition, revision, pushed, created_at) VALUES ($1, $2, $3, 1, $4, $5)",
-        [(feed.name, feed.identity, books.shut_json(feed), feed.way != "poll", books.now) for feed in feeds],
+        """INSERT INTO feeds (name, identity, shard, definition, revision, pushed, created_at)
+        VALUES ($1, $2, $3, $4, 1, $5, $6)""",
+        [
+            (feed.name, feed.identity, feed.shard, books.shut_json(feed), feed.way != "poll", books.now)
+            for feed in feeds
+        ],
     )
     for feed in feeds:
         if feed.inherits:

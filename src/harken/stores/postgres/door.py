@@ -112,7 +112,7 @@ class Door:
         settings = self._settings
         return await driver().create_pool(
             self._url,
-            min_size=1,
+            min_size=0,
             max_size=settings.pool,
             timeout=settings.connect,
             command_timeout=settings.answer,
@@ -150,6 +150,10 @@ class Door:
             books = Books(connection, self.seal, self.shelf, now)
             answer = await verb(books, *args)
             await connection.execute("COMMIT")
+        except asyncio.CancelledError:
+            # nobody waits for the answer any more: the server undoes what was not committed
+            connection.terminate()
+            raise
         except BaseException as error:
             # whatever it was, nothing of it stays; a connection that is gone has undone it already
             if not is_gone(connection) and connection.is_in_transaction():

@@ -1,4 +1,4 @@
-"""Reading feeds: leased, failing, resting, and events that cannot be kept."""
+"""Reading feeds: failing, resting, and events that cannot be kept."""
 
 from __future__ import annotations
 
@@ -8,41 +8,12 @@ from typing import Any
 import msgspec
 
 from harken.event import Event
-from harken.store import Failure, Lease, Rest
-from harken.stores.postgres.books import Books, check_lease, micros, micros_or_none, moment
+from harken.store import Failure, Rest
+from harken.stores.postgres.books import Books, check_lease, micros, micros_or_none
 from harken.stores.postgres.entering import enter
 from harken.stores.postgres.ticks import close_span, extend_coverage
 
-__all__ = ["bury", "fail", "give_up", "lease", "rest"]
-
-GIVEN_UP = 0
-"""The end of a lease that its holder let go."""
-
-
-async def lease(books: Books, shard: int, holder: str, seconds: float) -> Lease | None:
-    """Renewing disturbs nobody; whoever takes it over waits for writes under the old token."""
-    until = books.now + round(seconds * 1_000_000)
-    renewed = "UPDATE leases SET until=$1 WHERE shard=$2 AND holder=$3 AND until>=$4 RETURNING token"
-    token = await books.value(renewed, until, shard, holder, books.now)
-    if token is not None:
-        return Lease(shard=shard, token=token, until=moment(until))
-    new = "INSERT INTO leases (shard, holder, token, until) VALUES ($1, $2, 1, $3) ON CONFLICT DO NOTHING"
-    if await books.do(new, shard, holder, until):
-        return Lease(shard=shard, token=1, until=moment(until))
-    before = await books.row("SELECT holder, token, until FROM leases WHERE shard=$1 FOR UPDATE", shard)
-    if before[0] != holder and before[2] >= books.now:
-        return None
-    token = before[1] + 1
-    taken = "UPDATE leases SET holder=$1, token=$2, until=$3 WHERE shard=$4"
-    await books.do(taken, holder, token, until, shard)
-    taken_over = before[0] != holder and before[2] != GIVEN_UP
-    return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
-
-
-async def give_up(books: Books, held: Lease, holder: str) -> None:
-    sql = "SELECT 1 FROM leases WHERE shard=$1 AND holder=$2 AND token=$3 FOR UPDATE"
-    if await books.value(sql, held.shard, holder, held.token):
-        await books.do("UPDATE leases SET until=$1 WHERE shard=$2", GIVEN_UP, held.shard)
+__all__ = ["bury", "fail", "rest"]
 
 
 async def fail(books: Books, failure: Failure) -> None:
@@ -76,13 +47,14 @@ cursor=coalesce({0}cursor, f.cursor), reads=f.reads+{0}count"""
 QUICK_REST = f"""WITH u AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
 $6::bytea[], $7::bytea[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[])
 AS u(name, due, last, seen, watermark, health, cursor, count, result, cover_from, cover_to, token)),
-l AS MATERIALIZED (SELECT shard, token, until FROM leases
-WHERE shard IN (SELECT shard FROM feeds JOIN u USING (name)) FOR KEY SHARE)
+f AS MATERIALIZED (SELECT shard FROM feeds WHERE name=ANY($1) ORDER BY id FOR NO KEY UPDATE),
+l AS MATERIALIZED (SELECT shard, token, until FROM leases WHERE shard=ANY(ARRAY(SELECT shard FROM f)) FOR KEY SHARE)
 UPDATE feeds f SET {_RESTED.format("u.")}, span_count=f.span_count+u.count,
 cover_end=greatest(f.cover_end, u.cover_to) FROM u, l
 WHERE f.name=u.name AND l.shard=f.shard AND l.token=u.token AND l.until>=coalesce($13, harken_now())
 AND f.span_result=u.result AND (u.cover_from IS NULL OR (f.cover_start<=u.cover_from AND f.cover_end>=u.cover_from))
 RETURNING f.name"""
+"""All feeds are locked before the first lease, as by everybody else who needs both."""
 
 
 async def rest(books: Books, rests: Sequence[Rest]) -> None:

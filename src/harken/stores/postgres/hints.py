@@ -1,88 +1,28 @@
-"""Wake-up hints between replicas: "there are runs to claim". One may get lost; whoever polls finds the runs anyway.
-
-They are sent outside the commits, a few at most in a second, because NOTIFY makes commits wait for each other.
-"""
+"""Hints by LISTEN and NOTIFY, beside the pool: a NOTIFY in a commit would make commits wait for each other."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import structlog
-
-from harken.errors import RetryLater
-
-__all__ = ["Hints"]
-
-log = structlog.get_logger("harken.store")
+__all__ = ["CHANNEL", "hear"]
 
 CHANNEL = "harken"
-GATHER_SECONDS = 0.02
-RETRY_SECONDS = (1.0, 30.0)
 
 
-class Hints:
-    """Hears of other replicas' runs and tells them of ours, from `listen` on."""
+async def hear(connect: Callable[[], Awaitable[Any]], hint: Callable[[str], None]) -> None:
+    """Until the connection ends."""
+    connection, ended = await connect(), asyncio.Event()
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], tell: Callable[[str], Awaitable[None]]) -> None:
-        self._connect = connect
-        self._tell = tell
-        self._name = secrets.token_hex(4)
-        self._task: asyncio.Task[None] | None = None
-        self._telling: asyncio.Task[None] | None = None
+    def notified(_: Any, __: int, ___: str, sender: str) -> None:
+        hint(sender)
 
-    def listen(self, heard: Callable[[], object]) -> None:
-        """Call `heard` when another replica has made runs ready. Reconnects by itself."""
-        self._task = asyncio.get_running_loop().create_task(self._listen(heard), name="store-hints")
-
-    def give(self) -> None:
-        """Tell the others soon; many calls in a moment are one hint."""
-        if self._task is not None and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.get_running_loop().create_task(self._give(), name="store-hint")
-
-    async def _give(self) -> None:
-        await asyncio.sleep(GATHER_SECONDS)
-        try:
-            await self._tell(self._name)
-        except RetryLater as error:
-            # the store's trouble is told by its verbs, and a hint more or less changes nothing
-            log.debug("store.hint_lost", reason=str(error))
-
-    async def _listen(self, heard: Callable[[], object]) -> None:
-        wait = RETRY_SECONDS[0]
-        while True:
-            try:
-                connection = await self._connect()
-            except Exception as error:
-                log.debug("store.hints_away", reason=type(error).__name__)
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, RETRY_SECONDS[1])
-                continue
-            wait = RETRY_SECONDS[0]
-            await self._hear(connection, heard)
-
-    async def _hear(self, connection: Any, heard: Callable[[], object]) -> None:
-        """Until the connection ends."""
-        ended = asyncio.Event()
-
-        def notified(_: Any, __: int, ___: str, sender: str) -> None:
-            if sender != self._name:
-                heard()
-
-        try:
-            connection.add_termination_listener(lambda _: ended.set())
-            await connection.add_listener(CHANNEL, notified)
-            # what was said while nobody listened
-            heard()
-            await ended.wait()
-        finally:
-            connection.terminate()
-
-    async def close(self) -> None:
-        for task in (self._task, self._telling):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        self._task = self._telling = None
+    try:
+        connection.add_termination_listener(lambda _: ended.set())
+        await connection.add_listener(CHANNEL, notified)
+        # what was said while nobody listened
+        hint("")
+        await ended.wait()
+    finally:
+        connection.terminate()

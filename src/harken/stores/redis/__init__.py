@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from harken.store import (
     Definitions,
     Document,
     Failure,
+    Generation,
+    Held,
     Lease,
     Listeners,
     NewRun,
@@ -28,11 +30,14 @@ from harken.store import (
     Settlement,
     Stale,
 )
+from harken.stores.hints import Hints
 from harken.stores.redis import (
     commit,
     definitions,
     documents,
     feeds,
+    hints,
+    leasing,
     listing,
     orders,
     promise,
@@ -54,6 +59,8 @@ class RedisStore:
     def __init__(self, link: Link, key: str) -> None:
         self.promise: promise.Promise | None = None
         self._link = link
+        link.on_write = self._wrote
+        self._hints = Hints(lambda hint: hints.hear(link, hint), lambda name: hints.tell(link, name))
         self._key = key
         self._home: Home | None = None
         self._reaching = asyncio.Lock()
@@ -113,7 +120,16 @@ class RedisStore:
         return self._link.waiting
 
     async def close(self) -> None:
+        await self._hints.close()
         await self._link.close()
+
+    def listen(self, heard: Callable[[], object]) -> None:
+        """Call `heard` when another replica may have made runs ready: a hint, so go on asking now and then."""
+        self._hints.listen(heard)
+
+    def _wrote(self, verb: str) -> None:
+        if verb in hints.WAKING:
+            self._hints.give()
 
     async def forecast(self, events_per_day: float | None = None) -> promise.Forecast:
         """How much memory a day of retention takes, from what events have taken so far."""
@@ -128,11 +144,11 @@ class RedisStore:
     async def listeners(self, feed: str) -> Listeners:
         return await standing.listeners(await self._ready(), feed)
 
-    async def lease(self, shard: int, holder: str, seconds: float) -> Lease | None:
-        return await feeds.lease(await self._ready(), shard, holder, seconds)
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        return await leasing.lease(await self._ready(), shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await feeds.give_up(await self._ready(), lease, holder)
+        await leasing.give_up(await self._ready(), lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await feeds.recall(await self._ready(), feed, memory_ids)
@@ -274,6 +290,12 @@ class RedisStore:
 
     async def counts(self) -> Mapping[str, int]:
         return await records.counts(await self._ready())
+
+    async def leases(self) -> Sequence[Held]:
+        return await leasing.leases(await self._ready())
+
+    async def generation(self) -> Generation:
+        return await leasing.generation(await self._ready())
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await documents.audits(await self._ready(), before, limit)

@@ -27,18 +27,20 @@ Row = Mapping[str, bytes]
 
 async def open_all(home: Home, wanted: Definitions) -> Opened:
     for _ in range(TRIES):
-        if await _open(home, wanted):
+        epoch = await _open(home, wanted)
+        if epoch is not None:
             break
     else:
         raise StoreBusy("others change the definitions all the time", after=1.0)
     return Opened(
         feeds={feed.name: feed for feed in await feed_states(home)},
         triggers={trigger.name: trigger for trigger in await trigger_states(home)},
+        epoch=epoch,
     )
 
 
-async def _open(home: Home, wanted: Definitions) -> bool:
-    """False when somebody else opened something between our look and our write."""
+async def _open(home: Home, wanted: Definitions) -> int | None:
+    """The store's epoch; None when somebody else opened something between our look and our write."""
     revision, names, uids = await home.link.read(
         ("GET", home.link.key("defs")), ("SMEMBERS", home.link.key("feeds")), ("HGETALL", home.link.key("tn"))
     )
@@ -56,8 +58,11 @@ async def _open(home: Home, wanted: Definitions) -> bool:
         _feeds(ask, wanted, feeds, changed),
         [(rev, _workflow(ask, name, definition)) for name, (rev, definition) in wanted.workflows.items()],
         pauses,
+        wanted.generation,
+        wanted.holder,
     )
-    return bool(await home.link.write("open", ask, instructions))
+    epoch = int(await home.link.write("open", ask, instructions))
+    return epoch if epoch >= 0 else None
 
 
 def _workflow(ask: Ask, name: str, definition: bytes) -> int:
@@ -157,6 +162,7 @@ def _feed(ask: Ask, how: str, feed: Feed, encoded: bytes, before: Feed | None) -
         before is None or before.identity == feed.identity,
         feed.first == "baseline",
         before is not None and _is_timed_otherwise(before, feed),
+        feed.shard,
     )
 
 

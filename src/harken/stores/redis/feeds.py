@@ -1,4 +1,4 @@
-"""Reading feeds: leased, recalled, failing, resting, forgetting; and what people do to them."""
+"""Reading feeds: recalled, failing, resting, forgetting; and what people do to them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,16 @@ import msgspec
 
 from harken.event import Event, Known
 from harken.feed import FeedState, TriggerState
-from harken.store import Failure, Lease, Rest
+from harken.store import Failure, Rest
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.home import Home
 from harken.stores.redis.standing import state, trigger_state
-from harken.stores.redis.wire import Ask, known_of, micros, micros_or_false, moment
+from harken.stores.redis.wire import Ask, known_of, micros, micros_or_false
 
-__all__ = ["bury", "fail", "forget", "give_up", "lease", "recall", "rest", "steer", "wake"]
+__all__ = ["bury", "fail", "forget", "recall", "rest", "steer", "wake"]
 
 AT_ONCE = 200
 NAMES_AT_ONCE = 500
-
-
-async def lease(home: Home, shard: int, holder: str, seconds: float) -> Lease | None:
-    found = await home.link.write("lease", home.ask(), (shard, holder, round(seconds * 1e6)))
-    if not found:
-        return None
-    token, until, taken_over = found
-    return Lease(shard=shard, token=token, until=moment(until), taken_over=bool(taken_over))
-
-
-async def give_up(home: Home, held: Lease, holder: str) -> None:
-    await home.link.write("give_up", home.ask(), (held.shard, holder, held.token))
 
 
 async def recall(home: Home, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:

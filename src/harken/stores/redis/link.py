@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import structlog
@@ -57,6 +57,7 @@ class Link:
         self.replicas = 0
         self.trouble = ""
         self.waiting = 0
+        self.on_write: Callable[[str], None] = lambda verb: None
         self._refuses_writes = False
         self._limit = limit
         self._turns = asyncio.Semaphore(CONNECTIONS)
@@ -73,7 +74,9 @@ class Link:
         """Run a verb; return when it is as safe as the server is set up to make it."""
         if self.readonly:
             raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
-        return await self._script(verb, ask, instructions, self.replicas, writes=True)
+        reply = await self._script(verb, ask, instructions, self.replicas, writes=True)
+        self.on_write(verb)
+        return reply
 
     async def look(self, verb: str, ask: Ask, instructions: Any) -> Any:
         """Run a script that only reads."""

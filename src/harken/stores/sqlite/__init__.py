@@ -23,6 +23,8 @@ from harken.store import (
     Definitions,
     Document,
     Failure,
+    Generation,
+    Held,
     Lease,
     Listeners,
     NewRun,
@@ -39,6 +41,7 @@ from harken.stores.sqlite import (
     documents,
     encrypt,
     feeds,
+    leasing,
     opening,
     orders,
     records,
@@ -170,11 +173,11 @@ class SqliteStore:
     async def listeners(self, feed: str) -> Listeners:
         return await self._read(standing.listeners, feed)
 
-    async def lease(self, shard: int, holder: str, seconds: float) -> Lease | None:
-        return await self._write(feeds.lease, shard, holder, seconds)
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        return await self._write(leasing.lease, shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await self._write(feeds.give_up, lease, holder)
+        await self._write(leasing.give_up, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         if not memory_ids:
@@ -323,6 +326,12 @@ class SqliteStore:
 
     async def counts(self) -> Mapping[str, int]:
         return await self._read(records.counts)
+
+    async def leases(self) -> Sequence[Held]:
+        return await self._read(leasing.leases)
+
+    async def generation(self) -> Generation:
+        return await self._read(leasing.generation)
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await self._read(records.audits, before, limit)

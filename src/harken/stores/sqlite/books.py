@@ -48,12 +48,13 @@ def moment_or_none(us: int | None) -> datetime | None:
 class FeedRow:
     """What a commit needs to know of its feed."""
 
-    __slots__ = ("id", "identity", "name", "revision", "touched")
+    __slots__ = ("id", "identity", "name", "revision", "shard", "touched")
 
-    def __init__(self, id: int, name: str, revision: int, identity: Identity) -> None:
+    def __init__(self, id: int, name: str, revision: int, shard: int, identity: Identity) -> None:
         self.id = id
         self.name = name
         self.revision = revision
+        self.shard = shard
         self.identity = identity
         self.touched = False
 
@@ -168,11 +169,11 @@ class Books:
     def feed(self, name: str) -> FeedRow:
         feed = self._feeds.get(name)
         if feed is None:
-            row = self.row("SELECT id, revision, definition FROM feeds WHERE name=?", (name,))
+            row = self.row("SELECT id, revision, shard, definition FROM feeds WHERE name=?", (name,))
             if row is None:
                 raise NotFound(f"there is no feed {name!r}")
-            definition = decode_feed(self.seal.open(row[2]))
-            feed = self._feeds[name] = FeedRow(row[0], name, row[1], definition.identity)
+            definition = decode_feed(self.seal.open(row[3]))
+            feed = self._feeds[name] = FeedRow(row[0], name, row[1], row[2], definition.identity)
         return feed
 
     def trigger(self, uid: str) -> TriggerRow:
@@ -238,7 +239,7 @@ class Books:
     def count_done(self, trigger: str) -> None:
         self._done[trigger] = self._done.get(trigger, 0) + 1
 
-    def check_lease(self, token: int, shard: int = 0) -> None:
+    def check_lease(self, token: int, shard: int) -> None:
         """Raise LeaseLost unless this token is the shard's current one and has not run out."""
         lease = self._leases.get(shard)
         if lease is None:

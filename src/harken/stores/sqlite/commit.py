@@ -33,7 +33,7 @@ class _MemoryMoved(Exception):
 def commit(books: Books, wanted: Commit) -> Committed | Stale:
     feed = books.feed(wanted.feed)
     if wanted.token is not None:
-        books.check_lease(wanted.token)
+        books.check_lease(wanted.token, feed.shard)
     if feed.revision != wanted.revision:
         return Stale(feed.revision)
     now, first = books.now(), books.next_event

@@ -10,7 +10,7 @@ import msgspec
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
-from harken.stores.sqlite import queue
+from harken.stores.sqlite import leasing, queue
 from harken.stores.sqlite.books import Books, decode_feed, decode_health
 from harken.stores.sqlite.standing import feed_states, trigger_states
 
@@ -19,6 +19,7 @@ __all__ = ["open_all"]
 
 def open_all(books: Books, definitions: Definitions) -> Opened:
     now = books.now()
+    epoch = leasing.begin(books, definitions.generation, definitions.holder, now)
     changed = _open_triggers(books, definitions, now)
     _open_feeds(books, definitions, changed, now)
     for name, (rev, definition) in definitions.workflows.items():
@@ -31,6 +32,7 @@ def open_all(books: Books, definitions: Definitions) -> Opened:
     return Opened(
         feeds={feed.name: feed for feed in feed_states(books)},
         triggers={trigger.name: trigger for trigger in trigger_states(books)},
+        epoch=epoch,
     )
 
 
@@ -111,8 +113,8 @@ def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: 
         elif feed.name in changed or row[3] is not None or books.seal.open(row[2]) != encoded:
             before = decode_feed(books.seal.open(row[2]))
             books.execute(
-                "UPDATE feeds SET definition=?, revision=revision+1, removed_at=NULL WHERE id=?",
-                (books.seal.shut(encoded), row[1]),
+                "UPDATE feeds SET definition=?, shard=?, revision=revision+1, removed_at=NULL WHERE id=?",
+                (books.seal.shut(encoded), feed.shard, row[1]),
             )
             if before.identity != feed.identity:
                 _begin_anew(books, feed, row[1], now)
@@ -138,8 +140,8 @@ def _due_anew(books: Books, id: int) -> None:
 
 def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
     books.execute(
-        "INSERT INTO feeds (name, definition, revision, pushed, created_at) VALUES (?,?,1,?,?)",
-        (feed.name, books.seal.shut(encoded), feed.way != "poll", now),
+        "INSERT INTO feeds (name, definition, revision, shard, pushed, created_at) VALUES (?,?,1,?,?,?)",
+        (feed.name, books.seal.shut(encoded), feed.shard, feed.way != "poll", now),
     )
     heir = books.connection.last_insert_rowid()
     earlier = books.row("SELECT id, definition FROM feeds WHERE name=?", (feed.inherits,)) if feed.inherits else None

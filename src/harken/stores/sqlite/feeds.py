@@ -1,4 +1,4 @@
-"""Reading feeds: leased, recalled, failing, resting, forgetting."""
+"""Reading feeds: recalled, failing, resting, forgetting."""
 
 from __future__ import annotations
 
@@ -8,40 +8,14 @@ from datetime import datetime
 import msgspec
 
 from harken.event import Event, Known
-from harken.store import Failure, Lease, Rest
-from harken.stores.sqlite.books import Books, FeedRow, micros, micros_or_none, moment
+from harken.store import Failure, Rest
+from harken.stores.sqlite.books import Books, FeedRow, micros, micros_or_none
 from harken.stores.sqlite.commit import close_span, extend_coverage
 
-__all__ = ["GIVEN_UP", "ORPHANED", "bury", "fail", "forget", "give_up", "lease", "recall", "rest"]
-
-GIVEN_UP, ORPHANED = 0, 1
-"""Ends of a lease that say why it ended: its holder let it go, or was found to be gone."""
+__all__ = ["bury", "fail", "forget", "recall", "rest"]
 
 ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
-
-
-def lease(books: Books, shard: int, holder: str, seconds: float) -> Lease | None:
-    now = books.now()
-    row = books.row("SELECT holder, token, until FROM leases WHERE shard=?", (shard,))
-    if row is not None and row[0] != holder and row[2] >= now:
-        return None
-    keeps = row is not None and row[0] == holder and row[2] >= now
-    token = row[1] if keeps and row else (row[1] if row else 0) + 1
-    until = now + round(seconds * 1_000_000)
-    books.execute(
-        "INSERT OR REPLACE INTO leases (shard, holder, token, until) VALUES (?,?,?,?)", (shard, holder, token, until)
-    )
-    books.lease_changed()
-    taken_over = row is not None and row[0] != holder and row[2] != GIVEN_UP
-    return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
-
-
-def give_up(books: Books, held: Lease, holder: str) -> None:
-    books.execute(
-        "UPDATE leases SET until=? WHERE shard=? AND holder=? AND token=?", (GIVEN_UP, held.shard, holder, held.token)
-    )
-    books.lease_changed()
 
 
 def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
@@ -65,7 +39,7 @@ def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str, Know
 def fail(books: Books, failure: Failure) -> None:
     feed = books.feed(failure.feed)
     if failure.token is not None:
-        books.check_lease(failure.token)
+        books.check_lease(failure.token, feed.shard)
     now = books.now()
     close_span(books, feed)
     books.execute(
@@ -88,7 +62,7 @@ FIRST_REST = f"{RESTED}, span_count=?, span_result=?, span_start=?, baselined=1 
 def rest(books: Books, rests: Sequence[Rest]) -> None:
     for one in rests:
         feed = books.feed(one.feed)
-        books.check_lease(one.token)
+        books.check_lease(one.token, feed.shard)
         _rest(books, feed, one)
 
 
@@ -107,7 +81,7 @@ def _rest(books: Books, feed: FeedRow, one: Rest) -> None:
 
 def forget(books: Books, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
     feed = books.feed(feed_name)
-    books.check_lease(token)
+    books.check_lease(token, feed.shard)
     now = books.now()
     for name in listed:
         books.execute("UPDATE memory SET last_seen=? WHERE feed=? AND mid=?", (now, feed.id, books.seal.name(name)))

@@ -8,6 +8,7 @@ from harken.testing.store.leasing import LeasingContract
 from harken.testing.store.opening import OpeningContract
 from harken.testing.store.quiet import QuietContract
 from harken.testing.store.remembering import RememberingContract
+from harken.testing.store.sharing import SharingContract
 from harken.testing.store.slots import SlotContract
 from harken.testing.store.starting import StartingContract
 
@@ -18,6 +19,7 @@ class FeedsContract(
     OpeningContract,
     StartingContract,
     LeasingContract,
+    SharingContract,
     CommittingContract,
     RememberingContract,
     GatheringContract,

@@ -63,11 +63,11 @@ end
 
 -- The plan of a commit, or nil and why not.
 local function plan(commit)
-  local feed = call('HMGET', P .. 'f:' .. commit[1], 'revision', 'identity', 'pushed')
+  local feed = call('HMGET', P .. 'f:' .. commit[1], 'revision', 'identity', 'pushed', 'shard')
   if not feed[1] then
     return nil, { '!', 'feed', commit[1] }
   end
-  if commit[3] and lease_is_lost(commit[3]) then
+  if commit[3] and lease_is_lost(commit[3], feed[4]) then
     return nil, { '!', 'lease' }
   end
   if tonumber(feed[1]) ~= commit[2] then

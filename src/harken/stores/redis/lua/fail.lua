@@ -1,10 +1,11 @@
 -- with: begin ticks
 -- A read that failed. Asked: {feed, token, health, clean, due, started, result, seconds, error}.
 local feed = ask[1]
-if call('EXISTS', P .. 'f:' .. feed) == 0 then
+local row = call('HMGET', P .. 'f:' .. feed, 'revision', 'shard')
+if not row[1] then
   return { '!', 'feed', feed }
 end
-if ask[2] and lease_is_lost(ask[2]) then
+if ask[2] and lease_is_lost(ask[2], row[2]) then
   return { '!', 'lease' }
 end
 close_span(feed)

@@ -1,11 +1,12 @@
 -- with: begin run queue spending ticks resolving memory committing
 -- A slice of a feed's memory: what was last seen before goes. Asked: {feed, token, before, cursor}.
 -- Answers {where to go on, how many went}.
-if lease_is_lost(ask[2]) then
+local feed = call('HMGET', P .. 'f:' .. ask[1], 'identity', 'shard')
+if lease_is_lost(ask[2], feed[2]) then
   return { '!', 'lease' }
 end
 local key, gone = P .. 'm:' .. ask[1], 0
-local transitions = call('HGET', P .. 'f:' .. ask[1], 'identity') == 'transition'
+local transitions = feed[1] == 'transition'
 local page = call('HSCAN', key, ask[4], 'COUNT', 500)
 for i = 1, #page[2], 2 do
   local mid, known = page[2][i], read_memory(page[2][i + 1])

@@ -1,9 +1,10 @@
 -- with: begin run queue spending ticks resolving memory committing
 -- A complete read lists these: they were seen now. Asked: {feed, token, how many names}.
-if call('EXISTS', P .. 'f:' .. ask[1]) == 0 then
+local feed = call('HMGET', P .. 'f:' .. ask[1], 'revision', 'shard')
+if not feed[1] then
   return { '!', 'feed', ask[1] }
 end
-if lease_is_lost(ask[2]) then
+if lease_is_lost(ask[2], feed[2]) then
   return { '!', 'lease' }
 end
 local mids = {}

@@ -1,8 +1,9 @@
 -- with: begin run queue
--- Make a configuration current. Asked: {definitions' revision, triggers, feeds, workflows, pauses}; answers whether
--- nobody else did it meanwhile. What depends on how far feeds have come is decided here.
+-- Make a configuration current. Asked: {definitions' revision, triggers, feeds, workflows, pauses, generation,
+-- holder}; answers the epoch, or -1 when somebody else did it meanwhile. What depends on how far feeds have come is
+-- decided here.
 if tonumber(call('GET', P .. 'defs') or '0') ~= ask[1] then
-  return 0
+  return -1
 end
 
 -- A trigger is {op, uid, name, feed, definition, earlier feed, facts, backfill us, flood limit, startup, was removed};
@@ -101,14 +102,16 @@ local function inherit(feed, from, same_identity, baseline)
   call('COPY', P .. 'mo:' .. from, P .. 'mo:' .. feed)
 end
 
--- A feed is {op, name, definition, pushed, identity, from or false, is of the same identity, baseline, due anew}.
+-- A feed is {op, name, definition, pushed, identity, from or false, is of the same identity, baseline, due anew,
+-- shard}.
 for _, one in ipairs(ask[3]) do
   local key = P .. 'f:' .. one[2]
   if one[1] == 'remove' then
     call('HSET', key, 'removed', now)
     call('HINCRBY', key, 'revision', 1)
   else
-    call('HSET', key, 'definition', text(one[3]), 'pushed', one[4] and '1' or '', 'identity', one[5])
+    call('HSET', key, 'definition', text(one[3]), 'pushed', one[4] and '1' or '', 'identity', one[5],
+      'shard', int(one[10]))
     call(one[4] and 'SADD' or 'SREM', P .. 'pushed', one[2])
     if one[1] == 'new' then
       call('HSET', key, 'revision', 1, 'made', now)
@@ -132,6 +135,24 @@ end
 for _, workflow in ipairs(ask[4]) do
   call('HSETNX', P .. 'd:workflow', workflow[1], pack('>I4I8', 1, now) .. text(workflow[2]))
 end
+
+-- Be at this generation; the epoch. With a new one, whoever else reads feeds by the old one stops at once.
+local function begin_generation(generation, holder)
+  local known = call('HMGET', P .. 'gen', 'name', 'epoch')
+  if (known[1] or '') == generation then
+    return tonumber(known[2]) or 0
+  end
+  call('HSET', P .. 'gen', 'name', generation, 'since', int(now))
+  for _, shard in ipairs(holder ~= '' and call('SMEMBERS', P .. 'shards') or {}) do
+    local key = P .. 'lease:' .. shard
+    local row = call('HMGET', key, 'holder', 'until')
+    if tonumber(shard) >= 0 and row[1] ~= holder and tonumber(row[2]) >= now then
+      call('HSET', key, 'until', 0)
+    end
+  end
+  return call('HINCRBY', P .. 'gen', 'epoch', 1)
+end
+
 call('INCR', P .. 'defs')
 write_counts()
-return 1
+return begin_generation(ask[6], ask[7])

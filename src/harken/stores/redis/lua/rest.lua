@@ -3,10 +3,11 @@
 -- A rest is {feed, token, count, result, seen, first, last, due, cursor, watermark, covered from, until, health,
 -- clean}.
 for _, one in ipairs(ask) do
-  if call('EXISTS', P .. 'f:' .. one[1]) == 0 then
+  local feed = call('HMGET', P .. 'f:' .. one[1], 'revision', 'shard')
+  if not feed[1] then
     return { '!', 'feed', one[1] }
   end
-  if lease_is_lost(one[2]) then
+  if lease_is_lost(one[2], feed[2]) then
     return { '!', 'lease' }
   end
 end

@@ -52,7 +52,7 @@ local function cover(feed, begin, finish)
   call('HSET', key, 'cover_start', newest[1], 'cover_end', newest[2], 'coverage', table.concat(older, ','))
 end
 
-local function lease_is_lost(token)
-  local lease = call('HMGET', P .. 'lease:0', 'token', 'until')
+local function lease_is_lost(token, shard)
+  local lease = call('HMGET', P .. 'lease:' .. (shard or '0'), 'token', 'until')
   return tonumber(lease[1]) ~= token or tonumber(lease[2]) < now
 end

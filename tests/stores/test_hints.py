@@ -1,0 +1,96 @@
+"""Replicas hear from the store that there are runs to claim, and go on hearing after its restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from harken.errors import StoreUnavailable
+from harken.store import NewRun
+from harken.stores.hints import Hints
+from harken.stores.postgres import PostgresStore
+from harken.stores.redis import RedisStore
+from harken.testing.store.given import definitions
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+
+RUN = NewRun(trigger="mail", workflow_rev="r1", id_key="1")
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(20):
+            await self.heard.wait()
+        self.heard.clear()
+
+
+@pytest.fixture(params=["postgres", "redis"])
+async def at(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[], Any]]:
+    """Opens one more store on the same server."""
+    if request.param == "redis":
+        with RedisServer() as server:
+            yield lambda: RedisStore.at(server.url())
+        return
+    with PostgresServer() as server:
+        url = server.url(await server.database())
+        yield lambda: PostgresStore.at(url)
+
+
+async def test_the_others_hear_of_a_run_and_who_made_it_does_not(at: Callable[[], Any]) -> None:
+    one, two = at(), at()
+    await one.open(definitions())
+    ours, theirs = Ear(), Ear()
+    one.listen(ours.heard.set)
+    two.listen(theirs.heard.set)
+    # whoever begins to listen is told at once: something may have been said before
+    await ours.wait()
+    await theirs.wait()
+    await asyncio.sleep(0.1)
+    ours.heard.clear()
+    theirs.heard.clear()
+    await one.start(RUN)
+    await theirs.wait()
+    assert not ours.heard.is_set()
+    for store in (one, two):
+        await store.close()
+
+
+class Line:
+    """A connection that breaks when it is told to."""
+
+    def __init__(self) -> None:
+        self.hint: Callable[[str], None] = lambda name: None
+        self.ended = asyncio.Event()
+        self.begun = 0
+
+    async def hear(self, hint: Callable[[str], None]) -> None:
+        self.begun += 1
+        self.hint = hint
+        hint("")
+        await self.ended.wait()
+        self.ended.clear()
+        raise ConnectionError("gone")
+
+
+async def test_a_connection_that_ends_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harken.stores.hints.RETRY_SECONDS", (0.0, 0.0))
+
+    async def tell(name: str) -> None:
+        raise StoreUnavailable("nobody answers")
+
+    line, ear = Line(), Ear()
+    hints = Hints(line.hear, tell)
+    hints.listen(ear.heard.set)
+    await ear.wait()
+    line.ended.set()
+    await ear.wait()
+    assert line.begun == 2
+    # what cannot be told is not worth an error
+    hints.give()
+    await hints.close()
