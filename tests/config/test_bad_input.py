@@ -89,9 +89,16 @@ def test_ten_errors_in_one_file_are_all_reported_at_their_places(tmp_path: Path)
             "harken.yaml:1:26: models.providers.x.api_kye: there is no such setting. Did you mean api_key?",
         ),
         (
-            "store: redis://x",
-            "harken.yaml:1:8: store: this version has no redis store yet. Name a file; without store: it is harken.db",
+            "store: mysql://x",
+            "harken.yaml:1:8: store: there is no mysql store. "
+            "Name a file, or postgresql://host/database, or redis://host/0",
         ),
+        (
+            "store: redis://",
+            "harken.yaml:1:8: store: redis:// names no server. "
+            "Name a file, or postgresql://host/database, or redis://host/0",
+        ),
+        ("shards: 0", "harken.yaml:1:9: shards: must be at least 1"),
         ("store: 3", "harken.yaml:1:8: store: must be text, not a number. Put quotes around it"),
         ("integrations: {x: {token: y}}", "harken.yaml:1:19: integrations.x.kind: is missing. Add kind:"),
         (

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from harken.app import App
+from harken.app.home import alone
 from harken.demo import PLAYS
 from harken.demo.ledger import Summary
 from harken.demo.play import Play, play_of
@@ -33,7 +34,7 @@ async def staged(play: Play, directory: Path, clock: VirtualClock) -> AsyncItera
     async with play.serve() as environment:
         loaded = load_directory(directory, environment)
         assert [str(finding) for finding in loaded.findings] == []
-        app = App(loaded, SqliteStore.at(directory / "harken.db", clock, inline=True), clock)
+        app = App(loaded, alone(SqliteStore.at(directory / "harken.db", clock, inline=True)), clock)
         await app.begin()
         play.open("")
         yield app

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
+from harken.app.home import alone
 from harken.operate.check import load_directory
 from harken.runs import Run
 from harken.stores.sqlite import SqliteStore
@@ -43,9 +44,9 @@ class House:
 
     async def up(self) -> App:
         loaded = load_directory(self.directory)
-        store = SqliteStore.at(loaded.store, self.clock, inline=True)
+        self.store = store = SqliteStore.at(loaded.store, self.clock, inline=True)
         self._before = asyncio.all_tasks()
-        self.app = App(loaded, store, self.clock)
+        self.app = App(loaded, alone(store), self.clock)
         await self.app.begin()
         return self.app
 
@@ -62,7 +63,7 @@ class House:
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
-        self.app.store.abandon()
+        self.store.abandon()
         await self.app.parts.http.close()
 
     def _tasks(self) -> set[asyncio.Task[Any]]:

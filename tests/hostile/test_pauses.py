@@ -12,13 +12,20 @@ from harken.ingest.intake import Intake
 from harken.ingest.live import Live
 from harken.schedule import Every
 from harken.source import Batch
-from harken.testing import HandClock
+from harken.store import Lease
+from harken.testing import START, HandClock
 
 
 class Away:
-    """A store that cannot even give a lease."""
+    """A store that gave a lease and cannot be asked any more."""
 
-    async def lease(self, *args: Any) -> Any:
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease:
+        return Lease(shard=shard, token=1, until=START)
+
+    async def feeds(self) -> list[FeedState]:
+        return []
+
+    async def listeners(self, feed: str) -> Any:
         raise StoreUnavailable("another program holds the database")
 
 
@@ -27,16 +34,29 @@ class Nothing:
         return Batch(cursor=None)
 
 
-async def test_a_feed_does_not_spin_while_the_lease_cannot_be_taken() -> None:
-    clock = HandClock()
+def overdue(clock: HandClock) -> tuple[Intake, Live]:
     intake = Intake(cast(Any, Away()), clock, Random(1), cast(Any, None), lambda feed: Nothing(), holder="me")
     feed = Feed(name="items", kind="json", integration="shop", schedule=Every(seconds=60.0))
-    overdue = clock.now() - timedelta(seconds=5)
-    live = Live(
-        feed, Nothing(), FeedState(name="items", revision=1, created_at=overdue, next_due=overdue), swept_at=0.0
-    )
+    due = clock.now() - timedelta(seconds=5)
+    state = FeedState(name="items", revision=1, created_at=due, next_due=due)
+    live = intake.feeds["items"] = Live(feed, Nothing(), state, swept_at=0.0)
     live.next_due = clock.time() - 5
-    intake.feeds["items"] = live
+    return intake, live
+
+
+async def test_a_feed_does_not_spin_while_the_store_is_away() -> None:
+    clock = HandClock()
+    intake, live = overdue(clock)
+    await intake.shares.look()
     report = await intake.tick("items")
     assert (report.result, report.error) == ("skipped", "another program holds the database")
-    assert live.next_due > clock.time()
+    assert live.due is not None
+    assert live.due > clock.time()
+
+
+async def test_a_feed_whose_shard_is_not_held_is_off_the_schedule() -> None:
+    clock = HandClock()
+    intake, live = overdue(clock)
+    report = await intake.tick("items")
+    assert (report.result, report.error) == ("skipped", "another replica reads this feed")
+    assert live.due is None

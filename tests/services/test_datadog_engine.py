@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
+from harken.app.home import alone
 from harken.operate.check import load_directory
 from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, virtual
@@ -55,7 +56,7 @@ def write(directory: Path, fake: FakeDatadog, *, api_key: str = API_KEY) -> None
 async def running(directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
     loaded = load_directory(directory, {})
     assert [str(finding) for finding in loaded.findings] == []
-    app = App(loaded, SqliteStore.at(directory / "harken.db", clock, inline=True), clock)
+    app = App(loaded, alone(SqliteStore.at(directory / "harken.db", clock, inline=True)), clock)
     await app.begin()
     yield app
     await app.stop()

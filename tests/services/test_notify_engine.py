@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from harken.app import App
+from harken.app.home import alone
 from harken.app.parts import Parts
 from harken.clock import Clock
 from harken.config.load import load
@@ -91,7 +92,7 @@ def loaded(directory: Path, workflow: str, *, main: str = "", **given: Any) -> L
 async def running(configuration: Loaded, clock: Clock) -> AsyncIterator[App]:
     assert [str(finding) for finding in configuration.findings] == []
     store = SqliteStore.at(configuration.store, clock, inline=True)
-    app = App(configuration, store, clock)
+    app = App(configuration, alone(store), clock)
     await app.controller.open()
     worker = asyncio.create_task(app.worker.run())
     try:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from harken.app import App
+from harken.app.home import alone
 from harken.clock import Clock
 from harken.config.load import load
 from harken.run.workflow import check_workflow
@@ -63,7 +64,7 @@ async def running(directory: Path, clock: Clock) -> AsyncIterator[App]:
     loaded = load(directory, plugins=registry(), check_workflow=check_workflow, environ=environ)
     assert [str(finding) for finding in loaded.findings] == []
     store = SqliteStore.at(loaded.store, clock, inline=True)
-    app = App(loaded, store, clock)
+    app = App(loaded, alone(store), clock)
     await app.controller.open()
     worker = asyncio.create_task(app.worker.run())
     try:

@@ -46,18 +46,23 @@ class Alerts:
         self._loaded = loaded
         self._nudge = nudge
         self._memos: dict[str, Memo] | None = None
+        self._held: frozenset[int] = frozenset()
 
     async def look(self) -> None:
         """Tell what changed since the last look; whatever fails is told at the next."""
-        if not self._intake.keeper.held:
-            # another process reads the feeds, and writes down what it tells
-            self._memos = None
+        held = frozenset(self._intake.shares.held)
+        if held != self._held:
+            # others read these feeds, or did until now, and wrote down what they told
+            self._held, self._memos = held, None
+        if not held:
             return
         if self._memos is None:
             found = await self._store.documents(TOLD)
             self._memos = {document.name: msgspec.convert(document.value, Memo) for document in found}
         jobs = {job.feed: job for job in self._loaded().jobs.values()}
         for name, live in list(self._intake.feeds.items()):
+            if not self._intake.roster.reads(live):
+                continue
             memo = self._memos.get(name, _NOTHING)
             if memo is not _NOTHING or trouble(live.health):
                 await self._keep(name, memo, await self._look_at(live, jobs.get(name), memo))

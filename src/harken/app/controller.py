@@ -4,77 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
 from harken import __version__
+from harken.app.applied import last_applied, preview_of, remember, said, start_lines
+from harken.app.fleet import host, tell_all
 from harken.app.parts import Parts
-from harken.app.preview import preview
 from harken.budget import Level
-from harken.clock import Clock
+from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit, plan
-from harken.errors import HarkenError, NotFound, Refused
-from harken.feed import AT_START, Feed, Trigger
+from harken.errors import HarkenError, Refused
+from harken.feed import AT_START
 from harken.ingest.intake import Intake
+from harken.ingest.live import Report
 from harken.operate.check import load_directory
 from harken.operate.engine import Preview
 from harken.operate.mended import free
-from harken.operate.queries import checked
+from harken.operate.replicas import Member
 from harken.run.worker import Worker
-from harken.source import Closable, Host
-from harken.store import Definitions, Store
+from harken.source import Host
+from harken.store import Definitions, Generation, Store
 
-__all__ = ["Controller", "Offline"]
+__all__ = ["Controller"]
 
 log = structlog.get_logger("harken.app")
 
-
-class Offline:
-    """As much of an engine as a single command needs when no controller runs: it reads, and writes nothing.
-
-    `made_up`: there is no store yet, and what this one says of when a trigger began means nothing.
-    """
-
-    def __init__(self, store: Store, parts: Parts, clock: Clock, *, made_up: bool = False) -> None:
-        self._store = store
-        self._parts = parts
-        self._clock = clock
-        self._made_up = made_up
-
-    async def reload(self) -> Mapping[str, Any]:
-        raise Refused("no controller is running", fix="Start one with: harken start")
-
-    async def diff(self) -> Mapping[str, Any]:
-        before = await last_applied(self._store, self._parts.loaded)
-        answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._parts.loaded))
-        return answer | {"findings": _findings(self._parts.loaded)}
-
-    async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
-        raise Refused("no controller is running", fix="Start one with: harken start")
-
-    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        begun = {} if self._made_up else await _start_lines(self._store)
-        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
-
-    def status(self) -> Mapping[str, Any]:
-        return {}
-
-    def lend(self, account: Account) -> Host:
-        return self._parts.lend(account)
-
-    def budgets(self) -> Mapping[str, Level]:
-        return self._parts.budgets()
-
-    def nudge(self) -> None:
-        """Nothing runs that would have to look."""
-
-    async def changed(self, seconds: float) -> bool:
-        await self._clock.sleep(min(seconds, 1.0))
-        return True
+ORPHANED_SECONDS = 15.0
+"""Longer than it takes to hear of a replica that has just begun."""
 
 
 class Controller:
@@ -92,29 +52,87 @@ class Controller:
         self._refresh_again = False
         self._reloading = asyncio.Lock()
         self._stopping = False
+        self._behind = ""
+        self._orphaned_at = 0.0
         self.url = ""
+        self.on_change: Callable[[], None] = lambda: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
 
-    async def open(self) -> None:
-        """Apply the configuration for the first time in this process."""
+    async def open(self, patiently: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
+        """Apply the configuration for the first time in this process, each part again until the store is there."""
+        wait = patiently or _at_once
         loaded = self._parts.loaded
-        before = await last_applied(self._store, loaded)
+        before = await wait(lambda: last_applied(self._store, loaded))
         feeds = inherit(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
         pause = {job.id: AT_START for job in loaded.jobs.values() if job.paused_on_boot}
         definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True, pause=pause)
-        await self._intake.start(definitions)
-        await _remember(self._store, definitions)
+        await wait(lambda: self._intake.start(definitions))
+        await wait(lambda: remember(self._store, definitions))
+
+    @property
+    def behind(self) -> str:
+        """The generation that the other replicas run, where our files do not give it."""
+        return self._behind
+
+    def member(self, holder: str, role: str) -> Member:
+        """What this replica says of itself to the others."""
+        return Member(
+            holder=holder,
+            host=host(),
+            pid=os.getpid(),
+            url=self.url,
+            role=role,
+            generation=self._parts.loaded.generation,
+            shards=sorted(self._intake.shares.held),
+            shards_of=self._intake.shares.shards,
+            lag_seconds=round(max(0.0, self._intake.timer.lag), 3),
+            runs_in_flight=self._worker.in_flight,
+            started_at=from_unix(self._started),
+        )
+
+    async def heard(self, living: Sequence[Member], current: Generation) -> None:
+        """Who else lives, and which configuration the store is at: share the feeds, and follow it."""
+        ours = self._parts.loaded.generation
+        readers = [one for one in living if one.role in ("all", "ingest") and one.generation == ours]
+        self._intake.shares.peers = max(1, len(readers))
+        if current.name == ours:
+            self._behind = ""
+        elif current.name:
+            await self._follow(current.name, any(one.generation == current.name for one in living))
+
+    async def _follow(self, wanted: str, lives: bool) -> None:
+        """Another replica has applied another configuration: run it too, once our files give the same.
+
+        Where nobody runs it who `lives`, and nobody has for a while, the fleet runs what we run.
+        """
+        now = self._clock.monotonic()
+        if lives or self._behind != wanted:
+            self._orphaned_at = now
+        found = await asyncio.to_thread(load_directory, self._parts.loaded.directory)
+        if carry_over(self._parts.loaded, found).generation == wanted:
+            await self.reload()
+            self._behind = ""
+        elif now - self._orphaned_at >= ORPHANED_SECONDS:
+            log.warning("config.taken_back", runs=self._parts.loaded.generation, nobody_runs=wanted)
+            self._behind = ""
+            await self.reload()
+        elif self._behind != wanted:
+            self._behind = wanted
+            log.warning("config.behind", runs=self._parts.loaded.generation, fleet=wanted)
 
     async def reload(self) -> Mapping[str, Any]:
         async with self._reloading:
             old = self._parts.loaded
             # reads go on meanwhile: with a thousand jobs this takes its time
             merged, answer, definitions, renewed = await asyncio.to_thread(_prepared, old)
+            if self._behind and merged.generation == old.generation:
+                message = f"the other replicas run generation {self._behind}, and the files here are those of before"
+                raise Refused(message, fix="Bring the same files here; they are taken up by themselves")
             # first of all what runs need: those of the new triggers may begin at once
             self._use(merged)
             try:
                 await self._intake.apply(definitions, renew=renewed)
-                await _remember(self._store, definitions)
+                await remember(self._store, definitions)
             except BaseException:
                 # nothing is lost: the next reload finds the same differences
                 self._use(old)
@@ -136,11 +154,17 @@ class Controller:
         return _planned(old, carry_over(old, found), found)
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
-        return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
+        live = self._intake.feeds.get(feed)
+        if live is None or live.poll is None or self._intake.roster.reads(live):
+            return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
+        # another replica holds the feed's shard: it reads as soon as it hears of it
+        await self._store.wake(feed)
+        await tell_all(self._store)
+        return dict(msgspec.to_builtins(Report(feed=feed, result="asked", error="another replica reads it now")))
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        begun = await _start_lines(self._store)
-        return await _preview(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
+        begun = await start_lines(self._store)
+        return await preview_of(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         worker, intake = self._worker, self._intake
@@ -150,7 +174,8 @@ class Controller:
             "url": self.url,
             "uptime_seconds": round(self._clock.time() - self._started, 1),
             "generation": self._parts.loaded.generation,
-            "leading": intake.keeper.held,
+            "leading": bool(intake.shares.held),
+            "shards": sorted(intake.shares.held),
             "schedule_lag_seconds": round(max(0.0, intake.timer.lag), 3),
             "events_committed": intake.gate.committed,
             "webhooks_received": intake.webhooks.received,
@@ -169,6 +194,11 @@ class Controller:
 
     def nudge(self) -> None:
         """A person changed the store: feeds stand where it says, and runs that became ready are claimed."""
+        self.look_again()
+        self.on_change()
+
+    def look_again(self) -> None:
+        """Something was changed in the store, here or by another replica."""
         self._worker.nudge()
         self._refresh_again = True
         if self._refreshing is None or self._refreshing.done():
@@ -180,7 +210,7 @@ class Controller:
             try:
                 for state in await self._store.feeds():
                     rules = self._intake.rulebook.get(state.name)
-                    if rules is None or rules.revision != state.revision:
+                    if rules is None or rules.revision != state.revision or self._intake.is_woken(state):
                         await self._intake.refresh(state.name)
             except HarkenError as error:
                 log.warning("refresh.failed", reason=str(error))
@@ -214,6 +244,10 @@ class Controller:
                 future.set_result(False)
 
 
+async def _at_once(ask: Callable[[], Awaitable[Any]]) -> Any:
+    return await ask()
+
+
 def _prepared(old: Loaded) -> tuple[Loaded, dict[str, Any], Definitions, frozenset[str]]:
     """What the files say now, what it changes, and what the engine needs to run it."""
     found = load_directory(old.directory)
@@ -235,46 +269,5 @@ def _renewed(old: Loaded, new: Loaded) -> frozenset[str]:
 def _planned(old: Loaded, merged: Loaded, found: Loaded) -> dict[str, Any]:
     answer: dict[str, Any] = msgspec.to_builtins(plan(old, merged))
     answer["refused"] = sorted(found.refused)
-    answer["findings"] = _findings(found)
+    answer["findings"] = said(found)
     return answer
-
-
-def _findings(loaded: Loaded) -> list[str]:
-    return [str(finding) for finding in loaded.findings]
-
-
-async def last_applied(store: Store, loaded: Loaded) -> Loaded:
-    """The feeds and triggers that were applied last, whoever did it; empty for a new store."""
-    document = await store.get("config", "applied")
-    if document is None:
-        return Loaded(directory=loaded.directory)
-    feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
-    triggers = msgspec.convert(document.value["triggers"], tuple[Trigger, ...])
-    return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
-
-
-async def _remember(store: Store, definitions: Definitions) -> None:
-    value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
-    await store.put("config", "applied", value)
-
-
-async def _start_lines(store: Store) -> Mapping[str, datetime]:
-    return {state.name: state.start_line for state in await store.triggers()}
-
-
-async def _preview(
-    store: Store, parts: Parts, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
-) -> Preview:
-    loaded = parts.loaded
-    wanted = next((found for found in loaded.triggers if found.name == trigger), None)
-    if wanted is None:
-        raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
-    feed = next(found for found in loaded.feeds if found.name == wanted.feed)
-    names = await checked(feed, loaded, parts.plugins, parts.lend)
-    start_line = begun.get(trigger)
-    source = parts.source(feed)
-    try:
-        return await preview(store, feed, wanted, source, clock, lookback, names, start_line)
-    finally:
-        if isinstance(source, Closable):
-            await source.aclose()

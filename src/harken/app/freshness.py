@@ -10,6 +10,7 @@ from datetime import datetime
 
 import structlog
 
+from harken.app.fleet import House
 from harken.app.parts import Parts
 from harken.clock import Clock
 from harken.errors import HarkenError
@@ -46,12 +47,16 @@ class Freshness:
         """The triggers whose silence was told and has not ended."""
         return sorted(self._told or ())
 
-    async def watch(self, parts: Parts) -> None:
-        """Look every few seconds. After a sleep nothing is judged until the reads had time to come."""
+    async def watch(self, parts: Parts, house: House) -> None:
+        """Look every few seconds, where we keep the house. After a sleep nothing is judged until reads could come."""
         timer = self._intake.timer
         while True:
             await self._clock.sleep(ROUND)
             if timer.jumped_at is not None and self._clock.time() - timer.jumped_at < GRACE:
+                continue
+            if not house.kept:
+                # another tells, and writes down what it told
+                self._told = None
                 continue
             try:
                 await self.look(parts.loaded.triggers)

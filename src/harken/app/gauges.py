@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from harken.app.health import Health, Subsystem
+from harken.app.home import QueuedStore
 from harken.app.metrics import Metrics
 from harken.app.poller_gauges import PollerGauges
 from harken.clock import Clock
@@ -21,7 +22,6 @@ from harken.pace import REFUSED, is_permanent
 from harken.run.worker import Worker
 from harken.schedule import Every
 from harken.store import Commit, Committed
-from harken.stores.sqlite import SqliteStore
 
 __all__ = ["Gauges"]
 
@@ -62,7 +62,7 @@ def _missed(feed: Feed, seconds: float) -> int:
 
 
 class Gauges:
-    def __init__(self, store: SqliteStore, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
+    def __init__(self, store: QueuedStore, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
         self._store = store
         self._intake = intake
         self._worker = worker
@@ -85,9 +85,11 @@ class Gauges:
         self._pollers = PollerGauges(intake.feeds, clock)
         intake.poller.observe = self._polled
         intake.skipped = self._skipped
-        intake.keeper.on_takeover = self._pollers.taken_over
+        intake.shares.on_takeover = self._pollers.taken_over
         self.loaded = loaded
         self.stale: Callable[[], Sequence[str]] = tuple
+        self.behind: Callable[[], str] = str
+        self.not_reading: Callable[[], tuple[str, str]] = lambda: ("degraded", "no shard is held")
 
     @property
     def loaded(self) -> Loaded:
@@ -162,19 +164,24 @@ class Gauges:
             self._pollers.ticked(live.feed.name, "skipped")
 
     def _active(self) -> float:
-        return sum(
-            1 for live in self._intake.feeds.values() if live.feed.way == "poll" and live.health.state != "paused"
-        )
+        return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")
+
+    def _ours(self) -> list[Live]:
+        """The feeds that this process reads."""
+        return [live for live in self._intake.feeds.values() if self._intake.roster.reads(live)]
 
     def _store_state(self) -> Subsystem:
         trouble = self._store.trouble
         return ("store", "down", trouble) if trouble else ("store", "up", "")
 
     def _reading(self) -> Subsystem:
-        if not self._intake.keeper.held:
-            return "ingest", "degraded", "another process reads the feeds"
-        paused = [name for name, live in self._intake.feeds.items() if live.health.state == "paused"]
-        failing = [name for name, live in self._intake.feeds.items() if live.health.failures and name not in paused]
+        if not self._intake.timer.works():
+            return "ingest", "down", "the schedule does not look at the clock any more"
+        if not self._intake.shares.held:
+            return "ingest", *self.not_reading()
+        ours = self._ours()
+        paused = [live.feed.name for live in ours if live.health.state == "paused"]
+        failing = [live.feed.name for live in ours if live.health.failures and live.feed.name not in paused]
         said = [f"{name} is paused" for name in paused] + [f"{name} fails" for name in failing]
         said += [f"nothing came for the trigger {name}" for name in self.stale()]
         if said:
@@ -188,5 +195,11 @@ class Gauges:
         return ("run", "down", dead) if dead else ("run", "up", "")
 
     def _configured(self) -> Subsystem:
+        if behind := self.behind():
+            return (
+                "config",
+                "degraded",
+                f"the other replicas run generation {behind}, and the files here another",
+            )
         refused = sorted(self.loaded.refused)
         return ("config", "degraded", f"refused: {', '.join(refused[:5])}") if refused else ("config", "up", "")

@@ -20,7 +20,7 @@ CLOSED, HALF_OPEN, OPEN = 0, 1, 2
 
 
 class PollerGauges:
-    """Counts for each job from 0 on; `feeds` are those that this process reads."""
+    """Counts for each job from 0 on; `feeds` are all that are configured."""
 
     def __init__(self, feeds: Mapping[str, Live], clock: Clock) -> None:
         self._feeds = feeds
@@ -77,9 +77,10 @@ class PollerGauges:
         if job is not None:
             self._dispatched(**_labels(job))
 
-    def taken_over(self) -> None:
-        for id in self._jobs:
-            self._takeovers(job_id=id)
+    def taken_over(self, shard: int) -> None:
+        for job, live in self._lives():
+            if live.feed.shard == shard:
+                self._takeovers(job_id=job.id)
 
     def _errors(self) -> Mapping[str, float]:
         return {job.id: live.health.failures for job, live in self._lives()}

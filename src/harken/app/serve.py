@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from harken.errors import Misconfigured
-from harken.ingest.webhook import PREFIX, Webhooks
+from harken.ingest.webhook import PREFIX
 
 __all__ = ["Listener", "bind", "is_loopback", "root"]
 
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def root(api: App, webhooks: Webhooks) -> App:
+def root(api: App, webhooks: App) -> App:
     async def route(scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].startswith(PREFIX):
             await webhooks(scope, receive, send)

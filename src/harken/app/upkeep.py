@@ -5,9 +5,11 @@ from __future__ import annotations
 import structlog
 
 from harken.app.alerts import Alerts
+from harken.app.fleet import House, bury_replicas
+from harken.app.home import Home
 from harken.app.parts import Parts
 from harken.clock import Clock
-from harken.errors import HarkenError
+from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.timer import Timer
 from harken.run.worker import Worker
 from harken.store import Store
@@ -22,22 +24,32 @@ AFTER_A_JUMP = 120.0
 """After a sleep every claim looks stale: let the living ones renew before anyone judges them."""
 
 
-async def keep_house(store: Store, parts: Parts, alerts: Alerts, timer: Timer, worker: Worker, clock: Clock) -> None:
-    rounds = 0
+async def keep_house(
+    home: Home, parts: Parts, alerts: Alerts, timer: Timer, worker: Worker, clock: Clock, house: House
+) -> None:
+    """Each replica looks after what it reads; what concerns all of it is done by the one that keeps the house."""
+    store, rounds = home.store, 0
     while True:
         await clock.sleep(ROUND)
         rounds += 1
         try:
             await parts.save_budgets(store)
             await alerts.look()
+            if rounds % RETAIN_EVERY == 0:
+                # a server may have been set up anew, and may keep less than it did
+                await home.connect()
             jumped = timer.jumped_at is not None and clock.time() - timer.jumped_at < AFTER_A_JUMP
+            if not await house.keep():
+                continue
             if not jumped and await store.reap():
                 worker.nudge()
             if rounds % RETAIN_EVERY == 0:
                 await _retain(store, parts)
+                await bury_replicas(store)
         except HarkenError as error:
             # whatever could not be done now is done in a later round
-            log.warning("upkeep.trouble", reason=str(error))
+            away = isinstance(error, StoreUnavailable)
+            (log.debug if away else log.warning)("upkeep.trouble", reason=str(error))
 
 
 async def _retain(store: Store, parts: Parts) -> None:

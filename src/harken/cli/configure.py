@@ -185,7 +185,8 @@ def _take_effect(session: Session, form: Form) -> None:
     """Tell the controller, and free what had stopped; without either there is nothing to tell."""
     from harken.operate.site import store_file
 
-    if session.controller() is None and not store_file(session.directory).exists():
+    file = store_file(session.directory)
+    if session.controller() is None and file is not None and not file.exists():
         return
     answer = session.call("integrations.renew", name=form.name)
     if answer["reloaded"]:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,7 +28,7 @@ def controller_command() -> None:
 
 @command(controller_command, "start", data=False)
 @start_options
-def start_it(session: Session, host: str | None, port: int | None, role: str) -> int:
+def start_it(session: Session, host: str | None, port: int | None, role: Any) -> int:
     """Run the controller until it is stopped; the same as `harken start`."""
     return start_controller(session, host, port, role)
 

@@ -11,6 +11,17 @@ from harken.errors import HarkenError
 
 __all__ = ["diff_command", "doctor_command", "reload_command", "status_command"]
 
+REPLICA = (
+    ("replica", "holder"),
+    ("host", "host"),
+    ("url", "url"),
+    ("role", "role"),
+    ("generation", "generation"),
+    ("shards", "shards"),
+    ("lag s", "lag_seconds"),
+    ("runs", "runs_in_flight"),
+    ("house", "keeps"),
+)
 PLAN = ("add", "replace", "remove", "keep", "refused")
 
 
@@ -32,9 +43,28 @@ def status_command(session: Session) -> None:
         say(f"The configuration has {answer['config_errors']} errors. See: harken config check")
     fields(session, {"triggers": _counted(answer["triggers"]), "counts": _counted(answer["counts"])})
     fields(session, controller, hide=("pid", "url", "version"))
+    _fleet(answer["fleet"])
     for one in answer["attention"]:
         say(f"{one['name']} is {one['status']}: {one['reason']}")
         say(f"  {one['advice']}")
+
+
+def _fleet(fleet: Mapping[str, Any]) -> None:
+    if not fleet:
+        return
+    say(f"The replicas share generation {fleet['generation']} (epoch {fleet['epoch']}):")
+    rows = [
+        {
+            **replica,
+            "shards": ", ".join(map(str, replica["shards"])) or "-",
+            "generation": replica["generation"] if replica["current"] else f"{replica['generation']} (behind)",
+            "keeps": "yes" if replica["holder"] == fleet["housekeeper"] else "-",
+        }
+        for replica in fleet["replicas"]
+    ]
+    table(rows, REPLICA)
+    if fleet["unread_shards"]:
+        say(f"Nobody reads the shards {', '.join(map(str, fleet['unread_shards']))} now")
 
 
 @command(None, "doctor")

@@ -99,9 +99,9 @@ class Controller:
 
 def find(directory: Path) -> Controller | None:
     """The controller that wrote its run file beside the store of this configuration and still lives."""
-    from harken.operate.site import run_file, store_file
+    from harken.operate.site import run_file_of
 
-    path = run_file(store_file(directory))
+    path = run_file_of(directory)
     try:
         written = json.loads(path.read_text())
         controller = Controller(pid=int(written["pid"]), url=str(written["url"]))

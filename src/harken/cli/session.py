@@ -56,9 +56,24 @@ class Session:
         from harken.app import open_offline
         from harken.operate.operator import CHANGES
 
+        _keep_quiet()
         async with open_offline(self.directory, write=operation in CHANGES) as operator:
             answer = await operator.call(operation, **params)
             return json.loads(operator.discreet(json.dumps(answer).encode()))
+
+
+def _keep_quiet() -> None:
+    """Only errors are said beside an answer, and never where the answer is printed."""
+    import logging
+    import sys
+
+    import structlog
+
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        )
 
 
 def command(

@@ -15,7 +15,11 @@ def start_options(function: Any) -> Any:
     """The options of whatever starts a controller."""
     for option in (
         click.option(
-            "--role", type=click.Choice(["all"]), default="all", show_default=True, help="What this process does."
+            "--role",
+            type=click.Choice(["all", "ingest", "run", "api"]),
+            default="all",
+            show_default=True,
+            help="What this process does: read feeds, execute runs, only answer, or all of it.",
         ),
         click.option(
             "--port", type=click.IntRange(0, 65_535), help="Listen on this port. [default: server.port, 9091]"
@@ -26,7 +30,7 @@ def start_options(function: Any) -> Any:
     return function
 
 
-def start_controller(session: Session, host: str | None, port: int | None, role: str) -> int:
+def start_controller(session: Session, host: str | None, port: int | None, role: Any) -> int:
     from harken.app import run
 
     return run(session.directory, host=host, port=port, role=role)
@@ -34,7 +38,7 @@ def start_controller(session: Session, host: str | None, port: int | None, role:
 
 @command(None, "start", data=False)
 @start_options
-def start_command(session: Session, host: str | None, port: int | None, role: str) -> int:
+def start_command(session: Session, host: str | None, port: int | None, role: Any) -> int:
     """Run the controller until it is stopped: read the feeds, execute the runs, serve the API."""
     return start_controller(session, host, port, role)
 

@@ -59,13 +59,61 @@ def restore_store(session: Session, backup: str) -> None:
     from harken.operate.site import store_file
 
     _refuse_running(session)
-    answer = restore(store_file(session.directory), Path(backup).expanduser())
+    file = store_file(session.directory)
+    if file is None:
+        raise Refused("a server is not restored by Harken", fix="Use its own tools, or: harken store copy BACKUP URL")
+    answer = restore(file, Path(backup).expanduser())
     if session.as_json:
         print_json(answer)
         return
     say(f"{answer['store']} is now the copy of {answer['backup']}")
     if answer["kept"]:
         say(f"The store of before is {answer['kept']}")
+
+
+@command(store_command, "copy")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--live", is_flag=True, help="Wait until nobody uses FROM, copy, and let it refuse every later start.")
+@click.option("--force", is_flag=True, help="Wipe what an interrupted copy left in TO, and begin anew.")
+def copy(session: Session, source: str, target: str, live: bool, force: bool) -> None:
+    """Copy the store FROM into the empty store TO: feeds, cursors, memory, events, runs, everything.
+
+    Each is a file, postgresql://… or redis://…; HARKEN_ENCRYPTION_KEY is for both. Runs go on in TO where they stopped.
+    Refused while anybody uses FROM. With --live, stop the controllers while this waits: as soon as the last is gone
+    it copies, and from then on FROM tells whoever starts with it where it moved to.
+    """
+    import asyncio
+
+    from harken.app.moving import copy_between
+    from harken.cli.session import _keep_quiet as keep_quiet
+    from harken.cli.watching import Terminal
+
+    keep_quiet()
+    with Terminal() as watching:
+        answer = asyncio.run(copy_between(source, target, watching, live=live, force=force))
+    if session.as_json:
+        print_json(answer)
+        return
+    copied = ", ".join(f"{number} {kind}" for kind, number in answer["counts"].items() if number)
+    say(f"{answer['to']} has all of {answer['from']}: {copied or 'nothing'}")
+    if live:
+        say(f"Start with the new store now. {answer['from']} refuses every start and names the new one.")
+
+
+@command(store_command, "reopen")
+@click.argument("location")
+def reopen_store(session: Session, location: str) -> None:
+    """Let the store at LOCATION be used again that `store copy --live` moved away."""
+    import asyncio
+
+    from harken.app.moving import reopen
+
+    place = asyncio.run(reopen(location))
+    if session.as_json:
+        print_json({"store": place, "reopened": True})
+        return
+    say(f"{place} may be used again. What happened in its copy since then is not in it.")
 
 
 @command(store_command, "rekey")

@@ -10,7 +10,8 @@ import msgspec
 
 from harken.config.jobs import Job
 from harken.config.loaded import MAIN, Account, Loaded, item, stamped
-from harken.config.settings import Settings, store_location
+from harken.config.settings import Settings
+from harken.config.sharding import sharded
 from harken.config.uses import uses
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
@@ -52,7 +53,7 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
     carried = replace(
         new,
         settings=settings,
-        store=store_location(settings, new.directory),
+        store=new.store if settings.store == new.settings.store else old.store,
         workflows={**new.workflows, **stay},
         triggers=triggers,
         feeds=inherit(feeds, triggers, old.feeds, old.triggers),
@@ -65,7 +66,7 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
         references={**old.references, **new.references},
         secrets=old.secrets | new.secrets,
     )
-    return stamped(carried)
+    return stamped(sharded(carried))
 
 
 def _settings(old: Loaded, new: Loaded) -> Settings:

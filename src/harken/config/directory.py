@@ -19,6 +19,7 @@ from harken.config.pollers import read_pollers
 from harken.config.prices import check_prices
 from harken.config.readings import internal_feed, read_feed, share
 from harken.config.settings import Settings, store_location
+from harken.config.sharding import sharded
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Node, Table, locate, strings
 from harken.config.validate import as_table, check
@@ -266,12 +267,13 @@ class Reading:
                 name = entry.made.feed.name
                 feeds[name] = share(feeds.get(name), entry.made)
         own = self._around.environ.get(_OWN_KEY, "")
-        proxy = password_in(self._settings.http.proxy)
-        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets, own, proxy} - {""})
+        store = store_location(self._settings, self._directory, self._around.environ)
+        passwords = {password_in(self._settings.http.proxy), password_in(store)}
+        secrets = frozenset({*self._lookup.references.values(), *self._around.secrets, own, *passwords} - {""})
         loaded = Loaded(
             directory=self._directory,
             settings=self._settings,
-            store=store_location(self._settings, self._directory),
+            store=store,
             integrations=dict(self._around.accounts),
             feeds=tuple(made.feed for made in feeds.values()),
             triggers=tuple(entry.trigger for entry in self._entries.values() if entry.trigger),
@@ -286,7 +288,7 @@ class Reading:
             references=dict(self._lookup.references),
             secrets=secrets,
         )
-        return stamped(loaded)
+        return stamped(sharded(loaded))
 
 
 def _only(findings: list[Finding]) -> Report:

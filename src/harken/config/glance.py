@@ -22,7 +22,7 @@ def store_of(directory: Path, environ: Mapping[str, str]) -> str:
     named = _main(directory, environ).items.get("store") or _state_db(directory, environ)
     alone = Table(items={"store": named}, keys={"store": named.place}, place=named.place) if named else None
     settings = check(Settings, alone, Report()) if isinstance(named, Scalar) and alone else None
-    return store_location(settings or Settings(), directory)
+    return store_location(settings or Settings(), directory, environ)
 
 
 def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:

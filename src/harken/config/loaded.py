@@ -106,12 +106,16 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:length]
 
 
+OWN = {"server", "store", "log", "metrics", "http"}
+"""What each replica may have otherwise without running another configuration."""
+
+
 def stamped(loaded: Loaded) -> Loaded:
     """Return the configuration with its generation: equal for equal ones, and without a trace of a secret."""
     accounts = [replace(loaded.integrations[name], model=None) for name in sorted(loaded.integrations)]
     feeds = [msgspec.structs.replace(feed, inherits="") for feed in sorted(loaded.feeds, key=lambda feed: feed.name)]
     triggers = sorted(loaded.triggers, key=lambda trigger: trigger.name)
-    settings = loaded.settings.model_dump(mode="json")
+    settings = loaded.settings.model_dump(mode="json", exclude=OWN)
     jobs = [loaded.pollers, sorted(loaded.jobs.values(), key=lambda job: job.id), loaded.agents]
     return replace(loaded, generation=digest([settings, accounts, feeds, triggers, loaded.workflows, jobs]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,10 +28,13 @@ __all__ = [
     "Services",
     "Settings",
     "Steps",
+    "is_url",
+    "local_base",
     "store_location",
 ]
 
 DAY = 86_400.0
+SCHEMES = ("sqlite", "postgresql", "postgres", "redis", "rediss")
 
 
 def _written(value: object) -> float:
@@ -132,6 +136,7 @@ class Settings(Strict):
 
     server: Server = Server()
     store: str | None = None
+    shards: int | None = Field(default=None, ge=1, le=1_024)
     metrics: Metrics = Metrics()
     log: Log = Log()
     retention: Retention = Retention()
@@ -144,12 +149,7 @@ class Settings(Strict):
     @field_validator("store")
     @classmethod
     def _one_store(cls, value: str | None) -> str | None:
-        scheme, separator, _ = (value or "").partition("://")
-        if separator and scheme in ("postgresql", "postgres", "redis", "rediss"):
-            raise Invalid(f"this version has no {scheme} store yet", "Name a file; without store: it is harken.db")
-        if separator and scheme != "sqlite":
-            raise Invalid(f"there is no {scheme} store", "Name a file, or sqlite:///path/to/harken.db")
-        return value
+        return value if value is None else known_store(value)
 
     @field_validator("models", mode="before")
     @classmethod
@@ -157,7 +157,43 @@ class Settings(Strict):
         return {"default": value} if isinstance(value, str) else value
 
 
-def store_location(settings: Settings, directory: Path) -> str:
-    """The store's file: absolute, and beside harken.yaml unless it says otherwise."""
-    name = (settings.store or "harken.db").removeprefix("sqlite://")
-    return str((directory / os.path.expanduser(name)).absolute())
+def known_store(value: str) -> str:
+    """The store as it was named. Raise Invalid for one that there is not."""
+    scheme, separator, rest = value.partition("://")
+    if separator and scheme not in SCHEMES:
+        raise Invalid(f"there is no {scheme} store", "Name a file, or postgresql://host/database, or redis://host/0")
+    if separator and scheme != "sqlite" and not rest.strip("/"):
+        raise Invalid(f"{scheme}:// names no server", "Name a file, or postgresql://host/database, or redis://host/0")
+    return value
+
+
+def store_location(settings: Settings, directory: Path, environ: Mapping[str, str]) -> str:
+    """The store: HARKEN_STORE, what harken.yaml says, REDIS_URL, or harken.db. A file is absolute, beside harken.yaml.
+
+    Raise Misconfigured when the environment names a store that there is not."""
+    name = settings.store or "harken.db"
+    for variable, value in _from_environment(settings, environ).items():
+        try:
+            name = known_store(value)
+        except Invalid as error:
+            raise Misconfigured(f"{variable}: {error.message}", fix=error.fix) from None
+    if is_url(name):
+        return name
+    return str((directory / os.path.expanduser(name.removeprefix("sqlite://"))).absolute())
+
+
+def _from_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    if named := environ.get("HARKEN_STORE", "").strip():
+        return {"HARKEN_STORE": named}
+    redis = environ.get("REDIS_URL", "").strip()
+    return {"REDIS_URL": redis} if redis and settings.store is None else {}
+
+
+def is_url(location: str) -> bool:
+    """Whether the store is a server that replicas can share, and not a file."""
+    return "://" in location and not location.startswith("sqlite://")
+
+
+def local_base(location: str, directory: Path) -> Path:
+    """What this machine's own files beside the store are named after: the same before and after a move to a server."""
+    return directory.absolute() / "harken.db" if is_url(location) else Path(location)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -12,22 +11,22 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.errors import HarkenError, LeaseLost, NeedsAttention, NotFound, RetryLater
+from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.ingest.backfill import Backfill, Shelf
-from harken.ingest.bounds import first_due, interval
-from harken.ingest.closing import Closer
+from harken.ingest.bounds import interval
 from harken.ingest.gate import Gate, Hands
-from harken.ingest.lease import LEASE_SECONDS, Keeper
 from harken.ingest.live import Live, Report
-from harken.ingest.poll import SWEEP_SECONDS, Poller
+from harken.ingest.poll import Poller
 from harken.ingest.rests import FLUSH_SECONDS, Rests
+from harken.ingest.roster import Roster
 from harken.ingest.rulebook import Rulebook
+from harken.ingest.shares import LEASE_SECONDS, Shares
 from harken.ingest.stream import Streamer
 from harken.ingest.timer import Timer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
-from harken.source import Batch, Cursor, PollSource, PushSource, Source, StreamSource
-from harken.store import Definitions, Opened
+from harken.source import PushSource, Source
+from harken.store import HOUSE, Definitions, Opened
 
 __all__ = ["Intake"]
 
@@ -35,20 +34,14 @@ log = structlog.get_logger("harken.ingest")
 
 PARALLEL_TICKS = 64
 LEASE_RETRY = 1.0
-
-
-class Broken:
-    """Stands in for a source that cannot be made; reading it fails with the reason, like any other failure."""
-
-    def __init__(self, error: HarkenError) -> None:
-        self._error = error
-
-    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        raise NeedsAttention(self._error.message, fix=self._error.fix)
+SOONER = 1.0
 
 
 class Intake:
-    """`build(feed)` makes the source of a feed; `hands` executes the runs. Start it, apply definitions, stop it."""
+    """`build(feed)` makes the source of a feed; `hands` executes the runs. Start it, apply definitions, stop it.
+
+    Every feed is known here; those are read whose shard this process holds. Without `reads` it holds none.
+    """
 
     def __init__(
         self,
@@ -61,49 +54,72 @@ class Intake:
         holder: str,
         lease_seconds: float = LEASE_SECONDS,
         rulebook: Rulebook | None = None,
+        shards: int = 1,
+        reads: bool = True,
     ) -> None:
         self._store = store
         self._clock = clock
         self._random = random
-        self._build = build
-        self.keeper = Keeper(store, clock, holder, seconds=lease_seconds)
+        self._holder = holder
+        self._reading = reads
+        self.shares = Shares(store, clock, holder, shards=shards, seconds=lease_seconds)
         self.rulebook = rulebook or Rulebook(store)
         self.gate = Gate(store, self.rulebook, hands, clock)
         self.rests = Rests(store)
-        self.poller = Poller(store, self.gate, self.rests, clock, random, self.keeper.token)
+        self.poller = Poller(store, self.gate, self.rests, clock, random, self.shares.token)
         self.backfill = Backfill(store, self.gate, clock)
-        self.streamer = Streamer(store, self.gate, clock, random, self.keeper.token)
+        self.streamer = Streamer(store, self.gate, clock, random, self.shares.token)
         self.webhooks = Webhooks(self.gate, clock)
         self.timer = Timer(clock, random, self._begin)
-        self.feeds: dict[str, Live] = {}
+        self.roster = Roster(
+            store,
+            clock,
+            random,
+            build,
+            shares=self.shares,
+            timer=self.timer,
+            rests=self.rests,
+            streamer=self.streamer,
+            reading=reads,
+        )
+        self.feeds = self.roster.feeds
+        self.shares.works = self.timer.works
+        self.shares.on_taken, self.shares.on_leaving = self.roster.begin_reading, self.roster.leave
         self.skipped: Callable[[Live], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
-        self._streams: dict[str, asyncio.Task[None]] = {}
-        self._closer = Closer()
         self._room = asyncio.Semaphore(PARALLEL_TICKS)
         self._stopping = False
 
     async def start(self, definitions: Definitions) -> Opened:
-        """Take the lease, apply the definitions and begin to read."""
+        """Apply the definitions, take our share of the feeds and begin to read."""
+        others = any(held.shard != HOUSE and held.holder != self._holder for held in await self._store.leases())
         # who joins others that read already starts nothing anew
-        starting = await self.keeper.take() and definitions.starting
+        starting = definitions.starting and not others
         opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
-        self._spawn(self.keeper.keep(), "lease")
         self._spawn(self._flush(), "rests")
         self.timer.start()
+        if self._reading:
+            self.roster.just_opened = opened
+            try:
+                await self.shares.look()
+            except RetryLater as error:
+                log.warning("lease.trouble", reason=str(error))
+            finally:
+                self.roster.just_opened = None
+            self._spawn(self.shares.keep(), "leases")
         return opened
 
     async def stop(self) -> None:
-        """Read no more; let pages in flight commit; give the lease up."""
+        """Read no more; let pages in flight commit; give the leases up."""
         self._stopping = True
         self.timer.stop()
-        for task in list(self._running) + list(self._streams.values()):
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, *self._streams.values(), return_exceptions=True)
-        await self._closer.finish(self.feeds.values())
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self.roster.stop()
         try:
             await self.rests.flush()
-            await self.keeper.give_up()
+            await self.shares.give_up()
         except (RetryLater, LeaseLost) as error:
             log.warning("store.trouble", reason=str(error))
 
@@ -113,24 +129,27 @@ class Intake:
         Feeds to `renew` get a new source although they are the same: their credential is another.
         """
         # what was read last has to stand in the store, or a feed that is replaced would be read again at once
-        await self._write_rests()
-        opened = await self._store.open(definitions)
+        await self.rests.write()
+        opened = await self.shares.renewing(self._open, definitions)
         self.rulebook.adopt(definitions, opened)
         if INTERNAL in opened.feeds:
             # runs match what they cause without waiting for the store
             await self.rulebook.learn(INTERNAL)
         wanted = {feed.name: feed for feed in definitions.feeds}
         for name in [name for name in self.feeds if name not in wanted]:
-            self._drop(name)
+            self.roster.drop(name)
         for feed in wanted.values():
             if feed.way != "internal":
-                self._place(feed, opened.feeds[feed.name], renew=feed.name in renew)
+                self.roster.place(feed, opened.feeds[feed.name], renew=feed.name in renew)
         if definitions.starting:
             for live in self.feeds.values():
                 live.resumed = True
         self._serve()
         await self.backfill.of_pushed(definitions, opened)
         return opened
+
+    async def _open(self, definitions: Definitions) -> Opened:
+        return await self._store.open(msgspec.structs.replace(definitions, holder=self._holder))
 
     async def refresh(self, feed: str) -> None:
         """A person changed something about this feed in the store: stand where it says."""
@@ -142,9 +161,15 @@ class Intake:
         state = await self._store.state(feed)
         if not live.busy:
             live.place(state)
-            self._schedule(live, state)
+            self.roster.schedule(live, state)
         else:
             live.health, live.moved = state.health, True
+
+    def is_woken(self, state: FeedState) -> bool:
+        """Whether the store wants the feed read earlier than it is planned here."""
+        live = self.feeds.get(state.name)
+        planned = live.due if live is not None else None
+        return planned is not None and state.next_due is not None and state.next_due.timestamp() < planned - SOONER
 
     async def tick(self, feed: str, by_hand: str = "") -> Report:
         """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""
@@ -156,7 +181,7 @@ class Intake:
         self.timer.put(live, None)
         report = await self._tick(live, by_hand)
         # whoever asked for the read looks at once at what has become of it
-        await self._write_rests(feed)
+        await self.rests.write(feed)
         return report
 
     def _readable(self, feed: str) -> Live:
@@ -164,35 +189,6 @@ class Intake:
         if live is None or live.poll is None:
             raise NotFound(f"there is no feed {feed!r} that can be read")
         return live
-
-    def _place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
-        live = self.feeds.get(feed.name)
-        if live is not None and live.feed == feed and not renew:
-            return
-        try:
-            source = self._build(feed)
-        except HarkenError as error:
-            source = Broken(error)
-        if live is not None and live.feed == feed and live.use(source):
-            self._closer.release(live)
-            return
-        if live is not None:
-            self._drop(feed.name)
-        swept_at = self._clock.time() - self._random.random() * SWEEP_SECONDS
-        live = self.feeds[feed.name] = Live(feed, source, state, swept_at=swept_at)
-        if isinstance(source, StreamSource):
-            self._streams[feed.name] = asyncio.create_task(self.streamer.follow(live), name=f"stream {feed.name}")
-        elif isinstance(source, PollSource):
-            self._schedule(live, state)
-
-    def _drop(self, name: str) -> None:
-        live = self.feeds.pop(name)
-        self.timer.put(live, None)
-        self.rests.drop(name)
-        self._closer.retire(live)
-        stream = self._streams.pop(name, None)
-        if stream is not None:
-            stream.cancel()
 
     def _serve(self) -> None:
         self.webhooks.serve(
@@ -202,12 +198,6 @@ class Intake:
                 if live.feed.path and isinstance(live.source, PushSource)
             }
         )
-
-    def _schedule(self, live: Live, state: FeedState) -> None:
-        if live.poll is None or live.health.state == "paused":
-            self.timer.put(live, None)
-            return
-        self.timer.put(live, first_due(live, state, self._clock.time(), self._random))
 
     def _begin(self, live: Live) -> None:
         if not live.busy and not self._stopping:
@@ -226,9 +216,9 @@ class Intake:
             raise
         finally:
             live.busy = False
-            self._closer.release(live)
+            self.roster.closer.release(live)
             if self.feeds.get(live.feed.name) is live and not self._stopping:
-                self.timer.put(live, live.next_due)
+                self.timer.put(live, live.next_due if self.roster.reads(live) else None)
         if report.result == "skipped":
             self.skipped(live)
         return report
@@ -236,9 +226,8 @@ class Intake:
     async def _read(self, live: Live, by_hand: str) -> Report:
         try:
             async with self._room:
-                if not self.keeper.held and not await self.keeper.take():
-                    live.next_due = self._clock.time() + LEASE_RETRY
-                    return Report(feed=live.feed.name, result="skipped", error="another process reads this feed")
+                if not self.roster.reads(live):
+                    return Report(feed=live.feed.name, result="skipped", error="another replica reads this feed")
                 rules = await self.rulebook.rules(live.feed.name)
                 if rules.resting:
                     live.next_due = None
@@ -253,7 +242,7 @@ class Intake:
 
     async def _lost(self, live: Live) -> None:
         """Someone else may have moved the cursor: stand where the store says before reading on."""
-        await self.keeper.take()
+        await self.shares.doubt(live.feed.shard)
         await self._stand(live)
         live.next_due = self._clock.time() + LEASE_RETRY
 
@@ -266,13 +255,11 @@ class Intake:
     async def _flush(self) -> None:
         while True:
             await self._clock.sleep(FLUSH_SECONDS)
-            await self._write_rests()
-
-    async def _write_rests(self, feed: str = "") -> None:
-        try:
-            await self.rests.flush(feed)
-        except (RetryLater, LeaseLost) as error:
-            log.warning("store.trouble", reason=str(error))
+            try:
+                await self.rests.write()
+            except Exception:
+                # what waits is written with the next ones
+                log.exception("rests.failed")
 
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

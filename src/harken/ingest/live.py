@@ -50,6 +50,7 @@ class Live:
         "source",
         "sweeps",
         "swept_at",
+        "token",
         "watermark",
         "whole",
     )
@@ -68,8 +69,10 @@ class Live:
         self.by_hand = ""
         # not read to its end yet since this process began
         self.resumed = False
-        # a person moved the feed in the store while it was being read
+        # a person moved the feed in the store while it was being read, or others had it
         self.moved = False
+        # the lease under which the read under way began
+        self.token = 0
         self.swept_at = swept_at
         self.listed: set[str] | None = None
         self.sweeps = 0

@@ -36,10 +36,10 @@ MEMORY_CAP = 10_000
 
 
 class Poller:
-    """Ticks feeds. `token` is asked for at each commit, so that a lost lease stops the writing at once."""
+    """Ticks feeds. `token` gives that of a shard when a read begins: whoever takes the shard over ends the read."""
 
     def __init__(
-        self, store: Shelf, gate: Gate, rests: Rests, clock: Clock, random: Random, token: Callable[[], int]
+        self, store: Shelf, gate: Gate, rests: Rests, clock: Clock, random: Random, token: Callable[[int], int]
     ) -> None:
         self._store = store
         self._gate = gate
@@ -58,6 +58,7 @@ class Poller:
         started, began = clock.time(), clock.monotonic()
         live.health = pace.before_try(live.health, started)
         live.by_hand = by_hand
+        live.token = self._token(live.feed.shard)
         try:
             report = await self._read(live, started, began)
         except LeaseLost:
@@ -72,7 +73,7 @@ class Poller:
         feed = live.feed
         rules = await self._gate.rulebook.rules(feed.name)
         if rules.backfilling:
-            await self._backfill.decide_again(feed.name, self._token())
+            await self._backfill.decide_again(feed.name, live.token)
             rules = await self._gate.rulebook.rules(feed.name)
         poll = live.poll
         assert poll is not None
@@ -140,7 +141,7 @@ class Poller:
         self._rests.add(
             Rest(
                 feed=live.feed.name,
-                token=self._token(),
+                token=live.token,
                 count=1,
                 result="unchanged" if batch.unchanged else "nothing_new",
                 seen=len(batch.events),
@@ -207,7 +208,7 @@ class Poller:
         page = Page(
             events=batch.events,
             read=read,
-            token=self._token(),
+            token=live.token,
             rest=rest,
             epochs={rule.uid: rule.state.epoch for rule in rules.rules},
             ends_first=done and not live.baselined,
@@ -239,7 +240,7 @@ class Poller:
             return
         listed, live.listed, live.swept_at = live.listed, None, now
         before = from_unix(now - live.feed.memory_seconds - TOUCH_SLACK)
-        gone = await self._store.forget(live.feed.name, self._token(), sorted(listed), before)
+        gone = await self._store.forget(live.feed.name, live.token, sorted(listed), before)
         if len(listed) > MEMORY_CAP:
             log.warning("memory.large", feed=live.feed.name, listed=len(listed), cap=MEMORY_CAP)
         if gone:
@@ -260,7 +261,7 @@ class Poller:
         limited = isinstance(error, RetryLater) and error.reason == "rate_limited"
         failure = Failure(
             feed=feed.name,
-            token=self._token(),
+            token=live.token,
             health=step.health,
             next_due=None if live.next_due is None else from_unix(live.next_due),
             result="rate_limited" if limited else "error",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import structlog
 
-from harken.errors import RetryLater
+from harken.errors import LeaseLost, RetryLater
 from harken.event import Span
 from harken.store import Feeds, Rest
 
 __all__ = ["FLUSH_SECONDS", "Rests"]
+
+log = structlog.get_logger("harken.ingest")
 
 FLUSH_SECONDS = 5.0
 AT_ONCE = 200
@@ -43,6 +46,13 @@ class Rests:
             if batch:
                 await self._write(batch)
 
+    async def write(self, feed: str = "") -> None:
+        """As `flush`; trouble is only said, as what could not be written is written later."""
+        try:
+            await self.flush(feed)
+        except (RetryLater, LeaseLost) as error:
+            log.warning("store.trouble", reason=str(error))
+
     async def _write(self, batch: list[Rest]) -> None:
         try:
             await self._store.rest(batch)
@@ -51,6 +61,21 @@ class Rests:
                 after = self._waiting.get(rest.feed)
                 self._waiting[rest.feed] = rest if after is None else _joined(rest, after)
             raise
+        except LeaseLost:
+            if len(batch) == 1:
+                raise
+            await self._write_apart(batch)
+
+    async def _write_apart(self, batch: list[Rest]) -> None:
+        """Some of them are no longer ours to write; the others are not lost with them."""
+        lost: LeaseLost | None = None
+        for rest in batch:
+            try:
+                await self._write([rest])
+            except LeaseLost as error:
+                lost = error
+        if lost is not None:
+            raise lost
 
 
 def _joined(before: Rest, after: Rest) -> Rest:

@@ -9,7 +9,7 @@ import structlog
 
 from harken import pace
 from harken.clock import Clock, from_unix
-from harken.errors import LeaseLost
+from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
 from harken.ingest.gate import Gate, Page
 from harken.ingest.live import Live
 from harken.match import Read
@@ -26,7 +26,7 @@ RECONNECT_SECONDS = 5.0
 class Streamer:
     """Follows one stream for as long as the task lives. Asking for the next batch is what acknowledges the last."""
 
-    def __init__(self, store: Feeds, gate: Gate, clock: Clock, random: Random, token: Callable[[], int]) -> None:
+    def __init__(self, store: Feeds, gate: Gate, clock: Clock, random: Random, token: Callable[[int], int]) -> None:
         self._store = store
         self._gate = gate
         self._clock = clock
@@ -46,10 +46,15 @@ class Streamer:
         assert isinstance(source, StreamSource)
         started = self._clock.time()
         try:
+            live.token = 0 if source.shared else self._token(live.feed.shard)
             async for batch in source.stream(live.cursor):
                 await self._commit(live, source, batch)
         except LeaseLost:
             return RECONNECT_SECONDS
+        except (StoreBusy, StoreUnavailable) as error:
+            # not the fault of whoever sends: nothing was acknowledged, so it comes again
+            log.warning("store.trouble", feed=live.feed.name, reason=str(error))
+            return max(RECONNECT_SECONDS, error.after or 0.0)
         except Exception as error:
             return await self._failed(live, error, started)
         return RECONNECT_SECONDS
@@ -61,7 +66,7 @@ class Streamer:
             result="events", started_at=now, seen=len(batch.events), new=len(batch.events), covered=batch.covered
         )
         rest = {"cursor": batch.cursor, "tick": tick, "health": step.health} if not source.shared else {}
-        token = None if source.shared else self._token()
+        token = None if source.shared else live.token
         page = Page(events=batch.events, read=Read(now=now), token=token, rest=rest)
         await self._gate.take(live.feed.name, page)
         live.cursor, live.health = batch.cursor, step.health
@@ -83,5 +88,8 @@ class Streamer:
             started_at=from_unix(started),
             seconds=now - started,
         )
-        await self._store.fail(failure)
+        try:
+            await self._store.fail(failure)
+        except RetryLater as trouble:
+            log.warning("store.trouble", feed=live.feed.name, reason=str(trouble))
         return None if step.health.state == "paused" else step.wait_seconds

@@ -18,6 +18,7 @@ LONGEST_NAP = 5.0
 SHORTEST_NAP = 0.002
 JUMP = 2.0
 SPREAD = 30.0
+DEAD = 60.0
 
 
 class Timer:
@@ -46,6 +47,10 @@ class Timer:
         self._running = False
         if self._handle is not None:
             self._handle.cancel()
+
+    def works(self) -> bool:
+        """Whether it still looks at the clock, as it does every few seconds."""
+        return not self._running or self._clock.monotonic() - self._mono < DEAD
 
     def put(self, live: Live, due: float | None) -> None:
         """Make the feed due at a wall time; None takes it off the schedule."""

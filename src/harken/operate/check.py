@@ -56,9 +56,10 @@ def load_directory(
 def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
     """What is stored for the configuration in this directory."""
     from harken.config.glance import store_of
+    from harken.config.settings import local_base
 
     given = os.environ if environ is None else environ
-    return Credentials(Path(store_of(directory, given)), given)
+    return Credentials(local_base(store_of(directory, given), directory), given)
 
 
 def config_findings(directory: Path) -> list[Plain]:

@@ -11,6 +11,7 @@ from harken.errors import Refused
 from harken.operate.check import config_findings
 from harken.operate.desk import Desk
 from harken.operate.plain import Plain, plain
+from harken.operate.replicas import fleet
 from harken.operate.site import findings, site
 from harken.operate.triggers import listed
 
@@ -37,6 +38,7 @@ async def status(desk: Desk) -> Plain:
         "config_errors": sum(row["severity"] == "error" for row in found),
         "attention": attention,
         "controller": plain(running),
+        "fleet": await fleet(desk.store),
     }
 
 

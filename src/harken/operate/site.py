@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from harken.config.findings import Finding
     from harken.config.loaded import Loaded
 
-__all__ = ["Site", "findings", "models", "row", "run_file", "site", "store_file"]
+__all__ = ["Site", "findings", "models", "row", "run_file", "run_file_of", "site", "store_file"]
 
 _NAMES_A_STORE = re.compile(r"\b(store|state_db)\b")
 
+VARIABLES = ("HARKEN_STORE", "REDIS_URL")
 TIERS = ("default", "fast", "balanced", "strategic")
 
 
@@ -34,27 +36,37 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 def site(loaded: Loaded | None) -> Site:
     if loaded is None:
         return Site(directory=Path.cwd())
+    from harken.config.settings import is_url
+
     return Site(
         directory=loaded.directory,
-        store_path=None if "://" in loaded.store else Path(loaded.store),
+        store_path=None if is_url(loaded.store) else Path(loaded.store),
         host=loaded.settings.server.host,
         port=loaded.settings.server.port,
     )
 
 
-def run_file(store_path: Path) -> Path:
+def run_file(base: Path) -> Path:
     """The file beside the store in which a running controller says who and where it is."""
-    return store_path.with_name(store_path.name + ".run.json")
+    return base.with_name(base.name + ".run.json")
 
 
-def store_file(directory: Path) -> Path:
-    """The store's file, without the cost of loading the whole configuration where no file names one."""
+def run_file_of(directory: Path) -> Path:
+    """The run file of the configuration in this directory."""
+    return run_file(store_file(directory) or directory.absolute() / "harken.db")
+
+
+def store_file(directory: Path) -> Path | None:
+    """The store's file, or None for a server; without the cost of loading everything where nothing names a store."""
     files = [file for name in ("harken.yaml", "pollers.yaml") if (file := directory / name).exists()]
-    if not any(_NAMES_A_STORE.search(file.read_text(encoding="utf-8", errors="replace")) for file in files):
+    named = any(_NAMES_A_STORE.search(file.read_text(encoding="utf-8", errors="replace")) for file in files)
+    if not named and not any(os.environ.get(variable) for variable in VARIABLES):
         return (directory / "harken.db").absolute()
+    from harken.config.settings import is_url
     from harken.operate.check import load_directory
 
-    return Path(load_directory(directory).store)
+    location = load_directory(directory).store
+    return None if is_url(location) else Path(location)
 
 
 def findings(loaded: Loaded | None) -> Iterator[Plain]:

@@ -1,0 +1,323 @@
+"""A running Harken: the only place where the parts are joined, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from harken.app.controller import Controller
+from harken.app.fleet import tell_all
+from harken.app.home import Home, open_home, patiently
+from harken.app.parts import Parts
+from harken.app.roles import NoHands, Role, executes, reads, takes_webhooks
+from harken.clock import Clock, SystemClock
+from harken.config import Loaded
+from harken.config.settings import local_base
+from harken.config.sharding import shards_of
+from harken.errors import HarkenError, Misconfigured
+from harken.operate import Operator
+from harken.operate.check import credentials_of, load_directory
+from harken.operate.site import run_file
+from harken.services import registry
+
+if TYPE_CHECKING:
+    from harken.app.fleet import House, Members
+    from harken.app.gauges import Gauges
+    from harken.app.serve import Listener
+    from harken.ingest.intake import Intake
+    from harken.run.worker import Worker
+
+__all__ = ["KEY", "App", "refuse_blocking"]
+
+log = structlog.get_logger("harken.app")
+
+KEY = "HARKEN_ENCRYPTION_KEY"
+PLANS = 10_000
+"""Compiled workflows that are kept: more than anybody configures, as each job has one or two."""
+
+
+class App:
+    """A running Harken: `store`, `operator`, `url`."""
+
+    def __init__(self, loaded: Loaded, home: Home, clock: Clock, role: Role = "all") -> None:
+        self.home = home
+        self.store = home.store
+        self.role = role
+        self.loaded = loaded
+        self._clock = clock
+        self._random = Random()
+        self.holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
+        self.parts = Parts(loaded, registry(), clock, self._random)
+        self.worker, self.intake = self._engine()
+        self.controller = Controller(self.store, self.parts, self.intake, self.worker, clock)
+        self.operator = Operator(self.store, self.controller, loaded, clock)
+        self.controller.on_loaded = self._adopt
+        self.intake.gate.on_commit = self._committed
+        self._gauges = self._measure()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._listeners: list[Listener] = []
+        self._members: Members | None = None
+        self._house: House | None = None
+        self.url = ""
+        self.say: Callable[[str], None] = lambda line: None
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls,
+        directory: Path,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        clock: Clock | None = None,
+        role: Role = "all",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> AsyncIterator[App]:
+        """Start everything; stop it in order at the end. Raise Misconfigured when it cannot start.
+
+        A server that does not answer yet is waited for; `say` hears of it, and what to know about the store.
+        """
+        clock = clock or SystemClock()
+        loaded = load_directory(directory)
+        refuse_blocking(loaded)
+        home = open_home(loaded.store, clock, key=os.environ.get(KEY, ""))
+        with suppress(Misconfigured):
+            # one that cannot be read was told of where an account needs it
+            credentials_of(directory).settle()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(home.store.close)
+            for line in await patiently(home, clock, say, home.connect):
+                say(line)
+            app = cls(loaded, home, clock, role)
+            app.say = say
+            stack.push_async_callback(app.stop)
+            await app._start(host or loaded.settings.server.host, port)
+            yield app
+
+    def _engine(self) -> tuple[Worker, Intake]:
+        from harken.feed import INTERNAL
+        from harken.ingest.intake import Intake
+        from harken.ingest.internal import internal_matching, listening
+        from harken.ingest.rulebook import Rulebook
+        from harken.run.worker import Worker
+        from harken.run.workflow import Library
+
+        rulebook = Rulebook(self.store)
+        self._library = Library(self.store, size=PLANS, reveal=self._reveal)
+        worker = Worker(
+            self.store,
+            self._clock,
+            self._random,
+            library=self._library,
+            reach=self.parts.reach(),
+            holder=self.holder,
+            internal=internal_matching(rulebook, self._clock),
+            learn=lambda: rulebook.learn(INTERNAL),
+            listens=listening(rulebook),
+            parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
+        )
+        intake = Intake(
+            self.store,
+            self._clock,
+            self._random,
+            worker if executes(self.role) else NoHands(self.holder),
+            self.parts.source,
+            holder=self.holder,
+            rulebook=rulebook,
+            shards=shards_of(self.loaded),
+            reads=reads(self.role),
+        )
+        return worker, intake
+
+    def _measure(self) -> Gauges:
+        from harken.app.gauges import Gauges
+
+        gauges = Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
+        gauges.behind = lambda: self.controller.behind
+        gauges.not_reading = self._not_reading
+        return gauges
+
+    def _not_reading(self) -> tuple[str, str]:
+        if not reads(self.role):
+            return "disabled", f"as --role {self.role} it reads nothing"
+        if self.home.shared and not self.controller.behind:
+            return "up", "the other replicas read all feeds"
+        return "degraded", "it holds no lease, so it reads nothing"
+
+    def _adopt(self, loaded: Loaded) -> None:
+        if loaded.references != self.loaded.references:
+            self._library.forget()
+        self.loaded = self.operator.loaded = self._gauges.loaded = loaded
+        self.intake.shares.shards = shards_of(loaded)
+        self._compile()
+
+    def _reveal(self, definition: Any) -> Any:
+        return self.loaded.reveal(definition)
+
+    def _compile(self) -> None:
+        """Have every workflow ready, with the secrets of now."""
+        for workflow in self.loaded.workflows.values():
+            if self._library.peek(workflow.rev) is None:
+                revealed = self.loaded.reveal(workflow.definition)
+                self._library.put(msgspec.structs.replace(workflow, definition=revealed))
+
+    def _committed(self, feed: str, commit: Any, committed: Any) -> None:
+        self._gauges.committed(feed, commit, committed)
+        self.controller.tell()
+
+    async def _start(self, host: str, port: int | None) -> None:
+        sockets = self._bind(host, self.loaded.settings.server.port if port is None else port)
+        await self.begin()
+        await self._listen(host, sockets)
+        if self.home.shared:
+            self._join()
+        self._write_run_file()
+
+    async def begin(self) -> None:
+        """Read, match and run; `stop` ends it. Nobody can ask it anything yet."""
+        from harken.app.alerts import Alerts
+        from harken.app.fleet import House
+        from harken.app.freshness import Freshness
+        from harken.app.upkeep import keep_house
+
+        self._compile()
+        await self._patiently(lambda: self.parts.recall_budgets(self.store))
+        await self.controller.open(self._patiently)
+        # also who executes nothing: whoever listens is who tells the others
+        self.home.listen(self.worker.nudge)
+        if executes(self.role):
+            self._spawn(self.worker.run(), "worker")
+        self._house = house = House(self.store, self._clock, self.holder, shared=self.home.shared)
+        alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
+        freshness = Freshness(self.store, self.intake, self._clock)
+        self._gauges.stale = lambda: freshness.stale
+        self._spawn(freshness.watch(self.parts, house), "freshness")
+        self._spawn(
+            keep_house(self.home, self.parts, alerts, self.intake.timer, self.worker, self._clock, house), "upkeep"
+        )
+
+    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        return await patiently(self.home, self._clock, self.say, ask)
+
+    def _join(self) -> None:
+        """Be one of the replicas that share the store."""
+        from harken.app.fleet import Members
+
+        controller = self.controller
+        self._members = Members(
+            self.store,
+            self._clock,
+            describe=lambda: controller.member(self.holder, self.role),
+            heard=controller.heard,
+            news=controller.look_again,
+        )
+        controller.on_change = self._tell_all
+        self._spawn(self._members.keep(), "fleet")
+
+    def _tell_all(self) -> None:
+        self._spawn(self._told_all(), "news")
+
+    async def _told_all(self) -> None:
+        try:
+            await tell_all(self.store)
+        except HarkenError as error:
+            # they find out with the next change, or by their own clocks
+            log.warning("fleet.trouble", reason=str(error))
+
+    def _bind(self, host: str, port: int) -> list[Any]:
+        from harken.app.serve import bind, is_loopback
+
+        if not is_loopback(host):
+            fix = "Leave server.host at 127.0.0.1; server.webhook_host may be any address"
+            raise Misconfigured(f"the API has no tokens yet, so it does not listen on {host}", fix=fix)
+        server = self.loaded.settings.server
+        sockets = [bind(host, port)]
+        if server.webhook_port is not None:
+            sockets.append(bind(server.webhook_host or host, server.webhook_port))
+        return sockets
+
+    async def _listen(self, host: str, sockets: list[Any]) -> None:
+        from harken.api.app import build
+        from harken.api.guard import hosts_of
+        from harken.app.serve import Listener, root
+        from harken.mcp.http import Door
+
+        port = int(sockets[0].getsockname()[1])
+        shown = f"[{host}]" if ":" in host else host
+        self.url = self.controller.url = f"http://{shown}:{port}"
+        metrics = self._gauges.page if self.loaded.settings.metrics.enabled else None
+        health = self._gauges.health
+        hosts, mcp = hosts_of(host, port), Door(self.operator)
+        api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
+        webhooks = self.intake.webhooks if takes_webhooks(self.role) else _nothing
+        self._listeners = [Listener(root(api, webhooks), sockets[0])]
+        self._listeners += [Listener(root(_nothing, webhooks), sock) for sock in sockets[1:]]
+        for listener in self._listeners:
+            await listener.start()
+
+    def _write_run_file(self) -> None:
+        path = self._run_file
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as error:
+            if not self.home.shared:
+                raise
+            # the files of a replica are often mounted to be read only; commands then ask the store
+            log.info("run_file.unwritable", path=str(path), reason=error.strerror)
+            return
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode({"pid": os.getpid(), "url": self.url}))
+
+    @property
+    def _run_file(self) -> Path:
+        return run_file(local_base(self.loaded.store, self.loaded.directory))
+
+    def _drop_run_file(self) -> None:
+        """Unless another replica on this machine wrote it meanwhile."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            if msgspec.json.decode(self._run_file.read_bytes())["pid"] == os.getpid():
+                self._run_file.unlink()
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        task.add_done_callback(self._gauges.task_ended)
+
+    async def stop(self) -> None:
+        self._drop_run_file()
+        self.controller.stop()
+        for listener in self._listeners:
+            await listener.stop()
+        await self.intake.stop()
+        await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for leaving in (self._house, self._members):
+            with suppress(HarkenError):
+                if leaving is not None:
+                    await leaving.leave()
+        with suppress(HarkenError):
+            await self.parts.save_budgets(self.store)
+        await self.parts.close()
+
+
+def refuse_blocking(loaded: Loaded) -> None:
+    """Defaults in place of settings that are wrong would not be what was meant."""
+    if loaded.blocking:
+        rest = [finding for finding in loaded.findings if finding not in loaded.blocking]
+        raise Misconfigured("\n".join(str(finding) for finding in [*loaded.blocking, *rest]))
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    """The webhook listener serves nothing else."""
+    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})

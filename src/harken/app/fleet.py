@@ -1,0 +1,123 @@
+"""The replicas that share a store: who lives, what each of them runs, and what one has to tell the others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, StoreUnavailable
+from harken.operate.replicas import REPLICAS, Member, living
+from harken.store import HOUSE, Generation, Store
+
+__all__ = ["House", "Members", "bury_replicas", "host", "tell_all"]
+
+log = structlog.get_logger("harken.app")
+
+NEWS = "fleet"
+BEAT_SECONDS = 5.0
+GONE_SECONDS = 3_600.0
+LEASE_SECONDS = 30.0
+
+
+class Members:
+    """Says every few seconds that this replica lives, and hears of the others.
+
+    `describe` is what it says of itself; `heard` is told who lives and which configuration the store is at; `news` is
+    called when another replica, or a person without one, changed something in the store.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        describe: Callable[[], Member],
+        heard: Callable[[Sequence[Member], Generation], Awaitable[None]],
+        news: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._describe = describe
+        self._heard = heard
+        self._news = news
+        self._known_news: int | None = None
+
+    async def keep(self) -> None:
+        """Beat for ever; a beat that fails is made up for by the next."""
+        while True:
+            try:
+                await self.beat()
+            except HarkenError as error:
+                away = isinstance(error, StoreUnavailable)
+                (log.debug if away else log.warning)("fleet.trouble", reason=str(error))
+            await self._clock.sleep(BEAT_SECONDS)
+
+    async def beat(self) -> None:
+        me = self._describe()
+        mine = await self._store.put(REPLICAS, me.holder, msgspec.to_builtins(me))
+        assert mine is not None
+        await self._heard(
+            living(await self._store.documents(REPLICAS), mine.updated_at), await self._store.generation()
+        )
+        await self._hear_news()
+
+    async def leave(self) -> None:
+        """The others need not wait until it shows."""
+        await self._store.delete(REPLICAS, self._describe().holder)
+
+    async def _hear_news(self) -> None:
+        document = await self._store.get(NEWS, "news")
+        revision = document.revision if document else 0
+        if self._known_news is not None and revision != self._known_news:
+            self._news()
+        self._known_news = revision
+
+
+class House:
+    """Housekeeping is done by one replica at a time; where there is only one, by that."""
+
+    def __init__(self, store: Store, clock: Clock, holder: str, *, shared: bool) -> None:
+        self._store = store
+        self._clock = clock
+        self._holder = holder
+        self._shared = shared
+        self._taken_at: float | None = None
+        self.kept = not shared
+
+    async def keep(self) -> bool:
+        """Take or renew the lease; whether the house is ours."""
+        now = self._clock.monotonic()
+        due = self._taken_at is None or now - self._taken_at >= LEASE_SECONDS / 3
+        if self._shared and due:
+            self.kept = await self._store.lease(HOUSE, self._holder, LEASE_SECONDS) is not None
+            self._taken_at = now if self.kept else None
+        return self.kept
+
+    async def leave(self) -> None:
+        if self._shared and self.kept:
+            self.kept = False
+            lease = await self._store.lease(HOUSE, self._holder, LEASE_SECONDS)
+            if lease is not None:
+                await self._store.give_up(lease, self._holder)
+
+
+async def tell_all(store: Store) -> None:
+    """Let every replica look at what was changed in the store."""
+    await store.put(NEWS, "news", {})
+
+
+async def bury_replicas(store: Store) -> None:
+    """Forget those that have been gone for long."""
+    documents = await store.documents(REPLICAS)
+    newest = max((document.updated_at for document in documents), default=None)
+    for document in documents:
+        if newest is not None and (newest - document.updated_at).total_seconds() > GONE_SECONDS:
+            await store.delete(REPLICAS, document.name)
+
+
+def host() -> str:
+    return socket.gethostname()

@@ -1,0 +1,147 @@
+"""The store that a location names, opened: a file, PostgreSQL or Redis. The only place where they are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from harken.clock import Clock
+from harken.config.settings import is_url
+from harken.errors import Misconfigured, RetryLater
+from harken.store import Store
+
+__all__ = ["Home", "QueuedStore", "alone", "open_home", "patiently", "rekey_home", "shown"]
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 15.0
+
+T = TypeVar("T")
+
+
+class QueuedStore(Store, Protocol):
+    """A store that says how many writes wait."""
+
+    @property
+    def queued(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """A store and where it is. `connect` reaches it, and returns what a person should know about it.
+
+    `shared`: replicas may write it together. `listen` calls back when another of them made something ready.
+    """
+
+    store: QueuedStore
+    place: str
+    shared: bool
+    connect: Callable[[], Awaitable[Sequence[str]]]
+    listen: Callable[[Callable[[], object]], None]
+
+
+def alone(store: QueuedStore, place: str = "") -> Home:
+    """A store that is open already and that nobody shares."""
+    return Home(store=store, place=place, shared=False, connect=_nothing_to_say, listen=_no_hints)
+
+
+def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> Home:
+    """Open the store at a path or URL. A server is not reached before `connect`, or the first verb.
+
+    Raise Misconfigured for a location that is none, Refused when another process has the file.
+    """
+    if not is_url(location):
+        return _sqlite(location, clock, readonly, key)
+    scheme = location.partition("://")[0]
+    return (_redis if scheme in ("redis", "rediss") else _postgres)(location, readonly, key)
+
+
+async def patiently(home: Home, clock: Clock, say: Callable[[str], None], ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask the store, and where it is a server wait for it as long as it takes; `say` hears why."""
+    pause, said = FIRST_PAUSE, ""
+    while True:
+        try:
+            return await ask()
+        except RetryLater as error:
+            if not home.shared:
+                raise
+            if str(error) != said:
+                said = str(error)
+                say(f"{said}; trying again until it answers")
+        await clock.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+async def rekey_home(location: str, old: str, new: str) -> None:
+    """Make the store open with another key."""
+    if not is_url(location):
+        from harken.stores.sqlite import SqliteStore
+
+        SqliteStore.rekey(Path(location), old, new)
+    elif location.startswith(("redis://", "rediss://")):
+        from harken.stores.redis import RedisStore
+
+        await RedisStore.rekey(location, old, new)
+    else:
+        from harken.stores.postgres import PostgresStore
+
+        await PostgresStore.rekey(location, old, new)
+
+
+def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> Home:
+    from harken.stores.sqlite import SqliteStore
+
+    store = SqliteStore.at(Path(location.removeprefix("sqlite://")), clock, readonly=readonly, key=key)
+    return alone(store, str(store.path))
+
+
+def _postgres(location: str, readonly: bool, key: str) -> Home:
+    try:
+        from harken.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise _missing("postgres", error) from None
+    # no clock: tokens are judged by the server's
+    store = PostgresStore.at(location, readonly=readonly, key=key)
+
+    async def connect() -> Sequence[str]:
+        await store.connect()
+        return ()
+
+    return Home(store=store, place=store.place, shared=True, connect=connect, listen=store.listen)
+
+
+def _redis(location: str, readonly: bool, key: str) -> Home:
+    try:
+        from harken.stores.redis import RedisStore
+    except ImportError as error:
+        raise _missing("redis", error) from None
+    store = RedisStore.at(location, readonly=readonly, key=key)
+
+    async def connect() -> Sequence[str]:
+        promise = await store.reach()
+        return promise.words, str(await store.forecast())
+
+    return Home(store=store, place=shown(location), shared=True, connect=connect, listen=store.listen)
+
+
+async def _nothing_to_say() -> Sequence[str]:
+    return ()
+
+
+def _no_hints(heard: Callable[[], object]) -> None:
+    """Nobody else writes."""
+
+
+def _missing(extra: str, error: ImportError) -> Misconfigured:
+    message = f"this store needs a library that is not installed ({error.name})"
+    return Misconfigured(message, fix=f"pip install 'harken[{extra}]'")
+
+
+def shown(location: str) -> str:
+    """The location without its password."""
+    if not is_url(location):
+        return location
+    parts = urlsplit(location)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -1,0 +1,138 @@
+"""What commands do without a running controller: they ask the store and the files themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from harken.app.applied import last_applied, preview_of, said, start_lines
+from harken.app.engine import KEY, refuse_blocking
+from harken.app.fleet import tell_all
+from harken.app.home import open_home, rekey_home, shown
+from harken.app.parts import Parts
+from harken.budget import Level
+from harken.clock import Clock, SystemClock
+from harken.config import Account, Loaded, plan
+from harken.config.settings import is_url
+from harken.errors import HarkenError, NotFound, Refused
+from harken.operate import Operator
+from harken.operate.check import credentials_of, load_directory
+from harken.operate.engine import Preview
+from harken.services import registry
+from harken.source import Host
+from harken.store import Store
+
+__all__ = ["lending", "open_offline", "rekey"]
+
+
+class Offline:
+    """As much of an engine as a single command needs when no controller runs: it reads, and writes nothing.
+
+    `made_up`: there is no store yet, and what this one says of when a trigger began means nothing.
+    """
+
+    def __init__(self, store: Store, parts: Parts, clock: Clock, *, made_up: bool = False) -> None:
+        self._store = store
+        self._parts = parts
+        self._clock = clock
+        self._made_up = made_up
+
+    async def reload(self) -> Mapping[str, Any]:
+        raise Refused("no controller is running", fix="Start one with: harken start")
+
+    async def diff(self) -> Mapping[str, Any]:
+        before = await last_applied(self._store, self._parts.loaded)
+        answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._parts.loaded))
+        return answer | {"findings": said(self._parts.loaded)}
+
+    async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
+        raise Refused("no controller is running", fix="Start one with: harken start")
+
+    async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
+        begun = {} if self._made_up else await start_lines(self._store)
+        return await preview_of(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
+
+    def status(self) -> Mapping[str, Any]:
+        return {}
+
+    def lend(self, account: Account) -> Host:
+        return self._parts.lend(account)
+
+    def budgets(self) -> Mapping[str, Level]:
+        return self._parts.budgets()
+
+    def nudge(self) -> None:
+        """Nothing runs that would have to look."""
+
+    async def changed(self, seconds: float) -> bool:
+        await self._clock.sleep(min(seconds, 1.0))
+        return True
+
+
+@asynccontextmanager
+async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator[Operator]:
+    """An operator on the store without a running controller; one that is not there yet is made up for the moment."""
+    clock = SystemClock()
+    loaded = load_directory(directory)
+    if write:
+        refuse_blocking(loaded)
+    key = os.environ.get(KEY, "")
+    async with AsyncExitStack() as stack:
+        made_up = not write and not is_url(loaded.store) and not Path(loaded.store).exists()
+        if not made_up:
+            home = open_home(loaded.store, clock, readonly=not write, key=key)
+            stack.push_async_callback(home.store.close)
+            await home.connect()
+        else:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-"))
+            home = open_home(str(Path(scratch) / "new.db"), clock)
+            stack.push_async_callback(home.store.close)
+            await home.store.open(loaded.definitions())
+        parts = Parts(loaded, registry(), clock, Random())
+        await parts.recall_budgets(home.store, keep=False)
+        stack.push_async_callback(parts.close)
+        yield Operator(home.store, Offline(home.store, parts, clock, made_up=made_up), loaded, clock)
+        if write and home.shared:
+            await tell_all(home.store)
+
+
+def rekey(directory: Path, new_key: str) -> str:
+    """Make the store open with another key than HARKEN_ENCRYPTION_KEY. Returns where it is."""
+    old = os.environ.get(KEY, "")
+    if not new_key:
+        raise Refused("the new key is empty", fix="Make one, for example with: openssl rand -base64 32")
+    if new_key == old:
+        raise Refused("the new key is the old one", fix="Make another, for example with: openssl rand -base64 32")
+    location = load_directory(directory).store
+    credentials = credentials_of(directory)
+    there = is_url(location) or Path(location).exists()
+    if not there and not credentials.path.exists():
+        raise NotFound(f"there is no store at {location}", fix="Nothing has to be done: the first start takes any key")
+    credentials.check()
+    credentials.share(new_key)
+    if there:
+        try:
+            asyncio.run(rekey_home(location, old, new_key))
+        except HarkenError:
+            credentials.settle()
+            raise
+    credentials.reseal(new_key)
+    return shown(location)
+
+
+@asynccontextmanager
+async def lending(loaded: Loaded) -> AsyncIterator[Parts]:
+    """What a configuration describes, for as long as it is asked something; no store is touched."""
+    parts = Parts(loaded, registry(), SystemClock(), Random())
+    try:
+        yield parts
+    finally:
+        await parts.close()

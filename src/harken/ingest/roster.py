@@ -1,0 +1,142 @@
+"""Every feed of the configuration as this process has it. It reads those whose shard it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from random import Random
+
+from harken.clock import Clock
+from harken.errors import HarkenError
+from harken.feed import Feed, FeedState
+from harken.ingest.bounds import first_due
+from harken.ingest.broken import Broken
+from harken.ingest.closing import Closer
+from harken.ingest.live import Live
+from harken.ingest.poll import SWEEP_SECONDS
+from harken.ingest.rests import Rests
+from harken.ingest.shares import Shares
+from harken.ingest.stream import Streamer
+from harken.ingest.timer import Timer
+from harken.source import PollSource, Source, StreamSource
+from harken.store import Opened, Records
+
+__all__ = ["Roster"]
+
+
+class Roster:
+    """`build(feed)` makes the source of a feed. Without `reading` nothing is polled or followed here."""
+
+    def __init__(
+        self,
+        store: Records,
+        clock: Clock,
+        random: Random,
+        build: Callable[[Feed], Source],
+        *,
+        shares: Shares,
+        timer: Timer,
+        rests: Rests,
+        streamer: Streamer,
+        reading: bool,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._build = build
+        self._shares = shares
+        self._timer = timer
+        self._rests = rests
+        self._streamer = streamer
+        self._reading = reading
+        self.feeds: dict[str, Live] = {}
+        self.closer = Closer()
+        # what the store said a moment ago need not be asked for again
+        self.just_opened: Opened | None = None
+        self._streams: dict[str, asyncio.Task[None]] = {}
+
+    def reads(self, live: Live) -> bool:
+        """Whether it is this process that moves the feed's cursor."""
+        return live.feed.shard in self._shares.held
+
+    async def stop(self) -> None:
+        """End the streams and close every source."""
+        for stream in self._streams.values():
+            stream.cancel()
+        await asyncio.gather(*self._streams.values(), return_exceptions=True)
+        await self.closer.finish(self.feeds.values())
+
+    def place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
+        live = self.feeds.get(feed.name)
+        if live is not None and live.feed == feed and not renew:
+            return
+        try:
+            source = self._build(feed)
+        except HarkenError as error:
+            source = Broken(error)
+        if live is not None and live.feed == feed and live.use(source):
+            self.closer.release(live)
+            return
+        if live is not None:
+            self.drop(feed.name)
+        swept_at = self._clock.time() - self._random.random() * SWEEP_SECONDS
+        live = self.feeds[feed.name] = Live(feed, source, state, swept_at=swept_at)
+        self._set_going(live, state)
+
+    def _set_going(self, live: Live, state: FeedState) -> None:
+        name, source = live.feed.name, live.source
+        if isinstance(source, StreamSource):
+            if name not in self._streams and self._reading and (source.shared or self.reads(live)):
+                self._streams[name] = asyncio.create_task(self._streamer.follow(live), name=f"stream {name}")
+        elif isinstance(source, PollSource):
+            self.schedule(live, state)
+
+    async def begin_reading(self, shards: Collection[int]) -> None:
+        """These are ours now: stand where the store says that the last reader stood, and read on."""
+        opened = self.just_opened
+        states = opened.feeds if opened else {state.name: state for state in await self._store.feeds()}
+        for live in self._in(shards):
+            state = states.get(live.feed.name)
+            if state is None:
+                continue
+            self._rests.drop(live.feed.name)
+            if live.busy:
+                live.moved = True
+                continue
+            live.place(state)
+            self._set_going(live, state)
+
+    async def leave(self, shards: Collection[int]) -> None:
+        """Another reads these from now on."""
+        leaving = self._in(shards)
+        streams = [live.feed.name for live in leaving if live.feed.name in self._streams and not _is_shared(live)]
+        for live in leaving:
+            self._timer.put(live, None)
+        for name in streams:
+            self._streams.pop(name).cancel()
+        if self._shares.held:
+            await self._rests.write()
+        for live in leaving:
+            self._rests.drop(live.feed.name)
+
+    def _in(self, shards: Collection[int]) -> list[Live]:
+        return [live for live in self.feeds.values() if live.feed.shard in shards]
+
+    def drop(self, name: str) -> None:
+        live = self.feeds.pop(name)
+        self._timer.put(live, None)
+        self._rests.drop(name)
+        self.closer.retire(live)
+        stream = self._streams.pop(name, None)
+        if stream is not None:
+            stream.cancel()
+
+    def schedule(self, live: Live, state: FeedState) -> None:
+        if live.poll is None or live.health.state == "paused" or not self.reads(live):
+            self._timer.put(live, None)
+            return
+        self._timer.put(live, first_due(live, state, self._clock.time(), self._random))
+
+
+def _is_shared(live: Live) -> bool:
+    return isinstance(live.source, StreamSource) and live.source.shared

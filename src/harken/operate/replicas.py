@@ -1,0 +1,73 @@
+"""The replicas that share a store, as they say of themselves, and what each of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from harken.operate.plain import Plain, plain
+from harken.store import HOUSE, Document, Store
+
+__all__ = ["ALIVE_SECONDS", "REPLICAS", "Member", "fleet", "living"]
+
+REPLICAS = "replica"
+ALIVE_SECONDS = 12.0
+"""With the time until the next beat shorter than what is left of any lease, so that the shares are reckoned anew
+before those of one who died run out."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica, as it last said of itself."""
+
+    holder: str
+    host: str = ""
+    pid: int = 0
+    url: str = ""
+    role: str = "all"
+    generation: str = ""
+    shards: Sequence[int] = ()
+    shards_of: int = 1
+    lag_seconds: float = 0.0
+    runs_in_flight: int = 0
+    started_at: datetime | None = None
+
+
+def living(documents: Sequence[Document], now: datetime) -> list[Member]:
+    """Those that said something lately, by the store's clock."""
+    return [
+        msgspec.convert(document.value, Member)
+        for document in documents
+        if (now - document.updated_at).total_seconds() < ALIVE_SECONDS
+    ]
+
+
+async def fleet(store: Store) -> Plain:
+    """Who shares the store, which configuration it is at, who holds which shard; empty where nobody shares it."""
+    documents = await store.documents(REPLICAS)
+    if not documents:
+        return {}
+    now = max(document.updated_at for document in documents)
+    leases = {held.shard: held.holder for held in await store.leases()}
+    generation = await store.generation()
+    members = sorted(living(documents, now), key=lambda member: member.holder)
+    shards = max((member.shards_of for member in members), default=0)
+    return {
+        "generation": generation.name,
+        "epoch": generation.epoch,
+        "since": plain(generation.since),
+        "shards": shards,
+        "unread_shards": [shard for shard in range(shards) if shard not in leases],
+        "housekeeper": leases.get(HOUSE, ""),
+        "replicas": [_row(member, leases, generation.name) for member in members],
+    }
+
+
+def _row(member: Member, leases: dict[int, str], current: str) -> Plain:
+    held = [shard for shard, holder in leases.items() if holder == member.holder and shard != HOUSE]
+    return {
+        **plain(msgspec.to_builtins(member)),
+        "shards": held,
+        "current": member.generation == current,
+    }

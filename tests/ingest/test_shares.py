@@ -1,0 +1,161 @@
+"""Shards are shared fairly, handed over at once, taken over when their holder is gone, and given up when work dies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+
+import pytest
+
+from harken.errors import LeaseLost, StoreUnavailable
+from harken.ingest.shares import LEASE_SECONDS, Shares
+from harken.store import Definitions
+from harken.stores.sqlite import SqliteStore
+from harken.testing import HandClock
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: HandClock) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+class Told:
+    """A replica that notes what it is told of its shards."""
+
+    def __init__(self, store: SqliteStore, clock: HandClock, name: str, shards: int = 6) -> None:
+        self.shares = Shares(store, clock, name, shards=shards)
+        self.shares.on_taken, self.shares.on_leaving = self._taken, self._leaving
+        self.taken: list[int] = []
+        self.left: list[int] = []
+        self.away = False
+
+    async def _taken(self, shards: Collection[int]) -> None:
+        if self.away:
+            raise StoreUnavailable("the store is away")
+        self.taken += sorted(shards)
+
+    async def _leaving(self, shards: Collection[int]) -> None:
+        self.left += sorted(shards)
+
+
+async def test_one_replica_takes_everything(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one")
+    await one.shares.look()
+    assert sorted(one.taken) == sorted(one.shares.held) == list(range(6))
+
+
+async def test_a_second_replica_gets_its_share_at_the_next_look(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    await one.shares.look()
+    one.shares.peers = two.shares.peers = 2
+    await two.shares.look()
+    assert not two.shares.held
+    await one.shares.look()
+    await two.shares.look()
+    assert (len(one.shares.held), len(two.shares.held)) == (3, 3)
+    assert sorted([*one.shares.held, *two.shares.held]) == list(range(6))
+    assert one.left == sorted(two.shares.held)
+
+
+async def test_what_is_kept_is_renewed_and_its_token_stays(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one")
+    await one.shares.look()
+    before = one.shares.token(3)
+    for _ in range(40):
+        clock.advance(LEASE_SECONDS / 12)
+        await one.shares.look()
+    assert one.shares.token(3) == before
+    assert len(one.taken) == 6
+
+
+async def test_a_dead_replica_is_followed_within_a_lease(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    taken_over: list[int] = []
+    two.shares.on_takeover = taken_over.append
+    await one.shares.look()
+    clock.advance(LEASE_SECONDS + 0.1)
+    await two.shares.look()
+    assert len(two.shares.held) == 6
+    assert sorted(taken_over) == list(range(6))
+
+
+async def test_a_lease_that_ran_out_and_came_back_is_begun_anew(store: SqliteStore, clock: HandClock) -> None:
+    """Others may have moved the cursors in between, so the feeds stand where the store says."""
+    one, two = Told(store, clock, "one", shards=1), Told(store, clock, "two", shards=1)
+    await one.shares.look()
+    before = one.shares.token(0)
+    clock.advance(LEASE_SECONDS + 1)
+    await two.shares.look()
+    clock.advance(LEASE_SECONDS + 1)
+    await one.shares.look()
+    assert one.shares.token(0) > before
+    assert one.taken == [0, 0]
+
+
+async def test_a_holder_that_slept_finds_its_shards_taken(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    await one.shares.look()
+    clock.advance(LEASE_SECONDS + 1)
+    await two.shares.look()
+    await one.shares.doubt(2)
+    assert one.left == [2]
+    with pytest.raises(LeaseLost):
+        one.shares.token(2)
+    await one.shares.look()
+    assert not one.shares.held
+
+
+async def test_giving_up_lets_another_go_on_at_once(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    await one.shares.look()
+    await one.shares.give_up()
+    await two.shares.look()
+    assert len(two.shares.held) == 6
+
+
+async def test_leases_are_given_up_when_their_work_is_dead(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one")
+    await one.shares.look()
+    one.shares.works = lambda: False
+    await one.shares.look()
+    assert sorted(one.left) == list(range(6))
+    assert await store.leases() == []
+
+
+async def test_what_was_taken_but_could_not_be_begun_is_not_held(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one")
+    one.away = True
+    with pytest.raises(StoreUnavailable):
+        await one.shares.look()
+    assert not one.shares.held
+    one.away = False
+    await one.shares.look()
+    assert len(one.shares.held) == 6
+
+
+async def test_another_generation_ends_what_the_others_hold(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    await store.open(Definitions(generation="old", holder="one"))
+    one.shares.generation, two.shares.generation = "old", "new"
+    await one.shares.look()
+    await store.open(Definitions(generation="new", holder="two"))
+    clock.advance(LEASE_SECONDS / 3)
+    await one.shares.look()
+    assert not one.shares.held
+    await two.shares.look()
+    assert len(two.shares.held) == 6
+
+
+async def test_fewer_shards_than_before_are_let_go(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one")
+    await one.shares.look()
+    one.shares.shards = 2
+    await one.shares.look()
+    assert sorted(one.shares.held) == [0, 1]
