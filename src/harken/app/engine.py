@@ -143,6 +143,7 @@ class App:
         gauges = Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
         gauges.behind = lambda: self.controller.behind
         gauges.not_reading = self._not_reading
+        gauges.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
         return gauges
 
     def _not_reading(self) -> tuple[str, str]:

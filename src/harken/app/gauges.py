@@ -89,6 +89,7 @@ class Gauges:
         self.loaded = loaded
         self.stale: Callable[[], Sequence[str]] = tuple
         self.behind: Callable[[], str] = str
+        self.idle = ""
         self.not_reading: Callable[[], tuple[str, str]] = lambda: ("degraded", "no shard is held")
 
     @property
@@ -191,6 +192,8 @@ class Gauges:
         return "ingest", "up", ""
 
     def _running(self) -> Subsystem:
+        if self.idle:
+            return "run", "disabled", self.idle
         dead = self._dead.get("worker")
         return ("run", "down", dead) if dead else ("run", "up", "")
 

@@ -14,7 +14,7 @@ from harken.run.ledger import Ledger
 from harken.runs import Claimed
 from harken.store import Runs
 
-__all__ = ["EMPTY_PAUSE", "LONGEST_SLEEP", "TROUBLE_PAUSE", "Active", "Why", "heartbeat", "landed", "until_due"]
+__all__ = ["EMPTY_PAUSE", "LONGEST_SLEEP", "TROUBLE_PAUSE", "Active", "Due", "Why", "heartbeat", "landed"]
 
 TROUBLE_PAUSE = 1.0
 LONGEST_SLEEP = 5.0
@@ -49,15 +49,31 @@ async def landed(flights: Iterable[Active], seconds: float) -> None:
         await asyncio.wait(tasks, timeout=seconds)
 
 
-async def until_due(store: Runs, clock: Clock) -> float:
-    """Seconds until the store has something for us; capped, so that a jump of the wall clock is noticed."""
-    try:
-        due = await store.next_due()
-    except (StoreBusy, StoreUnavailable):
-        return TROUBLE_PAUSE
-    if due is None:
-        return LONGEST_SLEEP
-    return min(max((due - clock.now()).total_seconds(), EMPTY_PAUSE), LONGEST_SLEEP)
+class Due:
+    """How long until the store has something for us; capped, so that a jump of the wall clock is noticed.
+
+    Runs are handed out by the store's clock. Where it has nothing yet although by ours it should, ours is ahead: each
+    look that was in vain makes the next one wait longer.
+    """
+
+    def __init__(self, store: Runs, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._in_vain = 0
+
+    def came(self) -> None:
+        self._in_vain = 0
+
+    async def seconds(self) -> float:
+        try:
+            due = await self._store.next_due()
+        except (StoreBusy, StoreUnavailable):
+            return TROUBLE_PAUSE
+        if due is None:
+            return LONGEST_SLEEP
+        wait = (due - self._clock.now()).total_seconds()
+        self._in_vain = min(self._in_vain + 1, 8) if wait <= 0 else 0
+        return min(max(wait, EMPTY_PAUSE * 2.0 ** max(0, self._in_vain - 1)), LONGEST_SLEEP)
 
 
 async def heartbeat(

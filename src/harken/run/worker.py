@@ -14,7 +14,7 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
 from harken.run.execute import Ended, Execution, execute
-from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Active, Why, heartbeat, landed, until_due
+from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Active, Due, Why, heartbeat, landed
 from harken.run.ledger import Home, Internal, Ledger, Matching, Rest, park
 from harken.run.plan import Plan
 from harken.run.reach import Reach
@@ -81,6 +81,7 @@ class Worker:
         self._stopping = False
         self._beating: asyncio.Task[None] | None = None
         self._claimed_nothing_at: float | None = None
+        self._due = Due(store, clock)
         self.last_claim: datetime | None = None
         self.started = self.done = self.filtered = self.failed = self.dead = 0
         self.cancelled = self.again = self.parked = self.lost = 0
@@ -156,6 +157,8 @@ class Worker:
             return True
         self.last_claim = self._clock.now()
         self._claimed_nothing_at = None if claimed else self._clock.monotonic()
+        if claimed:
+            self._due.came()
         self._take(claimed)
         return len(claimed) == room
 
@@ -163,7 +166,7 @@ class Worker:
         """Wait for a nudge or for the next run to become due; capped, so that a jump of the wall clock is noticed."""
         if more or self._stopping:
             return
-        seconds = await until_due(self._store, self._clock) if self._room() else LONGEST_SLEEP
+        seconds = await self._due.seconds() if self._room() else LONGEST_SLEEP
         try:
             async with asyncio.timeout(seconds):
                 await self._nudged.wait()
