@@ -27,6 +27,7 @@ from harken.operate import Operator
 from harken.operate.check import credentials_of, load_directory
 from harken.operate.site import run_file
 from harken.services import registry
+from harken.store.moving import refuse_marked
 
 if TYPE_CHECKING:
     from harken.app.fleet import House, Members
@@ -96,6 +97,7 @@ class App:
             stack.push_async_callback(home.store.close)
             for line in await patiently(home, clock, say, home.connect):
                 say(line)
+            await patiently(home, clock, say, lambda: refuse_marked(home.store))
             app = cls(loaded, home, clock, role)
             app.say = say
             stack.push_async_callback(app.stop)

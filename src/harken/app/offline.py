@@ -29,6 +29,7 @@ from harken.operate.engine import Preview
 from harken.services import registry
 from harken.source import Host
 from harken.store import Store
+from harken.store.moving import refuse_marked
 
 __all__ = ["lending", "open_offline", "rekey"]
 
@@ -91,6 +92,8 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
             home = open_home(loaded.store, clock, readonly=not write, key=key)
             stack.push_async_callback(home.store.close)
             await home.connect()
+            if write:
+                await refuse_marked(home.store)
         else:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-"))
             home = open_home(str(Path(scratch) / "new.db"), clock)

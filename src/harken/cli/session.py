@@ -17,7 +17,7 @@ from harken.errors import Refused
 if TYPE_CHECKING:
     from harken.cli.remote import Controller
 
-__all__ = ["Session", "command"]
+__all__ = ["Session", "command", "keep_quiet"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class Session:
         from harken.app import open_offline
         from harken.operate.operator import CHANGES
 
-        _keep_quiet()
+        keep_quiet()
         async with open_offline(self.directory, write=operation in CHANGES) as operator:
             answer = await operator.call(operation, **params)
             return json.loads(operator.discreet(json.dumps(answer).encode()))
 
 
-def _keep_quiet() -> None:
+def keep_quiet() -> None:
     """Only errors are said beside an answer, and never where the answer is printed."""
     import logging
     import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.session import Session, command
+from harken.cli.session import Session, command, keep_quiet
 from harken.cli.show import print_json, say
 from harken.errors import Refused
 
@@ -86,7 +86,6 @@ def copy(session: Session, source: str, target: str, live: bool, force: bool) ->
     import asyncio
 
     from harken.app.moving import copy_between
-    from harken.cli.session import _keep_quiet as keep_quiet
     from harken.cli.watching import Terminal
 
     keep_quiet()

@@ -19,7 +19,7 @@ from harken.stores.redis.home import Home
 from harken.stores.redis.standing import decode_feed, feed_states, rows_of, trigger_states
 from harken.stores.redis.wire import Ask
 
-__all__ = ["open_all"]
+__all__ = ["facts", "open_all"]
 
 TRIES = 20
 Row = Mapping[str, bytes]
@@ -98,7 +98,7 @@ def _triggers(
                 trigger.feed,
                 definition,
                 earlier,
-                _facts(trigger),
+                facts(trigger),
                 round(trigger.backfill * 1e6),
                 trigger.flood_limit,
                 startup,
@@ -112,7 +112,7 @@ def _triggers(
     return found
 
 
-def _facts(trigger: Trigger) -> list[str]:
+def facts(trigger: Trigger) -> list[str]:
     """What Lua has to know of the definition, as fields of its hash."""
     budget = trigger.budget
     limits = (budget.runs_per_hour, budget.tokens_per_day, budget.usd_per_day) if budget else (None, None, None)

@@ -7,7 +7,7 @@ from collections import Counter
 from harken.stores.redis.home import Home
 from harken.stores.redis.standing import now_of
 
-__all__ = ["check", "reap", "retain"]
+__all__ = ["check", "literal", "reap", "retain"]
 
 SLICE = 100
 """Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
@@ -66,13 +66,13 @@ async def _orphans(home: Home) -> list[str]:
     link, cursor, orphans = home.link, 0, 0
     prefix = link.key("j:")
     while True:
-        [[cursor, keys]] = await link.read(("SCAN", cursor, "MATCH", _literal(prefix) + b"*", "COUNT", 1000))
+        [[cursor, keys]] = await link.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
         alive = await link.read(*(("EXISTS", link.key("r:") + key[len(prefix) :]) for key in keys))
         orphans += alive.count(0)
         if not cursor:
             return [f"{orphans} journals belong to no run"] if orphans else []
 
 
-def _literal(prefix: bytes) -> bytes:
+def literal(prefix: bytes) -> bytes:
     """A pattern that matches just this."""
     return b"".join(b"\\" + bytes([char]) if char in b"*?[]^-\\" else bytes([char]) for char in prefix)

@@ -18,6 +18,7 @@ from harken.stores.seal import Seal
 
 __all__ = [
     "BUCKET",
+    "FRAME",
     "STATES",
     "Ask",
     "body_of",
@@ -58,7 +59,7 @@ HOLD_REASONS = {
 GIVEN = 0xFFFFFFFF
 """The number of a verdict that matching gave: its reason is the whole of it."""
 
-_FRAME = Struct(">BHBII")
+FRAME = Struct(">BHBII")
 _MEMORY = Struct(">QQQIBH")
 _HEAD = Struct(">Q16sH")
 SHORT_STATE = 32
@@ -167,15 +168,15 @@ def given(seal: Seal, verdict: Verdict) -> bytes:
     """The frame of a verdict that matching gave."""
     trigger = verdict.trigger.encode()
     reason = seal.shut(_encode_json(verdict))
-    return _FRAME.pack(OUTCOMES.index(verdict.outcome), len(trigger), 0, len(reason), GIVEN) + trigger + reason
+    return FRAME.pack(OUTCOMES.index(verdict.outcome), len(trigger), 0, len(reason), GIVEN) + trigger + reason
 
 
 def verdicts_of(seal: Seal, frames: bytes) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     at, end = 0, len(frames)
     while at < end:
-        outcome, trigger_size, run_size, reason_size, number = _FRAME.unpack_from(frames, at)
-        at += _FRAME.size
+        outcome, trigger_size, run_size, reason_size, number = FRAME.unpack_from(frames, at)
+        at += FRAME.size
         trigger, at = frames[at : at + trigger_size].decode(), at + trigger_size
         run, at = frames[at : at + run_size].hex(), at + run_size
         reason, at = frames[at : at + reason_size], at + reason_size

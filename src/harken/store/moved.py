@@ -1,0 +1,255 @@
+"""What a store holds, in a form that is no store's own: the rows that go from one home to another.
+
+Names (subjects, keys of slots and windows, ids of runs) are the 16 bytes that stand for them; where the store is
+encrypted they are keyed, and the key that makes them goes along. Texts are plain. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from harken.event import Verdict
+from harken.runs import RunState
+
+__all__ = [
+    "KINDS",
+    "Audit",
+    "Beginning",
+    "Chunk",
+    "Letter",
+    "Moved",
+    "MovedDocument",
+    "MovedEvent",
+    "MovedFeed",
+    "MovedRun",
+    "MovedTick",
+    "MovedTrigger",
+    "Remembered",
+    "Resting",
+    "Spent",
+]
+
+
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """What everything else depends on; a store tells it first, once.
+
+    `identity` is the key of all names, empty where they are plain. `tokens` are the highest of each shard's lease.
+    The sequences of events and runs go on with `next_event` and `next_run`.
+    """
+
+    identity: bytes
+    next_event: int
+    next_run: int
+    epoch: int = 0
+    generation: str = ""
+    since: int | None = None
+    tokens: tuple[tuple[int, int], ...] = ()
+
+
+class Resting(msgspec.Struct, frozen=True, kw_only=True):
+    """The reads of a feed that found nothing new, and are not over."""
+
+    result: str
+    start: int
+    end: int
+    count: int
+    seen: int
+
+
+class MovedFeed(msgspec.Struct, frozen=True, kw_only=True):
+    """`definition`, `cursor` and `health` are JSON. `coverage` has spans that a gap separates, oldest first."""
+
+    name: str
+    definition: bytes
+    revision: int
+    cursor: bytes | None
+    watermark: int | None
+    next_due: int | None
+    health: bytes | None
+    reads: int
+    seen: int
+    baselined: bool
+    last_success: int | None
+    last_tick: int | None
+    coverage: tuple[tuple[int, int], ...]
+    resting: Resting | None
+    created_at: int
+    removed_at: int | None
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used of a budget in the hour (runs) or day (tokens, usd) that began at `since`."""
+
+    what: str
+    since: int
+    amount: float
+
+
+class MovedTrigger(msgspec.Struct, frozen=True, kw_only=True):
+    """`epoch_event` is the first event id of its epoch."""
+
+    uid: str
+    name: str
+    feed: str
+    definition: bytes
+    epoch: int
+    epoch_event: int
+    start_line: int
+    reads_from: int | None
+    reset_at: int | None
+    backfilling: bool
+    paused: str
+    fired: int
+    last_fired_at: int | None
+    done: int
+    created_at: int
+    removed_at: int | None
+    spent: tuple[Spent, ...] = ()
+
+
+class MovedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of the registry, as JSON; revisions of workflows are of the kind `workflow`."""
+
+    kind: str
+    name: str
+    value: bytes
+    revision: int
+    updated_at: int
+
+
+class MovedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """`data` is the payload as it was received."""
+
+    id: int
+    feed: str
+    key: str
+    subject: str
+    state: str | None
+    type: str
+    occurred_at: int | None
+    recorded_at: int
+    repeats: int
+    last_repeat_at: int | None
+    verdicts: tuple[Verdict, ...]
+    data: bytes
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a feed knows of a subject. `absent`: it is no longer listed, and only its count is known."""
+
+    feed: str
+    mid: bytes
+    state: str | None
+    absent: bool
+    seq: int
+    event: int
+    first_seen: int
+    last_seen: int
+
+
+class MovedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with its journal. One that was running is `ready`: whoever had it is not there any more.
+
+    `event` is the one that it is about; `events` are those of a run that gathered them, or has several.
+    `by_hand`: a person or a step named the events, so their verdicts do not know of it.
+    Without `due_at` only an answer wakes it. `has_slot`: it is the one that may run for its slot.
+    """
+
+    seq: int
+    id: bytes
+    trigger: str
+    workflow_rev: str
+    state: RunState
+    priority: int
+    due_at: int | None
+    attempt: int
+    max_attempts: int
+    token: int
+    event: int | None
+    events: tuple[int, ...]
+    by_hand: bool
+    gathered: int
+    input: bytes | None
+    slot: bytes | None
+    has_slot: bool
+    overlap: str
+    gather: bytes | None
+    hold: str
+    quiet_from: int | None
+    quiet_until: int | None
+    budgeted: bool
+    cancel_requested: bool
+    waiting_for: str
+    answer: bytes | None
+    parent: bytes | None
+    replay_of: bytes | None
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    error: str
+    output: bytes | None
+    journal: tuple[bytes, ...]
+
+
+class MovedTick(msgspec.Struct, frozen=True, kw_only=True):
+    feed: str
+    started_at: int
+    ended_at: int
+    count: int
+    result: str
+    seen: int
+    new: int
+    error: str
+    seconds: float
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a store would not take: the dead letter `event-<id>`."""
+
+    id: int
+    feed: str
+    key: str
+    reason: str
+    payload: bytes
+    at: int
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    at: int
+    who: str
+    did: str
+    what: str
+    detail: bytes
+
+
+Moved: TypeAlias = (
+    Beginning
+    | MovedFeed
+    | MovedTrigger
+    | MovedDocument
+    | MovedEvent
+    | Remembered
+    | MovedRun
+    | MovedTick
+    | Letter
+    | Audit
+)
+
+KINDS: dict[type, str] = {
+    MovedFeed: "feeds",
+    MovedTrigger: "triggers",
+    MovedDocument: "documents",
+    MovedEvent: "events",
+    Remembered: "seen keys",
+    MovedRun: "runs",
+    MovedTick: "ticks",
+    Letter: "refused events",
+    Audit: "audits",
+}
+"""The words for what is counted, in the order in which a store tells it: nothing refers to what comes later."""
+
+Chunk: TypeAlias = Sequence[Moved]
+"""Rows of one kind."""

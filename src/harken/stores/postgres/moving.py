@@ -1,0 +1,143 @@
+"""Copying the database to another home, or filling it from one: a snapshot to read, one transaction to write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from harken.clock import Clock
+from harken.errors import Refused
+from harken.store.keeping import Keeper
+from harken.store.moved import Chunk
+from harken.store.moving import HERE, MARK, Counts
+from harken.stores.naming import arrive
+from harken.stores.postgres import PostgresStore, opening
+from harken.stores.postgres.door import Door, Settings
+from harken.stores.postgres.errors import translate
+from harken.stores.postgres.moving_rows import Taking, all_rows
+from harken.stores.seal import Seal, unwrap
+from harken.stores.tables import COUNTED
+
+__all__ = ["PostgresMoving"]
+
+PATIENT = """SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+SET enable_seqscan = on; SET enable_hashjoin = on; SET plan_cache_mode = auto"""
+"""A copy reads and writes whole tables, and takes its time."""
+
+WRITTEN = "feeds, triggers, documents, events, memory, runs, leases, audit, buried"
+
+
+class PostgresMoving:
+    """Nobody else uses the store once `writers` found nobody: its leases are ours then."""
+
+    def __init__(self, url: str, clock: Clock | None, key: str) -> None:
+        self._url = url
+        self._clock = clock
+        self._key = key
+        self._door = Door(url, clock, key, Settings(), readonly=False)
+        self._store: PostgresStore | None = None
+        self._keeper: Keeper | None = None
+        self.place = self._door.where
+
+    @classmethod
+    def at(cls, url: str, clock: Clock | None = None, *, key: str = "") -> PostgresMoving:
+        """Without a clock the server's counts. Raise Misconfigured for a URL that is none."""
+        return cls(url, clock, key)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        connection = await self._door.connection_of_its_own()
+        try:
+            await connection.execute(PATIENT)
+            yield connection
+        except Exception as error:
+            raise translate(error, self.place) from None
+        finally:
+            await connection.close()
+
+    async def _opened(self) -> PostgresStore:
+        """The store as everybody uses it."""
+        if self._store is None:
+            async with self._connection() as connection:
+                key = await self._own_key(connection)
+            self._store = PostgresStore.at(self._url, self._clock, key=key, settings=Settings(pool=2))
+        return self._store
+
+    async def _own_key(self, connection: Any) -> str:
+        """Our key, where the store has one: a plain store is read as it is, also with a key for the other one."""
+        await opening.prepare(connection, key := await self._fitting(connection), self.place, readonly=True)
+        return key
+
+    async def _fitting(self, connection: Any) -> str:
+        begun = await connection.fetchval("SELECT to_regclass('seal') IS NOT NULL")
+        plain = begun and await connection.fetchval("SELECT wrapped='' FROM seal")
+        return "" if plain else self._key
+
+    async def _seal(self, connection: Any) -> tuple[Seal, bytes]:
+        """The seal of a store that is there, and the key of its names."""
+        seal = await opening.prepare(connection, await self._fitting(connection), self.place, readonly=True)
+        wrapped = await connection.fetchval("SELECT wrapped FROM seal")
+        return seal, unwrap(self._key, wrapped)[1] if wrapped else b""
+
+    async def writers(self) -> Sequence[str]:
+        store = await self._opened()
+        async with self._connection() as connection:
+            shards = [row[0] for row in await connection.fetch("SELECT DISTINCT shard FROM feeds")]
+        self._keeper = self._keeper or Keeper(store)
+        return await self._keeper.writers(shards, f"{self.place} is being copied")
+
+    async def stay(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.stay()
+
+    async def rows(self) -> AsyncIterator[Chunk]:
+        async with self._connection() as connection:
+            seal, identity = await self._seal(connection)
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                async for chunk in all_rows(connection, seal, identity):
+                    yield chunk
+
+    async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
+        """One transaction: interrupted, it leaves the database as empty as it was, so there is nothing to force."""
+        async with self._connection() as connection:
+            await opening.prepare(connection, await self._fitting(connection), self.place, readonly=False)
+            async with connection.transaction():
+                # whoever starts waits for this, as for somebody who changes the schema
+                await connection.fetchval("SELECT pg_advisory_xact_lock($1)", opening.LOCK)
+                await connection.execute(f"LOCK TABLE {WRITTEN} IN EXCLUSIVE MODE")
+                await self._refuse_full(connection)
+                arrival = await arrive(rows, self._key)
+                taking = Taking(connection, arrival.seal)
+                await taking.begin(arrival.beginning, arrival.wrapped)
+                async for chunk in arrival.rows:
+                    await taking.take(chunk)
+                await taking.end()
+
+    async def _refuse_full(self, connection: Any) -> None:
+        found = [f"{number} {kind}" for kind, number in (await _counts(connection)).items() if number]
+        if found:
+            fix = "Name an empty database, or a schema of its own with ?search_path=NAME"
+            raise Refused(f"{self.place} is not empty: it has {', '.join(found)}", fix=fix)
+
+    async def counts(self) -> Counts:
+        async with self._connection() as connection:
+            return await _counts(connection)
+
+    async def mark(self, words: str, fix: str) -> None:
+        store = await self._opened()
+        if words:
+            await store.put(MARK, HERE, {"words": words, "fix": fix, "holder": ""})
+        else:
+            await store.delete(MARK, HERE)
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.leave()
+        if self._store is not None:
+            await self._store.close()
+        self._keeper = self._store = None
+
+
+async def _counts(connection: Any) -> Counts:
+    return {kind: await connection.fetchval(sql) for kind, sql in COUNTED.items()}
