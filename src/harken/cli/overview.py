@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harken.cli.session import Session, command
@@ -42,7 +42,7 @@ def status_command(session: Session) -> None:
     if answer["config_errors"]:
         say(f"The configuration has {answer['config_errors']} errors. See: harken config check")
     fields(session, {"triggers": _counted(answer["triggers"]), "counts": _counted(answer["counts"])})
-    fields(session, controller, hide=("pid", "url", "version"))
+    fields(session, {**controller, "shards": _spans(controller.get("shards", ()))}, hide=("pid", "url", "version"))
     _fleet(answer["fleet"])
     for one in answer["attention"]:
         say(f"{one['name']} is {one['status']}: {one['reason']}")
@@ -56,7 +56,7 @@ def _fleet(fleet: Mapping[str, Any]) -> None:
     rows = [
         {
             **replica,
-            "shards": ", ".join(map(str, replica["shards"])) or "-",
+            "shards": _spans(replica["shards"]) or "-",
             "generation": replica["generation"] if replica["current"] else f"{replica['generation']} (behind)",
             "keeps": "yes" if replica["holder"] == fleet["housekeeper"] else "-",
         }
@@ -64,7 +64,18 @@ def _fleet(fleet: Mapping[str, Any]) -> None:
     ]
     table(rows, REPLICA)
     if fleet["unread_shards"]:
-        say(f"Nobody reads the shards {', '.join(map(str, fleet['unread_shards']))} now")
+        say(f"Nobody reads the shards {_spans(fleet['unread_shards'])} now")
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Numbers in a row as one: 0-3, 7."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 @command(None, "doctor")
