@@ -22,6 +22,7 @@ from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
 from harken.config.sharding import shards_of
+from harken.ending import end
 from harken.errors import HarkenError, Misconfigured
 from harken.operate import Operator
 from harken.operate.check import credentials_of, load_directory
@@ -301,9 +302,7 @@ class App:
             await listener.stop()
         await self.intake.stop()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         for leaving in (self._house, self._members):
             with suppress(HarkenError):
                 if leaving is not None:

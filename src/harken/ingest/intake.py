@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
+from harken.ending import end
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.ingest.backfill import Backfill, Shelf
@@ -113,9 +114,7 @@ class Intake:
         """Read no more; let pages in flight commit; give the leases up."""
         self._stopping = True
         self.timer.stop()
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await end(self._running)
         await self.roster.stop()
         try:
             await self.rests.flush()

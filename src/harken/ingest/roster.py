@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from random import Random
 
 from harken.clock import Clock
+from harken.ending import end
 from harken.errors import HarkenError
 from harken.feed import Feed, FeedState
 from harken.ingest.bounds import first_due
@@ -54,6 +55,7 @@ class Roster:
         # what the store said a moment ago need not be asked for again
         self.just_opened: Opened | None = None
         self._streams: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def reads(self, live: Live) -> bool:
         """Whether it is this process that moves the feed's cursor."""
@@ -61,9 +63,7 @@ class Roster:
 
     async def stop(self) -> None:
         """End the streams and close every source."""
-        for stream in self._streams.values():
-            stream.cancel()
-        await asyncio.gather(*self._streams.values(), return_exceptions=True)
+        await end([*self._streams.values(), *self._ending])
         await self.closer.finish(self.feeds.values())
 
     def place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
@@ -112,8 +112,8 @@ class Roster:
         streams = [live.feed.name for live in leaving if live.feed.name in self._streams and not _is_shared(live)]
         for live in leaving:
             self._timer.put(live, None)
-        for name in streams:
-            self._streams.pop(name).cancel()
+        # one that went on would be followed twice once the shard comes back
+        await end([self._streams.pop(name) for name in streams])
         if self._shares.held:
             await self._rests.write()
         for live in leaving:
@@ -129,7 +129,9 @@ class Roster:
         self.closer.retire(live)
         stream = self._streams.pop(name, None)
         if stream is not None:
-            stream.cancel()
+            ending = asyncio.get_running_loop().create_task(end([stream]), name=f"end {name}")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     def schedule(self, live: Live, state: FeedState) -> None:
         if live.poll is None or live.health.state == "paused" or not self.reads(live):

@@ -12,6 +12,7 @@ from typing import Literal
 import structlog
 
 from harken.clock import Clock
+from harken.ending import end
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
 from harken.run.execute import Ended, Execution, execute
 from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Active, Due, Why, heartbeat, landed
@@ -139,7 +140,7 @@ class Worker:
         if not await self._settler.drained(LAST_WRITES):
             log.warning("stop_incomplete")
         if self._beating is not None:
-            self._beating.cancel()
+            await end([self._beating])
 
     async def _claim(self) -> bool:
         """Claim as much as there is room for; True when there may be more."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from harken.ending import end
 from harken.errors import RetryLater
 
 __all__ = ["Hear", "Hints"]
@@ -69,8 +70,5 @@ class Hints:
             wait = min(wait * 2, RETRY_SECONDS[1])
 
     async def close(self) -> None:
-        for task in (self._task, self._telling):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await end(task for task in (self._task, self._telling) if task is not None)
         self._task = self._telling = None

@@ -106,7 +106,7 @@ class Link:
             raise StoreBusy(f"the store has {self.waiting} requests waiting", after=1.0)
         self.waiting += 1
         try:
-            async with self._turns:
+            async with self._turns, asyncio.timeout(ANSWER_SECONDS):
                 replies = await self._exchange(commands, replicas)
         except NoScriptError:
             raise
@@ -161,7 +161,9 @@ def _pool(url: str) -> ConnectionPool:
             url,
             max_connections=CONNECTIONS + 4,
             socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=ANSWER_SECONDS,
+            # answers are waited for below: the driver's own way of it may lose a cancellation (see harken.ending)
+            socket_timeout=None,
+            socket_keepalive=True,
             # a write whose answer never came may have happened: only the caller knows whether to repeat it
             retry=Retry(NoBackoff(), 0),
         )

@@ -48,8 +48,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return f"{a_day} ({measured}){room}"
 
 
-async def keep_promise(link: Link) -> Promise:
-    """Refuse a server that would throw rows away; say what the others keep, and wait for replicas where that helps."""
+async def keep_promise(link: Link, before: Promise | None = None) -> Promise:
+    """Refuse a server that would throw rows away; say what the others keep, and wait for replicas where that helps.
+
+    What was said `before` is not said again."""
     [info] = await link.read(("INFO",))
     if int(info.get("loading", 0)):
         # it does not say yet what it will do
@@ -66,6 +68,8 @@ async def keep_promise(link: Link) -> Promise:
         raise Misconfigured("this Redis is a replica", fix="Name the primary in the store's URL")
     promise = judge(info, await _fsync(link), version)
     link.replicas = promise.replicas
+    if promise == before:
+        return promise
     if promise.full:
         log.info("store.promise", words=promise.words)
     else:
