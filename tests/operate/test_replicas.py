@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -263,3 +264,22 @@ async def test_a_store_that_is_away_does_not_end_the_beats(store: SqliteStore, c
     del store.put
     await ear.beats.beat()
     assert ear.members == ["one"]
+
+
+@virtual
+async def test_what_one_who_stops_has_read_is_read_on_while_its_runs_come_to_their_end(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    directory = site(tmp_path / "site", "daily")
+    async with replicas(clock, directory, directory) as (_, apps):
+        leaving, other = apps
+
+        async def long(grace_seconds: float) -> None:
+            await clock.sleep(grace_seconds)
+
+        leaving.worker.stop = long  # type: ignore[method-assign]
+        stopping = asyncio.create_task(leaving.stop())
+        await clock.sleep(6)
+        assert not stopping.done()
+        assert held([leaving, other]) == [0, 4]
+        await stopping

@@ -82,6 +82,7 @@ class Controller:
             pid=os.getpid(),
             url=self.url,
             role=role,
+            leaving=self._stopping,
             generation=self._parts.loaded.generation,
             shards=sorted(self._intake.shares.held),
             shards_of=self._intake.shares.shards,
@@ -92,13 +93,22 @@ class Controller:
 
     async def heard(self, living: Sequence[Member], current: Generation) -> None:
         """Who else lives, and which configuration the store is at: share the feeds, and follow it."""
+        if self._stopping:
+            return
         ours = self._parts.loaded.generation
-        readers = [one for one in living if one.role in ("all", "ingest") and one.generation == ours]
-        self._intake.shares.peers = max(1, len(readers))
+        readers = [one for one in living if one.reads and one.generation == ours]
+        await self._share_with(max(1, len(readers)))
         if current.name == ours:
             self._behind = ""
         elif current.name:
             await self._follow(current.name, any(one.generation == current.name for one in living))
+
+    async def _share_with(self, peers: int) -> None:
+        fewer = peers < self._intake.shares.peers
+        self._intake.shares.peers = peers
+        if fewer:
+            # what one of them has left is read again now, and not only at the next look
+            await self._intake.shares.look()
 
     async def _follow(self, wanted: str, lives: bool) -> None:
         """Another replica has applied another configuration: run it too, once our files give the same.

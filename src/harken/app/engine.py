@@ -301,6 +301,10 @@ class App:
         for listener in self._listeners:
             await listener.stop()
         await self.intake.stop()
+        if self._members is not None:
+            # the others take what we gave up while our runs come to their end
+            with suppress(HarkenError):
+                await self._members.beat()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
         await end(self._tasks)
         for leaving in (self._house, self._members):

@@ -19,19 +19,24 @@ before those of one who died run out."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica, as it last said of itself."""
+    """One replica, as it last said of itself. One that is `leaving` ends its runs and reads nothing more."""
 
     holder: str
     host: str = ""
     pid: int = 0
     url: str = ""
     role: str = "all"
+    leaving: bool = False
     generation: str = ""
     shards: Sequence[int] = ()
     shards_of: int = 1
     lag_seconds: float = 0.0
     runs_in_flight: int = 0
     started_at: datetime | None = None
+
+    @property
+    def reads(self) -> bool:
+        return self.role in ("all", "ingest") and not self.leaving
 
 
 def living(documents: Sequence[Document], now: datetime) -> list[Member]:
