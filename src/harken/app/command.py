@@ -35,7 +35,8 @@ def run(directory: Path, *, host: str | None = None, port: int | None = None, ro
 
 async def _serve(directory: Path, host: str | None, port: int | None, role: Role) -> int:
     from harken.app.logs import set_up_logs
-    from harken.app.watch import marks, watch
+    from harken.app.marks import marks
+    from harken.app.watch import watch
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -50,7 +51,7 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].parts.secrets() if holder else loaded.secrets)
-    async with App.start(directory, host=host, port=port, role=role, say=_say) as app:
+    async with App.start(directory, host=host, port=port, role=role, say=_say, loaded=loaded) as app:
         holder["app"] = app
         app._spawn(watch(directory, app.controller, reloading, known), "watch")
         for finding in app.loaded.findings:

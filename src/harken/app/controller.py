@@ -12,7 +12,8 @@ import structlog
 
 from harken import __version__
 from harken.app.applied import last_applied, preview_of, remember, said, start_lines
-from harken.app.fleet import host, tell_all
+from harken.app.fleet import Behind, host, tell_all
+from harken.app.marks import marks
 from harken.app.parts import Parts
 from harken.budget import Level
 from harken.clock import Clock, from_unix
@@ -33,9 +34,6 @@ __all__ = ["Controller"]
 
 log = structlog.get_logger("harken.app")
 
-ORPHANED_SECONDS = 15.0
-"""Longer than it takes to hear of a replica that has just begun."""
-
 
 class Controller:
     """Joins intake, worker and configuration, and keeps them in step."""
@@ -52,8 +50,8 @@ class Controller:
         self._refresh_again = False
         self._reloading = asyncio.Lock()
         self._stopping = False
-        self._behind = ""
-        self._orphaned_at = 0.0
+        self._behind = Behind()
+        self._looked: Any = None
         self.url = ""
         self.on_change: Callable[[], None] = lambda: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
@@ -72,7 +70,7 @@ class Controller:
     @property
     def behind(self) -> str:
         """The generation that the other replicas run, where our files do not give it."""
-        return self._behind
+        return self._behind.name
 
     def member(self, holder: str, role: str) -> Member:
         """What this replica says of itself to the others."""
@@ -99,7 +97,7 @@ class Controller:
         readers = [one for one in living if one.reads and one.generation == ours]
         await self._share_with(max(1, len(readers)))
         if current.name == ours:
-            self._behind = ""
+            self._behind.agree()
         elif current.name:
             await self._follow(current.name, any(one.generation == current.name for one in living))
 
@@ -115,28 +113,33 @@ class Controller:
 
         Where nobody runs it who `lives`, and nobody has for a while, the fleet runs what we run.
         """
-        now = self._clock.monotonic()
-        if lives or self._behind != wanted:
-            self._orphaned_at = now
-        found = await asyncio.to_thread(load_directory, self._parts.loaded.directory)
-        if carry_over(self._parts.loaded, found).generation == wanted:
+        known = self._behind.name
+        if await asyncio.to_thread(self._found, wanted):
             await self.reload()
-            self._behind = ""
-        elif now - self._orphaned_at >= ORPHANED_SECONDS:
+            self._behind.agree()
+        elif self._behind.is_abandoned(wanted, lives, self._clock.monotonic()):
             log.warning("config.taken_back", runs=self._parts.loaded.generation, nobody_runs=wanted)
-            self._behind = ""
+            self._behind.agree()
             await self.reload()
-        elif self._behind != wanted:
-            self._behind = wanted
+        elif known != wanted:
             log.warning("config.behind", runs=self._parts.loaded.generation, fleet=wanted)
+
+    def _found(self, wanted: str) -> bool:
+        """Whether the files give this generation by now. They are read again only when they look otherwise."""
+        old = self._parts.loaded
+        looks = (old.generation, wanted, marks(old.directory), marks(old.directory / "workflows"))
+        if looks == self._looked:
+            return False
+        self._looked = looks
+        return carry_over(old, load_directory(old.directory)).generation == wanted
 
     async def reload(self) -> Mapping[str, Any]:
         async with self._reloading:
             old = self._parts.loaded
             # reads go on meanwhile: with a thousand jobs this takes its time
             merged, answer, definitions, renewed = await asyncio.to_thread(_prepared, old)
-            if self._behind and merged.generation == old.generation:
-                message = f"the other replicas run generation {self._behind}, and the files here are those of before"
+            if self.behind not in ("", merged.generation) and merged.generation == old.generation:
+                message = f"the other replicas run generation {self.behind}, and the files here are those of before"
                 raise Refused(message, fix="Bring the same files here; they are taken up by themselves")
             # first of all what runs need: those of the new triggers may begin at once
             self._use(merged)
@@ -147,6 +150,8 @@ class Controller:
                 # nothing is lost: the next reload finds the same differences
                 self._use(old)
                 raise
+            if merged.generation == self.behind:
+                self._behind.agree()
             answer["freed"] = (await free(self._store, merged.triggers, renewed)).freed
             # feeds that were freed stand where the store says; the others go on undisturbed
             (self.nudge if answer["freed"] else self._worker.nudge)()

@@ -82,13 +82,13 @@ class App:
         clock: Clock | None = None,
         role: Role = "all",
         say: Callable[[str], None] = lambda line: None,
+        loaded: Loaded | None = None,
     ) -> AsyncIterator[App]:
         """Start everything; stop it in order at the end. Raise Misconfigured when it cannot start.
 
         A server that does not answer yet is waited for; `say` hears of it, and what to know about the store.
         """
-        clock = clock or SystemClock()
-        loaded = load_directory(directory)
+        clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
         home = open_home(loaded.store, clock, key=os.environ.get(KEY, ""))
         with suppress(Misconfigured):

@@ -13,13 +13,15 @@ from harken.errors import HarkenError, StoreUnavailable
 from harken.operate.replicas import REPLICAS, Member, living
 from harken.store import HOUSE, Generation, Store
 
-__all__ = ["House", "Members", "bury_replicas", "host", "tell_all"]
+__all__ = ["Behind", "House", "Members", "bury_replicas", "host", "tell_all"]
 
 log = structlog.get_logger("harken.app")
 
 NEWS = "fleet"
 BEAT_SECONDS = 5.0
 GONE_SECONDS = 3_600.0
+ABANDONED_SECONDS = 15.0
+"""Longer than it takes to hear of a replica that has just begun."""
 LEASE_SECONDS = 30.0
 
 
@@ -75,6 +77,24 @@ class Members:
         if self._known_news is not None and revision != self._known_news:
             self._news()
         self._known_news = revision
+
+
+class Behind:
+    """The configuration that the store is at and we do not run: its `name`, empty while we run the same."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._lived_at = 0.0
+
+    def agree(self) -> None:
+        self.name = ""
+
+    def is_abandoned(self, name: str, lives: bool, now: float) -> bool:
+        """We do not run `name`. Whether nobody who lives has run it for a while either, so that ours is as good."""
+        if lives or self.name != name:
+            self._lived_at = now
+        self.name = name
+        return now - self._lived_at >= ABANDONED_SECONDS
 
 
 class House:

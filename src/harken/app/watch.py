@@ -7,22 +7,19 @@ would wake the watcher (a third of the CPU of a webhook was spent on that).
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from harken.app.controller import Controller
+from harken.app.marks import SUFFIXES, Marks, marks
 from harken.errors import HarkenError
 
-__all__ = ["marks", "watch"]
+__all__ = ["watch"]
 
 log = structlog.get_logger("harken.app")
 
-SUFFIXES = (".yaml", ".yml")
 LOOK_SECONDS = 1.0
-
-Marks = dict[str, tuple[int, int]]
 
 
 async def watch(directory: Path, controller: Controller, asked: asyncio.Event, known: Marks) -> None:
@@ -39,21 +36,6 @@ async def _on_top(directory: Path, asked: asyncio.Event, known: Marks) -> None:
             known = found
             asked.set()
         await asyncio.sleep(LOOK_SECONDS)
-
-
-def marks(directory: Path) -> Marks:
-    """How the files at the top look from outside: another answer means that one of them changed."""
-    found: Marks = {}
-    try:
-        files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
-    except OSError:
-        return found  # being replaced; the next look sees what became of it
-    for path in files:
-        # an editor's lock is a link that leads nowhere; it must not hide the others
-        with suppress(OSError):
-            stat = path.stat()
-            found[path.name] = (stat.st_mtime_ns, stat.st_size)
-    return found
 
 
 async def _on_tree(directory: Path, asked: asyncio.Event) -> None:

@@ -66,7 +66,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._elapsed = 0.0
         self._in_threads = 0
-        super().__init__(_JumpingSelector(self))
+        super().__init__(self.selector())
+
+    def selector(self) -> selectors.BaseSelector:
+        """How this loop waits for sockets."""
+        return _JumpingSelector(self)
 
     def time(self) -> float:
         return self._elapsed
