@@ -16,7 +16,7 @@ import msgspec
 from bench.figures import Figure, table
 from bench.sizes import FULL, QUICK, TINY, Sizes
 
-NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start")
+NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet")
 RESULTS = Path("bench-results.json")
 
 

@@ -8,14 +8,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.request import urlopen
 
 import msgspec
 
-__all__ = ["ROOT", "Child", "child", "counts", "cpu_seconds", "harken", "report", "rss_megabytes", "until"]
+__all__ = [
+    "ROOT",
+    "Child",
+    "child",
+    "counts",
+    "cpu_seconds",
+    "family_cpu_seconds",
+    "harken",
+    "replicas",
+    "report",
+    "rss_megabytes",
+    "status",
+    "until",
+]
 
 ROOT = Path(__file__).parent.parent
 TICK = os.sysconf("SC_CLK_TCK")
@@ -49,6 +62,11 @@ class Child:
         stream = cast(BinaryIO, self._process.stdin)
         stream.write(msgspec.json.encode(value) + b"\n")
         stream.flush()
+
+    def kill(self) -> None:
+        """As a crash does: nothing is finished or given up."""
+        self._process.kill()
+        self._process.wait()
 
     def end(self) -> None:
         self._process.terminate()
@@ -85,20 +103,37 @@ def report(module: str, question: Any) -> Any:
 
 
 @contextmanager
-def harken(directory: Path) -> Iterator[tuple[Child, str]]:
+def harken(directory: Path, *options: str) -> Iterator[tuple[Child, str]]:
     """`harken start` on any free port; the process, and the address it is ready at."""
-    with child("harken.cli", "--config", str(directory), "start", "--port", "0") as started:
+    with replicas(directory, 1, *options) as [started]:
+        yield started
+
+
+@contextmanager
+def replicas(directory: Path, count: int, *options: str) -> Iterator[list[tuple[Child, str]]]:
+    """As many of them, started at once."""
+    words = ("harken.cli", "--config", str(directory), "start", "--port", "0", *options)
+    with ExitStack() as stack:
+        started = [stack.enter_context(child(*words)) for _ in range(count)]
+        yield [(one, _ready_at(one)) for one in started]
+
+
+def _ready_at(started: Child) -> str:
+    line = started.line()
+    while not line.startswith(READY):
         line = started.line()
-        while not line.startswith(READY):
-            line = started.line()
-        url = line.removeprefix(READY).split()[0].decode()
-        yield started, url
+    return line.removeprefix(READY).split()[0].decode()
+
+
+def status(url: str) -> dict[str, Any]:
+    """What a controller says of itself."""
+    with urlopen(f"{url}/api/status", timeout=30) as answer:
+        return cast("dict[str, Any]", msgspec.json.decode(answer.read()))
 
 
 def counts(url: str) -> dict[str, int]:
     """How much of everything the controller's store holds."""
-    with urlopen(f"{url}/api/status", timeout=30) as answer:
-        return cast("dict[str, int]", msgspec.json.decode(answer.read())["counts"])
+    return cast("dict[str, int]", status(url)["counts"])
 
 
 def until(holds: Any, seconds: float, what: str) -> None:
@@ -114,6 +149,16 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of all threads of the process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def family_cpu_seconds(pid: int) -> dict[int, float]:
+    """The same for a process and its children, by process: one that ends meanwhile is left out of a difference."""
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = {}
+    for one in (pid, *children):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found[one] = cpu_seconds(one)
+    return found
 
 
 def rss_megabytes(pid: int) -> float:

@@ -26,6 +26,12 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     idle_feeds: int
     idle_seconds: float
     starts: int
+    store_batch: int = 100
+    store_batches: int
+    fleet_replicas: int = 4
+    fleet_feeds: int
+    fleet_seconds: float
+    takeover_feeds: int
 
 
 FULL = Sizes(
@@ -40,6 +46,10 @@ FULL = Sizes(
     idle_feeds=1_000,
     idle_seconds=20.0,
     starts=5,
+    store_batches=30,
+    fleet_feeds=100,
+    fleet_seconds=8.0,
+    takeover_feeds=10_000,
 )
 QUICK = msgspec.structs.replace(
     FULL,
@@ -50,6 +60,10 @@ QUICK = msgspec.structs.replace(
     scale_seconds=5.0,
     idle_seconds=8.0,
     starts=3,
+    store_batches=15,
+    fleet_feeds=50,
+    fleet_seconds=5.0,
+    takeover_feeds=1_000,
 )
 TINY = msgspec.structs.replace(
     FULL,
@@ -69,4 +83,10 @@ TINY = msgspec.structs.replace(
     idle_feeds=3,
     idle_seconds=0.5,
     starts=1,
+    store_batch=5,
+    store_batches=2,
+    fleet_replicas=2,
+    fleet_feeds=8,
+    fleet_seconds=2.0,
+    takeover_feeds=0,
 )

@@ -1,21 +1,67 @@
 from __future__ import annotations
 
+import os
+from types import ModuleType
+
+import msgspec
 import pytest
 
-from bench import idle, poll, scale, start, ticks, webhook
+from bench import fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
+from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.sizes import TINY
+from tests.servers import packages
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
+
+# a takeover lasts as long as a lease
+SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if os.environ.get("HARKEN_SOAK") else TINY
+SERVERS = {
+    postgres: ("postgresql", "usr/lib/postgresql/*/bin/pg_ctl"),
+    redis: ("redis-server", "usr/bin/redis-server"),
+    fleet: ("postgresql", "usr/lib/postgresql/*/bin/pg_ctl"),
+}
 
 
 @pytest.mark.parametrize("measurement", [webhook, poll, ticks, scale, idle, start], ids=lambda module: module.__name__)
 def test_a_measurement_runs_and_gives_figures(measurement):
+    assert_it_measures(measurement)
+
+
+@pytest.mark.parametrize("measurement", SERVERS, ids=lambda module: module.__name__)
+def test_a_measurement_on_a_server_runs_and_gives_figures(measurement):
+    packages.program(*SERVERS[measurement])
+
+    assert_it_measures(measurement)
+
+
+def assert_it_measures(measurement: ModuleType) -> None:
     said: list[str] = []
-    figures = measurement.measure(TINY, said.append)
+    figures = measurement.measure(SIZES, said.append)
     assert all(figure.value >= 0 for figure in figures)
     assert any(figure.goal for figure in figures)
     assert said
+
+
+@pytest.mark.parametrize("name", ["postgres", "redis", "fleet"])
+def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, monkeypatch, tmp_path, capsys):
+    def absent(package: str, file: str) -> None:
+        packages.unable(f"Install it: apt-get install {package}")
+
+    for starter in ("postgres", "redis"):
+        monkeypatch.setattr(f"tests.servers.{starter}.program", absent)
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["--tiny", "--only", name]) == 1
+
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{name}: failed: ")]
+    assert "apt-get install" in line
+
+
+def test_every_measurement_is_a_module_that_the_command_knows():
+    modules = {webhook, poll, ticks, scale, idle, start, *SERVERS}
+
+    assert {module.__name__.removeprefix("bench.") for module in modules} == set(NAMES)
 
 
 def test_a_goal_is_judged_by_the_value_or_by_the_ratio_to_the_limit():
