@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 import structlog
 
+from harken.app import fleet
 from harken.ingest import intake, poll, timer
+from harken.operate import replicas
 from harken.run import flight, worker
+from tests.property import fleet_plan
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +29,14 @@ def room() -> Iterator[Path]:
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timer, "LONGEST_NAP", 60.0)
+        patch.setattr(timer, "DEAD", 600.0)
         patch.setattr(intake, "FLUSH_SECONDS", 20.0)
         patch.setattr(flight, "LONGEST_SLEEP", 120.0)
         patch.setattr(worker, "LONGEST_SLEEP", 120.0)
         patch.setattr(poll, "MEMORY_CAP", 4)
+        patch.setattr(fleet, "BEAT_SECONDS", fleet_plan.BEAT_SECONDS)
+        patch.setattr(replicas, "ALIVE_SECONDS", fleet_plan.ALIVE_SECONDS)
+        patch.setattr(fleet, "LEASE_SECONDS", fleet_plan.LEASE)
         before = structlog.get_config()
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         yield

@@ -1,0 +1,26 @@
+"""Scenarios of a fleet that once went wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.property.fleet import played
+from tests.property.fleet_homes import SqliteHome
+from tests.property.fleet_plan import LEASE, Hazard
+from tests.property.plan import FeedPlan, Put, Scenario, TriggerPlan, Turn, Wait
+
+LISTING = FeedPlan(view="listing", identity="once")
+PLAIN = TriggerPlan(feed=0)
+FOR_GOOD = 20_000.0
+
+
+def test_replicas_read_on_when_one_applies_an_older_configuration_late_and_dies(room: Path) -> None:
+    late = (Hazard(2, "freeze", 0, False, LEASE + 60.0, "open"), Hazard(2, "crash", 0, True, FOR_GOOD, "open"))
+    edits = (Turn(0, "edit"), Wait(65.0), Turn(0, "edit"), Wait(900.0))
+    script: Any = (Wait(400.0), *late, *edits, Put(0, 1, 0), Wait(900.0))
+    fleet = played(Scenario(feeds=(LISTING,), triggers=(PLAIN,), script=script), SqliteHome(room))
+    notes = fleet.exchange.history.notes
+    died = max(note.at for note in notes if note.who == "r2.1")
+    taken = [note.at for note in notes if note.verb == "lease" and note.what == 1 and note.at > died]
+    assert min(taken) <= died + 2 * LEASE
