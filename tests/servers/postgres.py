@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -15,16 +19,24 @@ from tests.servers.packages import environment, program
 __all__ = ["PostgresServer"]
 
 PASSWORD = "p@ss/wörd-of-postgres"
-QUICK = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=16MB -c timezone=UTC"
+QUICK = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+DURABLE = "-c fsync=on -c synchronous_commit=on -c full_page_writes=on"
+LOOPBACK = "127.0.0.1"
+SMALL = "-c shared_buffers=16MB -c timezone=UTC"
 
 
 class PostgresServer:
-    """Started by `with`; the user `harken` may do everything there. It may be stopped and started again in between."""
+    """Started by `with`; the user `harken` may do everything there. It may be stopped and started again in between.
+
+    With `durable` it keeps what it acknowledged whatever happens to it; `listen` are the addresses where it answers.
+    """
 
     user, password = "harken", PASSWORD
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False, listen: str = LOOPBACK) -> None:
         self.port = free_port()
+        self._settings = f"{DURABLE if durable else QUICK} {SMALL}"
+        self._listen = listen
         self._home = Home("postgres")
         self._tools = program("postgresql", "usr/lib/postgresql/*/bin/pg_ctl").parent
         self._numbers = count(1)
@@ -36,6 +48,9 @@ class PostgresServer:
         words: list[str | Path] = ["--username", self.user, "--pwfile", secret, "--auth", "scram-sha-256"]
         words += ["--locale", "C", "--encoding", "UTF8", "--no-sync"]
         home.run([self._tools / "initdb", "-D", self._data, *words], self._environment)
+        if self._listen != LOOPBACK:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all all scram-sha-256\n")
         self.certificate, self._key = home.certificate()
         self.start()
         return self
@@ -46,13 +61,26 @@ class PostgresServer:
         self._home.remove()
 
     def start(self, *, tls: bool = True) -> None:
-        sockets = f"-c listen_addresses=127.0.0.1 -c unix_socket_directories={self._home.path} -p {self.port}"
+        sockets = f"-c listen_addresses='{self._listen}' -c unix_socket_directories={self._home.path} -p {self.port}"
         secure = f"-c ssl=on -c ssl_cert_file={self.certificate} -c ssl_key_file={self._key}" if tls else ""
-        self._control("start", "-l", str(self._home.path / "log"), "-o", f"{sockets} {QUICK} {secure}")
+        self._control("start", "-l", str(self._home.path / "log"), "-o", f"{sockets} {self._settings} {secure}")
         self._running = True
 
     def stop(self) -> None:
         self._control("stop", "-m", "fast")
+        self._running = False
+
+    def kill(self) -> None:
+        """As a crash does: nothing is written any more, by none of its processes."""
+        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        os.kill(main, signal.SIGSTOP)
+        all_of_it = [*_children(main), main]
+        for process in all_of_it:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        # also those that are only waited for: as long as it has a number, another will not start in its place
+        while any(Path(f"/proc/{process}").exists() for process in all_of_it):
+            time.sleep(0.02)
         self._running = False
 
     def url(self, database: str, user: str = "", password: str = "") -> str:
@@ -83,3 +111,13 @@ class PostgresServer:
 
     def _control(self, verb: str, *words: str) -> None:
         self._home.run([self._tools / "pg_ctl", "-D", self._data, "-w", verb, *words], self._environment)
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # the name in brackets may hold anything
+            if int(status.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(status.parent.name))
+    return found
