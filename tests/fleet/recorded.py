@@ -1,0 +1,106 @@
+"""A store that writes down, before and after each call, who wanted what under which lease."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harken.errors import LeaseLost
+from harken.store import Commit, Committed, Definitions, Failure, Lease, Opened, Rest, Stale
+
+__all__ = ["Pen", "RecordedStore"]
+
+Wishes = Sequence[tuple[str, int]]
+"""The feeds that are written, with the tokens."""
+
+
+class Pen:
+    """Appends lines to a file of its own: a process that is killed leaves what it has said until then."""
+
+    def __init__(self, path: Path, who: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._who = who
+        self._calls = itertools.count(1)
+
+    def ask(self, verb: str, **what: Any) -> int:
+        call = next(self._calls)
+        self._write({"who": self._who, "call": call, "asked": time.monotonic(), "verb": verb, **what})
+        return call
+
+    def hear(self, call: int, outcome: str, **what: Any) -> None:
+        self._write({"who": self._who, "call": call, "heard": time.monotonic(), "outcome": outcome, **what})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+
+class RecordedStore:
+    """The store behind it, unchanged. Lines tell of leases, and of writes that need one."""
+
+    def __init__(self, store: Any, pen: Pen) -> None:
+        self._store = store
+        self._pen = pen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def open(self, definitions: Definitions) -> Opened:
+        opened: Opened = await self._store.open(definitions)
+        call = self._pen.ask("open", shards={feed.name: feed.shard for feed in definitions.feeds})
+        self._pen.hear(call, "done", generation=definitions.generation)
+        return opened
+
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        call = self._pen.ask("lease", shard=shard, holder=holder)
+        lease: Lease | None = await self._store.lease(shard, holder, seconds, generation=generation)
+        if lease is None:
+            self._pen.hear(call, "refused")
+        else:
+            # by the store's own clock
+            self._pen.hear(call, "done", token=lease.token, granted=lease.until.timestamp() - seconds)
+        return lease
+
+    async def give_up(self, lease: Lease, holder: str) -> None:
+        call = self._pen.ask("give_up", shard=lease.shard, holder=holder)
+        await self._store.give_up(lease, holder)
+        self._pen.hear(call, "done", token=lease.token)
+
+    async def commit(self, commit: Commit) -> Committed | Stale:
+        if commit.token is None:
+            return await self._store.commit(commit)  # type: ignore[no-any-return]
+        answer: Committed | Stale = await self._written(
+            "commit", [(commit.feed, commit.token)], self._store.commit(commit)
+        )
+        return answer
+
+    async def rest(self, rests: Sequence[Rest]) -> None:
+        await self._written("rest", [(rest.feed, rest.token) for rest in rests], self._store.rest(rests))
+
+    async def fail(self, failure: Failure) -> None:
+        wishes = [(failure.feed, failure.token)] if failure.token is not None else []
+        await self._written("fail", wishes, self._store.fail(failure))
+
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+        gone: int = await self._written("forget", [(feed, token)], self._store.forget(feed, token, listed, before))
+        return gone
+
+    async def _written(self, verb: str, wishes: Wishes, doing: Any) -> Any:
+        call = self._pen.ask(verb, writes=wishes)
+        try:
+            answer = await doing
+        except LeaseLost:
+            self._pen.hear(call, "refused")
+            raise
+        except BaseException as error:
+            self._pen.hear(call, "unknown", error=type(error).__name__)
+            raise
+        events = [id for id in answer.event_ids if id] if isinstance(answer, Committed) else []
+        self._pen.hear(call, "stale" if isinstance(answer, Stale) else "done", events=events)
+        return answer
