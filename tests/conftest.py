@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+import structlog
 
 pytest.register_assert_rewrite("harken.testing.source", "harken.testing.destination", "harken.testing.store")
 
 PROCESS_SECONDS = 400
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a command does to the logs of its process is over with the test."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

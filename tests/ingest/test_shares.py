@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,17 +30,17 @@ def clock() -> HandClock:
 class Told:
     """A replica that notes what it is told of its shards."""
 
-    def __init__(self, store: SqliteStore, clock: HandClock, name: str, shards: int = 6) -> None:
-        self.shares = Shares(store, clock, name, shards=shards)
+    def __init__(self, store: Any, clock: HandClock, name: str, shards: int = 6, reading: bool = True) -> None:
+        self.shares = Shares(store, clock, name, shards=shards, reading=reading)
         self.shares.on_taken, self.shares.on_leaving = self._taken, self._leaving
         self.taken: list[int] = []
         self.left: list[int] = []
         self.away = False
 
-    async def _taken(self, shards: Collection[int]) -> None:
+    async def _taken(self, shards: Collection[int]) -> Callable[[], None]:
         if self.away:
             raise StoreUnavailable("the store is away")
-        self.taken += sorted(shards)
+        return lambda: self.taken.extend(sorted(shards))
 
     async def _leaving(self, shards: Collection[int]) -> None:
         self.left += sorted(shards)
@@ -159,3 +160,99 @@ async def test_fewer_shards_than_before_are_let_go(store: SqliteStore, clock: Ha
     one.shares.shards = 2
     await one.shares.look()
     assert sorted(one.shares.held) == [0, 1]
+
+
+class Flickering:
+    """A store that is away for one request, the one with this number."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.away_at = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def lease(self, *args: Any, **more: Any) -> Any:
+        self.away_at -= 1
+        if self.away_at == 0:
+            raise StoreUnavailable("nobody answers")
+        return await self._store.lease(*args, **more)
+
+
+async def test_what_was_taken_before_the_store_went_away_is_read(store: SqliteStore, clock: HandClock) -> None:
+    """A lease that is held and renewed for ever while nobody reads its feeds would be a silent loss."""
+    flickering = Flickering(store)
+    one = Told(flickering, clock, "one")
+    flickering.away_at = 3
+    with pytest.raises(StoreUnavailable):
+        await one.shares.look()
+    assert len(one.taken) == len(one.shares.held) == 2
+    await one.shares.look()
+    assert sorted(one.taken) == list(range(6))
+
+
+async def test_a_new_token_is_noticed_although_the_store_went_away_then(store: SqliteStore, clock: HandClock) -> None:
+    flickering = Flickering(store)
+    one = Told(flickering, clock, "one")
+    await one.shares.look()
+    before = {shard: one.shares.token(shard) for shard in range(6)}
+    clock.advance(LEASE_SECONDS + 1)
+    for shard in range(6):
+        # somebody else had it for a moment
+        lease = await store.lease(shard, "two", LEASE_SECONDS)
+        assert lease is not None
+        await store.give_up(lease, "two")
+    flickering.away_at = 3
+    with pytest.raises(StoreUnavailable):
+        await one.shares.look()
+    await one.shares.look()
+    assert all(one.shares.token(shard) > before[shard] for shard in range(6))
+    assert sorted(one.taken) == sorted([*range(6), *range(6)])
+
+
+async def test_no_token_is_given_out_before_the_feeds_stand_where_they_should(
+    store: SqliteStore, clock: HandClock
+) -> None:
+    one = Told(store, clock, "one", shards=1)
+    seen: list[bool] = []
+
+    async def taken(shards: Collection[int]) -> Callable[[], None]:
+        seen.append(0 in one.shares.held)
+        return lambda: seen.append(0 in one.shares.held)
+
+    one.shares.on_taken = taken
+    await one.shares.look()
+    assert seen == [False, True]
+
+
+async def test_a_replica_that_does_not_read_takes_nothing(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one", reading=False)
+    await one.shares.look()
+    assert not one.shares.held
+    assert await store.leases() == []
+
+
+async def test_after_closing_nothing_is_taken_again(store: SqliteStore, clock: HandClock) -> None:
+    one = Told(store, clock, "one")
+    await one.shares.look()
+    await one.shares.close()
+    await one.shares.look()
+    assert await store.leases() == []
+
+
+async def test_what_nobody_takes_is_read_beyond_the_fair_share_and_kept(store: SqliteStore, clock: HandClock) -> None:
+    """A peer that lives but cannot take its part must not leave it unread for ever."""
+    one = Told(store, clock, "one")
+    one.shares.peers = 2
+    await one.shares.look()
+    assert len(one.shares.held) == 3
+    for _ in range(3):
+        clock.advance(LEASE_SECONDS)
+        await one.shares.look()
+    assert len(one.shares.held) == 6
+    clock.advance(2)
+    await one.shares.look()
+    assert len(one.shares.held) == 6
+    one.shares.peers = 3
+    await one.shares.look()
+    assert len(one.shares.held) == 2

@@ -225,6 +225,17 @@ async def test_a_configuration_that_nobody_runs_any_more_is_taken_back(clock: Vi
 
 
 @virtual
+async def test_a_store_that_moved_away_meanwhile_is_left(clock: VirtualClock, tmp_path: Path) -> None:
+    async with replicas(clock, site(tmp_path / "site", "daily")) as (store, [app]):
+        said: list[str] = []
+        app.say = said.append
+        await store.put("moving", "here", {"words": "this store moved to PostgreSQL", "fix": "Go there", "holder": ""})
+        await clock.sleep(6)
+        assert app.over.is_set()
+        assert "this store moved to PostgreSQL" in said[0]
+
+
+@virtual
 async def test_a_feed_that_another_holds_is_read_there_when_a_person_asks_here(
     clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from harken.app.engine import App
 from harken.app.roles import Role
+from harken.ending import end
 from harken.operate.check import load_directory
 
 __all__ = ["run", "settle_memory"]
@@ -58,9 +59,16 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
             click.echo(str(finding), err=True)
         click.echo(_ready(app))
         settle_memory()
-        await stop.wait()
+        await _first(stop, app.over)
         log.info("stopping")
-    return 0
+    return 1 if app.over.is_set() else 0
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for one of them."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    await end(waiting)
 
 
 def _say(line: str) -> None:

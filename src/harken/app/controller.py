@@ -34,6 +34,8 @@ __all__ = ["Controller"]
 
 log = structlog.get_logger("harken.app")
 
+REFRESH_PAUSE = 5.0
+
 
 class Controller:
     """Joins intake, worker and configuration, and keeps them in step."""
@@ -80,7 +82,7 @@ class Controller:
             pid=os.getpid(),
             url=self.url,
             role=role,
-            leaving=self._stopping,
+            leaving=self._stopping or not self._intake.timer.works(),
             generation=self._parts.loaded.generation,
             shards=sorted(self._intake.shares.held),
             shards_of=self._intake.shares.shards,
@@ -98,7 +100,10 @@ class Controller:
         await self._share_with(max(1, len(readers)))
         if current.name == ours:
             self._behind.agree()
-        elif current.name:
+        elif not current.name:
+            # the store has lost what it knew, or was exchanged for an empty one
+            await self.reload()
+        else:
             await self._follow(current.name, any(one.generation == current.name for one in living))
 
     async def _share_with(self, peers: int) -> None:
@@ -115,6 +120,8 @@ class Controller:
         """
         known = self._behind.name
         if await asyncio.to_thread(self._found, wanted):
+            # again at the next beat, should this one fail
+            self._looked = None
             await self.reload()
             self._behind.agree()
         elif self._behind.is_abandoned(wanted, lives, self._clock.monotonic()):
@@ -229,6 +236,8 @@ class Controller:
                         await self._intake.refresh(state.name)
             except HarkenError as error:
                 log.warning("refresh.failed", reason=str(error))
+                self._refresh_again = True
+                await self._clock.sleep(REFRESH_PAUSE)
         self.tell()
 
     def tell(self, *_: object) -> None:

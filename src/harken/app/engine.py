@@ -23,7 +23,7 @@ from harken.config import Loaded
 from harken.config.settings import local_base
 from harken.config.sharding import shards_of
 from harken.ending import end
-from harken.errors import HarkenError, Misconfigured
+from harken.errors import HarkenError, Misconfigured, Refused
 from harken.operate import Operator
 from harken.operate.check import credentials_of, load_directory
 from harken.operate.site import run_file
@@ -70,6 +70,8 @@ class App:
         self._house: House | None = None
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
+        # it ended by itself: whoever started it stops it
+        self.over = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -208,6 +210,11 @@ class App:
             keep_house(self.home, self.parts, alerts, self.intake.timer, self.worker, self._clock, house), "upkeep"
         )
 
+    def _moved(self, error: Refused) -> None:
+        """The store was copied to another home while this replica was frozen or away: it ends."""
+        self.say(str(error))
+        self.over.set()
+
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         return await patiently(self.home, self._clock, self.say, ask)
 
@@ -222,6 +229,7 @@ class App:
             describe=lambda: controller.member(self.holder, self.role),
             heard=controller.heard,
             news=controller.look_again,
+            moved=self._moved,
         )
         controller.on_change = self._tell_all
         self._spawn(self._members.keep(), "fleet")
@@ -230,11 +238,7 @@ class App:
         self._spawn(self._told_all(), "news")
 
     async def _told_all(self) -> None:
-        try:
-            await tell_all(self.store)
-        except HarkenError as error:
-            # they find out with the next change, or by their own clocks
-            log.warning("fleet.trouble", reason=str(error))
+        await self._patiently(lambda: tell_all(self.store))
 
     def _bind(self, host: str, port: int) -> list[Any]:
         from harken.app.serve import bind, is_loopback
@@ -293,7 +297,12 @@ class App:
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.append(task)
-        task.add_done_callback(self._gauges.task_ended)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task in self._tasks:
+            self._tasks.remove(task)
+        self._gauges.task_ended(task)
 
     async def stop(self) -> None:
         self._drop_run_file()
@@ -306,7 +315,7 @@ class App:
             with suppress(HarkenError):
                 await self._members.beat()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
-        await end(self._tasks)
+        await end(list(self._tasks))
         for leaving in (self._house, self._members):
             with suppress(HarkenError):
                 if leaving is not None:

@@ -9,9 +9,10 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.errors import HarkenError, StoreUnavailable
+from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.operate.replicas import REPLICAS, Member, living
 from harken.store import HOUSE, Generation, Store
+from harken.store.moving import refuse_marked
 
 __all__ = ["Behind", "House", "Members", "bury_replicas", "host", "tell_all"]
 
@@ -25,11 +26,16 @@ ABANDONED_SECONDS = 15.0
 LEASE_SECONDS = 30.0
 
 
+def _ignored(error: Refused) -> None:
+    """Whoever asks for nothing more finds out by itself."""
+
+
 class Members:
     """Says every few seconds that this replica lives, and hears of the others.
 
     `describe` is what it says of itself; `heard` is told who lives and which configuration the store is at; `news` is
-    called when another replica, or a person without one, changed something in the store.
+    called when another replica, or a person without one, changed something in the store; `moved` hears that the store
+    is not to be used any more.
     """
 
     def __init__(
@@ -40,22 +46,29 @@ class Members:
         describe: Callable[[], Member],
         heard: Callable[[Sequence[Member], Generation], Awaitable[None]],
         news: Callable[[], None],
+        moved: Callable[[Refused], None] = _ignored,
     ) -> None:
         self._store = store
         self._clock = clock
         self._describe = describe
         self._heard = heard
         self._news = news
+        self._moved = moved
         self._known_news: int | None = None
 
     async def keep(self) -> None:
         """Beat for ever; a beat that fails is made up for by the next."""
         while True:
             try:
+                await refuse_marked(self._store)
                 await self.beat()
+            except Refused as error:
+                self._moved(error)
             except HarkenError as error:
                 away = isinstance(error, StoreUnavailable)
                 (log.debug if away else log.warning)("fleet.trouble", reason=str(error))
+            except Exception:
+                log.exception("fleet.failed")
             await self._clock.sleep(BEAT_SECONDS)
 
     async def beat(self) -> None:

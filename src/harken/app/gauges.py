@@ -116,7 +116,9 @@ class Gauges:
         return self._metrics.page() + self._pollers.page()
 
     def health(self) -> Mapping[str, Any]:
-        return self._health.report([self._store_state(), self._reading(), self._running(), self._configured()])
+        parts = [self._store_state(), self._reading(), self._running(), self._configured()]
+        dead: list[Subsystem] = [(name, "down", why) for name, why in self._dead.items() if name != "worker"]
+        return self._health.report([*parts, *dead])
 
     def committed(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)

@@ -50,6 +50,8 @@ async def keep_house(
             # whatever could not be done now is done in a later round
             away = isinstance(error, StoreUnavailable)
             (log.debug if away else log.warning)("upkeep.trouble", reason=str(error))
+        except Exception:
+            log.exception("upkeep.failed")
 
 
 async def _retain(store: Store, parts: Parts) -> None:

@@ -13,13 +13,14 @@ import structlog
 
 from harken.app.controller import Controller
 from harken.app.marks import SUFFIXES, Marks, marks
-from harken.errors import HarkenError
+from harken.errors import HarkenError, RetryLater
 
 __all__ = ["watch"]
 
 log = structlog.get_logger("harken.app")
 
 LOOK_SECONDS = 1.0
+RETRY_SECONDS = 5.0
 
 
 async def watch(directory: Path, controller: Controller, asked: asyncio.Event, known: Marks) -> None:
@@ -65,5 +66,9 @@ async def _on_asked(controller: Controller, asked: asyncio.Event) -> None:
         asked.clear()
         try:
             await controller.reload()
+        except RetryLater as error:
+            log.warning("config.reload_later", reason=str(error))
+            await asyncio.sleep(error.after or RETRY_SECONDS)
+            asked.set()
         except HarkenError as error:
             log.error("config.reload_failed", reason=str(error))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Protocol, get_args
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 from pydantic import BaseModel, Field, SecretStr, field_validator
@@ -270,7 +270,8 @@ def implied_account(
 def password_in(address: str | None) -> str:
     """The password that is written into an address; empty when there is none."""
     try:
-        return unquote(urlsplit(address or "").password or "")
+        parts = urlsplit(address or "")
+        return unquote(parts.password or "") or dict(parse_qsl(parts.query)).get("password", "")
     except ValueError:
         return ""
 

@@ -106,7 +106,7 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:length]
 
 
-OWN = {"server", "store", "log", "metrics", "http"}
+OWN = {"server", "store", "log", "metrics", "http", "agent"}
 """What each replica may have otherwise without running another configuration."""
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
@@ -162,6 +163,11 @@ def known_store(value: str) -> str:
     scheme, separator, rest = value.partition("://")
     if separator and scheme not in SCHEMES:
         raise Invalid(f"there is no {scheme} store", "Name a file, or postgresql://host/database, or redis://host/0")
+    try:
+        _ = urlsplit(value).port
+    except ValueError:
+        fix = "Write special characters of the password as %2F, %23, %40 …"
+        raise Invalid("the store's address cannot be read", fix) from None
     if separator and scheme != "sqlite" and not rest.strip("/"):
         raise Invalid(f"{scheme}:// names no server", "Name a file, or postgresql://host/database, or redis://host/0")
     return value

@@ -63,7 +63,7 @@ class Intake:
         self._random = random
         self._holder = holder
         self._reading = reads
-        self.shares = Shares(store, clock, holder, shards=shards, seconds=lease_seconds)
+        self.shares = Shares(store, clock, holder, shards=shards, seconds=lease_seconds, reading=reads)
         self.rulebook = rulebook or Rulebook(store)
         self.gate = Gate(store, self.rulebook, hands, clock)
         self.rests = Rests(store)
@@ -116,9 +116,9 @@ class Intake:
         self.timer.stop()
         await end(self._running)
         await self.roster.stop()
+        await self.rests.write()
         try:
-            await self.rests.flush()
-            await self.shares.give_up()
+            await self.shares.close()
         except (RetryLater, LeaseLost) as error:
             log.warning("store.trouble", reason=str(error))
 
@@ -227,6 +227,11 @@ class Intake:
             async with self._room:
                 if not self.roster.reads(live):
                     return Report(feed=live.feed.name, result="skipped", error="another replica reads this feed")
+                if self.shares.is_late(live.feed.shard):
+                    # better before the read than in vain after it
+                    await self.shares.doubt(live.feed.shard)
+                if live.moved:
+                    await self._stand(live)
                 rules = await self.rulebook.rules(live.feed.name)
                 if rules.resting:
                     live.next_due = None
@@ -247,9 +252,10 @@ class Intake:
 
     async def _stand(self, live: Live) -> None:
         """Stand where the store says; what was noted of reads before is out of date."""
+        state = await self._store.state(live.feed.name)
         live.moved = False
         self.rests.drop(live.feed.name)
-        live.place(await self._store.state(live.feed.name))
+        live.place(state)
 
     async def _flush(self) -> None:
         while True:

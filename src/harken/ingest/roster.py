@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 
 from harken.clock import Clock
@@ -55,7 +55,7 @@ class Roster:
         # what the store said a moment ago need not be asked for again
         self.just_opened: Opened | None = None
         self._streams: dict[str, asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[str, asyncio.Task[None]] = {}
 
     def reads(self, live: Live) -> bool:
         """Whether it is this process that moves the feed's cursor."""
@@ -63,7 +63,10 @@ class Roster:
 
     async def stop(self) -> None:
         """End the streams and close every source."""
-        await end([*self._streams.values(), *self._ending])
+        self._reading = False
+        await end(self._streams.values())
+        if self._ending:
+            await asyncio.wait(self._ending.values())
         await self.closer.finish(self.feeds.values())
 
     def place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
@@ -87,14 +90,29 @@ class Roster:
         name, source = live.feed.name, live.source
         if isinstance(source, StreamSource):
             if name not in self._streams and self._reading and (source.shared or self.reads(live)):
-                self._streams[name] = asyncio.create_task(self._streamer.follow(live), name=f"stream {name}")
+                following = self._follow(live, self._ending.get(name))
+                self._streams[name] = asyncio.create_task(following, name=f"stream {name}")
         elif isinstance(source, PollSource):
             self.schedule(live, state)
 
-    async def begin_reading(self, shards: Collection[int]) -> None:
-        """These are ours now: stand where the store says that the last reader stood, and read on."""
+    async def _follow(self, live: Live, before: asyncio.Task[None] | None) -> None:
+        """Follow it, once nobody else here does any more."""
+        if before is not None:
+            await asyncio.wait({before})
+        await self._streamer.follow(live)
+
+    def _end_stream(self, name: str) -> None:
+        ending = asyncio.get_running_loop().create_task(end([self._streams.pop(name)]), name=f"end {name}")
+        self._ending[name] = ending
+        ending.add_done_callback(lambda _: self._ending.pop(name) if self._ending.get(name) is ending else None)
+
+    async def begin_reading(self, shards: Collection[int]) -> Callable[[], None]:
+        """These become ours: learn where the last reader stood. What is returned stands there and reads on."""
         opened = self.just_opened
         states = opened.feeds if opened else {state.name: state for state in await self._store.feeds()}
+        return lambda: self._read_on(shards, states)
+
+    def _read_on(self, shards: Collection[int], states: Mapping[str, FeedState]) -> None:
         for live in self._in(shards):
             state = states.get(live.feed.name)
             if state is None:
@@ -112,8 +130,8 @@ class Roster:
         streams = [live.feed.name for live in leaving if live.feed.name in self._streams and not _is_shared(live)]
         for live in leaving:
             self._timer.put(live, None)
-        # one that went on would be followed twice once the shard comes back
-        await end([self._streams.pop(name) for name in streams])
+        for name in streams:
+            self._end_stream(name)
         if self._shares.held:
             await self._rests.write()
         for live in leaving:
@@ -127,14 +145,11 @@ class Roster:
         self._timer.put(live, None)
         self._rests.drop(name)
         self.closer.retire(live)
-        stream = self._streams.pop(name, None)
-        if stream is not None:
-            ending = asyncio.get_running_loop().create_task(end([stream]), name=f"end {name}")
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+        if name in self._streams:
+            self._end_stream(name)
 
     def schedule(self, live: Live, state: FeedState) -> None:
-        if live.poll is None or live.health.state == "paused" or not self.reads(live):
+        if live.poll is None or live.health.state == "paused" or not self._reading or not self.reads(live):
             self._timer.put(live, None)
             return
         self._timer.put(live, first_due(live, state, self._clock.time(), self._random))

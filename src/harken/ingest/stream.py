@@ -80,7 +80,7 @@ class Streamer:
             log.warning(f"feed.{step.say}", feed=live.feed.name, reason=step.health.message)
         failure = Failure(
             feed=live.feed.name,
-            token=None,
+            token=live.token or None,
             health=step.health,
             next_due=from_unix(now + step.wait_seconds),
             result="error",
@@ -90,6 +90,6 @@ class Streamer:
         )
         try:
             await self._store.fail(failure)
-        except RetryLater as trouble:
+        except (RetryLater, LeaseLost) as trouble:
             log.warning("store.trouble", feed=live.feed.name, reason=str(trouble))
         return None if step.health.state == "paused" else step.wait_seconds

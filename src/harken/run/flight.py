@@ -69,6 +69,9 @@ class Due:
             due = await self._store.next_due()
         except (StoreBusy, StoreUnavailable):
             return TROUBLE_PAUSE
+        except Exception:
+            log.exception("next_due_failed")
+            return LONGEST_SLEEP
         if due is None:
             return LONGEST_SLEEP
         wait = (due - self._clock.now()).total_seconds()

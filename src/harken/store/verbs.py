@@ -52,7 +52,8 @@ class Feeds(Protocol):
         ...
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
-        """Take or renew the shard's lease; None while another holder's has not run out.
+        """Take or renew the shard's lease; None while another holder's has not run out. The token rises with every
+        new holder, and with one who gave it up; who comes back after it ran out, before anybody else, keeps it.
 
         With `generation` also None, and ours is given up, when the store is at another one."""
         ...

@@ -21,8 +21,9 @@ async def lease(books: Books, shard: int, holder: str, seconds: float, serves: s
         await _let_go(books, shard, holder)
         return None
     until = books.now + round(seconds * 1_000_000)
-    renewed = "UPDATE leases SET until=$1 WHERE shard=$2 AND holder=$3 AND until>=$4 RETURNING token"
-    token = await books.value(renewed, until, shard, holder, books.now)
+    # one that ran out is as good as it was if nobody else has had it since
+    renewed = "UPDATE leases SET until=$1 WHERE shard=$2 AND holder=$3 AND until<>$4 RETURNING token"
+    token = await books.value(renewed, until, shard, holder, GIVEN_UP)
     if token is not None:
         return Lease(shard=shard, token=token, until=moment(until))
     new = """INSERT INTO leases (shard, holder, token, until) VALUES ($1, $2, nextval('lease_tokens'), $3)

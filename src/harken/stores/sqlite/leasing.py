@@ -19,7 +19,8 @@ def lease(books: Books, shard: int, holder: str, seconds: float, serves: str) ->
     row = books.row("SELECT holder, token, until FROM leases WHERE shard=?", (shard,))
     if row is not None and row[0] != holder and row[2] >= now:
         return None
-    keeps = row is not None and row[0] == holder and row[2] >= now
+    # one that ran out is as good as it was if nobody else has had it since
+    keeps = row is not None and row[0] == holder and row[2] not in (GIVEN_UP, ORPHANED)
     # no two shards ever have the same token, so that of another one proves nothing
     token = row[1] if keeps and row else (books.value("SELECT max(token) FROM leases") or 0) + 1
     until = now + round(seconds * 1_000_000)

@@ -57,6 +57,14 @@ class LeasingContract(StoreWorld):
         assert taken is not None
         assert taken.token > given.lease.token
 
+    async def test_one_that_ran_out_unnoticed_keeps_its_token(self, given: Given) -> None:
+        """After a sleep nobody else has written, so what was read under it is still right."""
+        first = given.lease.token
+        given.clock.advance(3600)
+        assert (await given.renew()).token == first
+        await given.store.give_up(given.lease, "a")
+        assert (await given.renew()).token > first
+
     async def test_tokens_rise_when_a_holder_comes_back(self, given: Given) -> None:
         given.clock.advance(31)
         taken = await given.store.lease(0, "b", 30)

@@ -14,7 +14,8 @@ if held and not ours then
   return {}
 end
 local token = tonumber(row[2]) or 0
-if not held then
+-- one that ran out is as good as it was if nobody else has had it since
+if not (ours and tonumber(row[3]) ~= 0) then
   -- no two shards ever have the same token, so that of another one proves nothing
   token = math.max(token, tonumber(call('HGET', P .. 'n', 'token')) or 0) + 1
   call('HSET', P .. 'n', 'token', token)
