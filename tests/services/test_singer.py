@@ -221,9 +221,13 @@ async def test_a_stream_that_is_not_there_names_those_that_are(tmp_path, clock, 
     assert running(str(tmp_path)) == []
 
 
+MANY = 4_000
+
+
 async def test_closing_ends_a_tap_in_the_middle_of_its_run(service: Orders, tmp_path):
     before = open_files()
-    await service.put(3 * service.page_size)
+    # more than a pipe holds, so that it cannot have said everything yet
+    await service.put(MANY)
     await page(service.source)
     assert len(running(str(tmp_path))) == 1
     await service.source.aclose()
