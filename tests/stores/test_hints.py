@@ -13,7 +13,8 @@ from harken.store import NewRun
 from harken.stores.hints import Hints
 from harken.stores.postgres import PostgresStore
 from harken.stores.redis import RedisStore
-from harken.testing.store.given import definitions
+from harken.testing import HandClock
+from harken.testing.store.given import Given, definitions
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
@@ -57,6 +58,22 @@ async def test_the_others_hear_of_a_run_and_who_made_it_does_not(at: Callable[[]
     await one.start(RUN)
     await theirs.wait()
     assert not ours.heard.is_set()
+    for store in (one, two):
+        await store.close()
+
+
+async def test_the_others_hear_of_what_a_commit_did_not_hand_over(at: Callable[[], Any]) -> None:
+    clock = HandClock()
+    one, two = at(), at()
+    opened = await one.open(definitions())
+    lease = await one.lease(0, "a", 30)
+    given = Given(one, clock, opened, lease)
+    heard = Ear()
+    one.listen(lambda: None)
+    two.listen(heard.heard.set)
+    await heard.wait()
+    await given.commit(given.entry("a", given.intent("a")))
+    await heard.wait()
     for store in (one, two):
         await store.close()
 

@@ -154,7 +154,10 @@ class RedisStore:
         return await feeds.recall(await self._ready(), feed, memory_ids)
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
-        return await commit.commit(await self._ready(), wanted)
+        answer = await commit.commit(await self._ready(), wanted)
+        if isinstance(answer, Committed) and hints.leaves_some(answer):
+            self._hints.give()
+        return answer
 
     async def fail(self, failure: Failure) -> None:
         await feeds.fail(await self._ready(), failure)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harken.store import Committed
 from harken.stores.redis.link import Link
 
-__all__ = ["WAKING", "hear", "tell"]
+__all__ = ["WAKING", "hear", "leaves_some", "tell"]
 
-WAKING = frozenset({"answer", "commit", "journal", "reap", "release", "retry", "settle", "start", "steer"})
-"""The verbs after which there may be runs to claim."""
+WAKING = frozenset({"answer", "release", "retry", "start", "steer"})
+"""The verbs after which others may have runs to claim. What a settling makes ready is claimed by whoever settled."""
 PATIENCE = 10.0
+
+
+def leaves_some(committed: Committed) -> bool:
+    """Whether a commit started runs that it did not hand over."""
+    fired = sum(verdict.outcome == "fired" for verdicts in committed.verdicts for verdict in verdicts)
+    return fired > len(committed.claimed)
 
 
 async def tell(link: Link, name: str) -> None:
