@@ -124,10 +124,12 @@ class Replica:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float, told: Callable[[], str]) -> float:
-    """Wait for it; how long that took. Fails with what was `told` when it takes longer."""
+    """Wait for it; how long that took. Fails with what was `told` when it takes much longer than it should.
+
+    Only what is asserted of the time that is returned is a bound; a busy machine gets three times as long."""
     began = time.monotonic()
     while not await _holds(condition):
-        if time.monotonic() - began > seconds:
+        if time.monotonic() - began > 3 * seconds:
             raise AssertionError(f"this did not come about within {seconds:.0f} s\n{told()}")
         await asyncio.sleep(0.2)
     return time.monotonic() - began
