@@ -10,6 +10,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
+from harken.ingest.shares import LEASE_SECONDS
 from harken.operate.replicas import REPLICAS, Member, living
 from harken.store import HOUSE, Generation, Store
 from harken.store.moving import refuse_marked
@@ -23,7 +24,6 @@ BEAT_SECONDS = 5.0
 GONE_SECONDS = 3_600.0
 ABANDONED_SECONDS = 15.0
 """Longer than it takes to hear of a replica that has just begun."""
-LEASE_SECONDS = 30.0
 
 
 def _ignored(error: Refused) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from harken.operate.replicas import READERS
 from harken.runs import Claimed
 
 __all__ = ["NoHands", "Role", "executes", "reads", "takes_webhooks"]
@@ -14,7 +15,7 @@ Role = Literal["all", "ingest", "run", "api"]
 
 def reads(role: Role) -> bool:
     """Polls and follows streams."""
-    return role in ("all", "ingest")
+    return role in READERS
 
 
 def executes(role: Role) -> bool:

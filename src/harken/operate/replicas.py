@@ -10,9 +10,11 @@ import msgspec
 from harken.operate.plain import Plain, plain
 from harken.store import HOUSE, Document, Store
 
-__all__ = ["ALIVE_SECONDS", "REPLICAS", "Member", "fleet", "living"]
+__all__ = ["ALIVE_SECONDS", "READERS", "REPLICAS", "Member", "fleet", "living"]
 
 REPLICAS = "replica"
+READERS = ("all", "ingest")
+"""The roles that poll and follow streams."""
 ALIVE_SECONDS = 12.0
 """With the time until the next beat shorter than what is left of any lease, so that the shares are reckoned anew
 before those of one who died run out."""
@@ -36,7 +38,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reads(self) -> bool:
-        return self.role in ("all", "ingest") and not self.leaving
+        return self.role in READERS and not self.leaving
 
 
 def living(documents: Sequence[Document], now: datetime) -> list[Member]:
