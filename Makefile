@@ -8,6 +8,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.harken-setup
 WORKERS ?= auto
+# some machines forbid it; compiling everything again for each of the hundreds of processes that the tests start takes
+# longer than the tests
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 DEMO ?=
 

@@ -92,7 +92,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run that is ours until its lease ends, or until the token is passed on.
 
-    `input` is None when the run takes its event as it is; `answer` is what a person said to an approve step.
+    `input` is None when the run takes its event as it is; `answer` is what a person said to an approve step. `alone`:
+    it is known that no other run waits for its end.
     """
 
     id: str
@@ -108,6 +109,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parent: str = ""
     created_at: datetime
     cancel_requested: bool = False
+    alone: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):

@@ -39,6 +39,7 @@ class Fleet:
         self._folder = folder
         self._pace = pace
         self.replicas = replicas
+        self._unsettled = ""
 
     @classmethod
     @asynccontextmanager
@@ -88,12 +89,16 @@ class Fleet:
         await until(self._is_settled, seconds, self.told)
 
     async def _is_settled(self) -> bool:
-        if not all([await replica.is_ready() for replica in self.living]):
-            return False
-        found = await self.holders()
+        answers = [await replica.get("/health/ready") for replica in self.living]
+        found = Counter((await self.holders()).values())
+        self._unsettled = f"ready: {answers}, shards by process: {found}"
         fair = -(-SHARDS // len(self.living))
-        counts = [list(found.values()).count(holder) for holder in set(found.values())]
-        return len(found) == SHARDS and max(counts) <= fair and len(counts) == len(self.living)
+        return (
+            all(code == 200 for code, _ in answers)
+            and found.total() == SHARDS
+            and max(found.values()) <= fair
+            and len(found) == len(self.living)
+        )
 
     async def kill(self, number: int) -> None:
         replica = self.replicas[number]
@@ -134,8 +139,8 @@ class Fleet:
         os.kill(self.replicas[number].pid, signal.SIGCONT)
 
     def told(self) -> str:
-        """What the replicas said last."""
-        return "\n".join(f"--- {replica.name}\n{replica.said}" for replica in self.replicas)
+        """How the fleet was when it was last asked whether it has settled, and what the replicas said last."""
+        return "\n".join([self._unsettled, *(f"--- {replica.name}\n{replica.said}" for replica in self.replicas)])
 
     async def holders(self) -> Mapping[int, int]:
         """The process that holds each shard."""

@@ -12,7 +12,7 @@ from harken.errors import LeaseLost, StoreUnavailable
 from harken.ingest.shares import LEASE_SECONDS, Shares
 from harken.store import Definitions
 from harken.stores.sqlite import SqliteStore
-from harken.testing import HandClock
+from harken.testing import HandClock, VirtualClock, virtual
 
 
 @pytest.fixture
@@ -111,6 +111,20 @@ async def test_a_holder_that_slept_finds_its_shards_taken(store: SqliteStore, cl
         one.shares.token(2)
     await one.shares.look()
     assert not one.shares.held
+
+
+@virtual
+async def test_a_lease_that_was_renewed_right_before_a_sleep_is_renewed_again(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+    shares = Shares(store, clock, "one")
+    await shares.look()
+    clock.sleep_laptop(7_200)
+    assert shares.is_late(0)
+    await shares.doubt(0)
+    assert not shares.is_late(0)
+    await store.close()
 
 
 async def test_giving_up_lets_another_go_on_at_once(store: SqliteStore, clock: HandClock) -> None:

@@ -14,10 +14,12 @@ import pytest
 from harken.app import App
 from harken.app.fleet import House, Members, bury_replicas, tell_all
 from harken.app.home import Home, alone
+from harken.ending import end
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.check import load_directory
 from harken.operate.replicas import REPLICAS, Member, fleet
 from harken.store import HOUSE, Generation
+from harken.store.moving import HERE, MARK
 from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock, VirtualClock, virtual
 
@@ -83,6 +85,33 @@ async def test_news_are_heard_once_by_everybody_but_not_those_of_before(store: S
     for ear in (one, two, one, two):
         await ear.beats.beat()
     assert (one.news, two.news) == (1, 1)
+
+
+@virtual
+async def test_only_a_store_that_moved_ends_a_replica_and_not_a_configuration_that_it_cannot_take(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+    beats = 0
+    ended: list[Refused] = []
+
+    async def refuses(living: Any, generation: Generation) -> None:
+        nonlocal beats
+        beats += 1
+        raise Refused("the files here are those of before")
+
+    def describe() -> Member:
+        return Member(holder="one")
+
+    members = Members(store, clock, describe=describe, heard=refuses, news=lambda: None, moved=ended.append)
+    beating = asyncio.create_task(members.keep())
+    await asyncio.sleep(20)
+    assert (beats > 2, ended) == (True, [])
+    await store.put(MARK, HERE, {"words": "the store moved", "fix": "", "holder": ""})
+    await asyncio.sleep(20)
+    assert "the store moved" in str(ended[0])
+    await end([beating])
+    await store.close()
 
 
 async def test_replicas_that_are_gone_for_long_are_forgotten(store: SqliteStore, clock: HandClock) -> None:
@@ -154,6 +183,22 @@ async def test_replicas_share_and_status_says_who_holds_what(clock: VirtualClock
         assert sorted(shard for row in said["replicas"] for shard in row["shards"]) == [0, 1, 2, 3]
         assert all(row["current"] for row in said["replicas"])
         assert said["housekeeper"] in {app.holder for app in apps}
+
+
+@virtual
+async def test_one_whose_clock_jumped_leaves_the_house_to_another(clock: VirtualClock, tmp_path: Path) -> None:
+    directory = site(tmp_path / "site", "daily")
+    async with replicas(clock, directory, directory) as (store, apps):
+        holder = await housekeeper(store)
+        keeper = next(app for app in apps if app.holder == holder)
+        keeper.intake.timer.jumped_at = clock.time()
+        await clock.sleep(15)
+        assert await housekeeper(store) in {app.holder for app in apps if app is not keeper}
+        assert await store.lease(HOUSE, keeper.holder, 30) is None
+
+
+async def housekeeper(store: SqliteStore) -> str:
+    return next(held.holder for held in await store.leases() if held.shard == HOUSE)
 
 
 @virtual

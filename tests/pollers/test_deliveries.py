@@ -6,10 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harken.app import App
 from harken.testing import VirtualClock, virtual
 from tests.pollers.world import CHAT, world
 from tests.services.whole import running
+
+pytestmark = pytest.mark.usefixtures("long_naps")
 
 HOUR = 3_600.0
 

@@ -16,6 +16,8 @@ from harken.testing.fakes import Answer
 from tests.hostile.house import House
 from tests.pollers.world import World, world
 
+pytestmark = pytest.mark.usefixtures("long_naps")
+
 NEW_YORK = ZoneInfo("America/New_York")
 AT_TEN = "{at: '2026-01-05T10:00:00Z'}"
 BROKEN, FORBIDDEN = Answer(status=503), Answer(status=401)

@@ -62,6 +62,35 @@ async def test_ends_that_come_while_one_is_written_share_the_next_write(clock: V
 
 
 @virtual
+async def test_the_end_of_a_run_that_nothing_waits_for_is_no_reason_to_look_for_more(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with living(clock, tmp_path, steps(do("a"))) as world:
+        await asyncio.sleep(1)
+        world.store.calls.clear()
+        for n in range(10):
+            world.worker.accept((await world.push({"n": n}, claim=world.worker.reserve(1))).claimed)
+            await asyncio.sleep(0.05)
+        assert world.worker.done == 10
+        assert world.store.asked("claim") == []
+
+
+@virtual
+async def test_the_next_run_of_a_slot_begins_as_soon_as_the_one_before_it_has_ended(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with living(clock, tmp_path, steps(do("a"))) as world:
+        await asyncio.sleep(1)
+        world.desk.seconds, began = 0.2, clock.monotonic()
+        for n in range(3):
+            answer = await world.push({"n": n}, claim=world.worker.reserve(1), slot="k")
+            world.worker.accept(answer.claimed)
+            world.worker.unreserve(1 - len(answer.claimed))
+        await world.until(answer.verdicts[0][0].run_id)
+        assert clock.monotonic() - began < 1.0
+
+
+@virtual
 async def test_no_more_runs_than_allowed_work_at_once(clock: VirtualClock, tmp_path: Path) -> None:
     async with living(clock, tmp_path, steps(do("a")), parallel=2) as world:
         world.desk.seconds = 1

@@ -157,7 +157,7 @@ class World:
         self.worker.nudge()
         return run_id
 
-    async def push(self, data: Mapping[str, Any], workflow: str = "main", claim: int = 0) -> Any:
+    async def push(self, data: Mapping[str, Any], workflow: str = "main", claim: int = 0, slot: str = "") -> Any:
         """An event that fires the workflow; with `claim` it is handed to the worker as the hot path does."""
         self.started += 1
         state = self.opened.triggers[workflow]
@@ -168,6 +168,8 @@ class World:
             run_key=key,
             workflow_rev=self.revisions[workflow],
             due_at=self.clock.now(),
+            slot=slot,
+            overlap="queue",
         )
         event = Event(subject=key, type="mail", data=data, key=key, occurred_at=self.clock.now())
         commit = Commit(

@@ -14,6 +14,8 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import GitHub
 from tests.services.whole import running
 
+pytestmark = pytest.mark.usefixtures("long_naps")
+
 MAIN = """\
 models: {{default: echo}}
 integrations:

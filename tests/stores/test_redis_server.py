@@ -353,3 +353,22 @@ class TestKeys:
         found = await store.get("token", "t")
         await store.close()
         assert found is not None
+
+
+class TestTheFormOfTheKeys:
+    async def test_it_is_noted_and_a_newer_one_is_left_alone(self, server: RedisServer, admin: Redis) -> None:
+        await reached(server.url())
+        assert await admin.get("{harken:0}:schema") == b"1"
+        await admin.set("{harken:0}:schema", 2)
+        before = await admin.keys("*")
+        with pytest.raises(Misconfigured, match="newer Harken"):
+            await reached(server.url())
+        assert await admin.keys("*") == before
+
+    async def test_who_only_reads_notes_nothing(self, server: RedisServer, admin: Redis) -> None:
+        store = RedisStore.at(server.url(), readonly=True)
+        try:
+            await store.reach()
+        finally:
+            await store.close()
+        assert await admin.keys("*") == []

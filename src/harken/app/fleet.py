@@ -60,16 +60,22 @@ class Members:
         """Beat for ever; a beat that fails is made up for by the next."""
         while True:
             try:
-                await refuse_marked(self._store)
-                await self.beat()
-            except Refused as error:
-                self._moved(error)
+                if not await self._is_moved():
+                    await self.beat()
             except HarkenError as error:
                 away = isinstance(error, StoreUnavailable)
                 (log.debug if away else log.warning)("fleet.trouble", reason=str(error))
             except Exception:
                 log.exception("fleet.failed")
             await self._clock.sleep(BEAT_SECONDS)
+
+    async def _is_moved(self) -> bool:
+        try:
+            await refuse_marked(self._store)
+        except Refused as error:
+            self._moved(error)
+            return True
+        return False
 
     async def beat(self) -> None:
         me = self._describe()

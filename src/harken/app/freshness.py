@@ -62,6 +62,8 @@ class Freshness:
                 await self.look(parts.loaded.triggers)
             except HarkenError as error:
                 log.warning("store.trouble", reason=str(error))
+            except Exception:
+                log.exception("freshness.failed")
 
     async def look(self, triggers: Sequence[Trigger]) -> None:
         """Tell what changed since the last look; whatever fails is told at the next."""

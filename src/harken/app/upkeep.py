@@ -39,6 +39,10 @@ async def keep_house(
                 # a server may have been set up anew, and may keep less than it did
                 await home.connect()
             jumped = timer.jumped_at is not None and clock.time() - timer.jumped_at < AFTER_A_JUMP
+            if jumped and home.shared:
+                # one whose clock did not jump may judge at once
+                await house.leave()
+                continue
             if not await house.keep():
                 continue
             if not jumped and await store.reap():

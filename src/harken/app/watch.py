@@ -45,14 +45,29 @@ async def _on_tree(directory: Path, asked: asyncio.Event) -> None:
     def configuration(change: Change, path: str) -> bool:
         return path.endswith(SUFFIXES)
 
+    polls: bool | None = None
     while True:
         if not directory.is_dir():
             await _appears(directory)
             asked.set()
-        async for _ in awatch(directory, watch_filter=configuration, debounce=1_000, step=250, rust_timeout=60_000):
+        try:
+            async for _ in awatch(
+                directory,
+                watch_filter=configuration,
+                debounce=1_000,
+                step=250,
+                rust_timeout=60_000,
+                force_polling=polls,
+            ):
+                asked.set()
+                if not directory.is_dir():
+                    break
+        except (OSError, RuntimeError) as error:
+            # the machine has no watch left, or the folder went as we came
+            log.warning("config.unwatched", reason=str(error), instead="the files are looked at again and again")
+            polls = True
+            await asyncio.sleep(LOOK_SECONDS)
             asked.set()
-            if not directory.is_dir():
-                break
 
 
 async def _appears(directory: Path) -> None:
@@ -72,3 +87,5 @@ async def _on_asked(controller: Controller, asked: asyncio.Event) -> None:
             asked.set()
         except HarkenError as error:
             log.error("config.reload_failed", reason=str(error))
+        except Exception:
+            log.exception("config.reload_failed")

@@ -152,7 +152,9 @@ class Shares:
     async def doubt(self, shard: int) -> None:
         """A write was refused: see whether the shard is still ours. Many may ask at once; the first answers for all."""
         async with self._turn:
-            if shard in self._leases and self._clock.monotonic() - self._renewed[shard] >= DOUBT_SECONDS:
+            # a laptop that slept has just renewed it by a clock that slept too
+            recent = not self.is_late(shard) and self._clock.monotonic() - self._renewed.get(shard, 0.0) < DOUBT_SECONDS
+            if shard in self._leases and not recent:
                 try:
                     await self._renew([shard])
                 finally:

@@ -40,9 +40,11 @@ class Internal:
         learn: Callable[[], Awaitable[object]] | None,
         clock: Clock,
         listens: Callable[[str], bool] | None = None,
+        on_started: Callable[[], None] = lambda: None,
     ) -> None:
         self.match = match
         self.listens = listens or _always
+        self.on_started = on_started
         self._learn = learn
         self._clock = clock
         self._pause = 0.0
@@ -175,3 +177,5 @@ async def journal(
     while await patiently(append, clock) is not None:
         await internal.relearn()
     internal.settled()
+    if events or start:
+        internal.on_started()

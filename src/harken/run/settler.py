@@ -31,7 +31,7 @@ log = structlog.get_logger()
 class Closing:
     """One end of a try that the store has not taken yet."""
 
-    __slots__ = ("claimed", "outcome", "rest")
+    __slots__ = ("claimed", "outcome", "rest", "wakes")
 
     @property
     def what(self) -> str:
@@ -45,6 +45,8 @@ class Closing:
         self.claimed = claimed
         self.outcome = outcome
         self.rest = rest
+        # whether its end may have made a run ready
+        self.wakes = not claimed.alone or type(outcome) is Again
 
 
 class Settler:
@@ -170,6 +172,7 @@ class Settler:
             record = rest.records[0] if rest.records else None
             events.extend(rest.events)
         commit = self._internal.match(events) if events else None
+        one.wakes = one.wakes or commit is not None
         return Settlement(
             id=claimed.id,
             token=claimed.token,

@@ -69,7 +69,7 @@ class Worker:
         self._library = library
         self._reach = reach
         self.holder = holder
-        self._internal = Internal(internal, learn, clock, listens)
+        self._internal = Internal(internal, learn, clock, listens, on_started=self.nudge)
         self._parallel = parallel
         self._lease_seconds = lease_seconds
         self.observe = observe
@@ -82,6 +82,8 @@ class Worker:
         self._stopping = False
         self._beating: asyncio.Task[None] | None = None
         self._claimed_nothing_at: float | None = None
+        # whether the last look at the store left runs there for which we had no room
+        self._short = True
         self._due = Due(store, clock)
         self.last_claim: datetime | None = None
         self.started = self.done = self.filtered = self.failed = self.dead = 0
@@ -145,6 +147,7 @@ class Worker:
     async def _claim(self) -> bool:
         """Claim as much as there is room for; True when there may be more."""
         room = min(self._room(), self._parallel + MOST_CLAIMED)
+        self._short = True
         if room == 0:
             return False
         try:
@@ -161,7 +164,8 @@ class Worker:
         if claimed:
             self._due.came()
         self._take(claimed)
-        return len(claimed) == room
+        self._short = len(claimed) == room
+        return self._short
 
     async def _rest(self, more: bool) -> None:
         """Wait for a nudge or for the next run to become due; capped, so that a jump of the wall clock is noticed."""
@@ -238,7 +242,8 @@ class Worker:
             self._count("lost", active.claimed)
         while self._queue and len(self._active) < self._parallel and not self._stopping:
             self._begin(self._queue.popleft())
-        self.nudge()
+        if self._short:
+            self.nudge()
 
     async def _try(self, active: Active) -> None:
         claimed, ledger = active.claimed, active.ledger
@@ -252,6 +257,7 @@ class Worker:
             elif isinstance(ended.outcome, Park):
                 await park(self._store, self._clock, claimed, self._internal, ended.outcome, ended.rest)
                 self._count("parked", claimed)
+                self.nudge()
             else:
                 self._settler.add(claimed, ended.outcome, ended.rest)
         except LeaseLost:
@@ -306,8 +312,8 @@ class Worker:
 
     def _told(self, closing: Closing, result: Literal["settled", "lost"]) -> None:
         self._count(closing.what if result == "settled" else "lost", closing.claimed)
-        # its end may have made the next run of its slot ready
-        self._nudged.set()
+        if closing.wakes or self._short:
+            self.nudge()
 
     def _count(self, what: str, claimed: Claimed) -> None:
         setattr(self, what, getattr(self, what) + 1)

@@ -196,6 +196,7 @@ def _claimed(
         events=(recorded,),
         input=msgspec.json.decode(intent.input) if intent.input else None,
         created_at=moment(books.now),
+        alone=not intent.slot,
     )
 
 

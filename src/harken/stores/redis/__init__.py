@@ -99,6 +99,7 @@ class RedisStore:
         Raise Misconfigured for one that may lose rows, or a wrong key.
         """
         self.promise = await promise.keep_promise(self._link, self.promise)
+        await sealing.refuse_newer(self._link)
         if self._home is None:
             self._home = Home(self._link, await sealing.seal_for(self._link, self._key), secrets.token_hex(8))
         return self.promise

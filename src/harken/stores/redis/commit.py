@@ -194,6 +194,7 @@ def _claimed(
         events=(recorded,),
         input=msgspec.json.decode(intent.input) if intent.input else None,
         created_at=moment(now),
+        alone=not intent.slot,
     )
 
 

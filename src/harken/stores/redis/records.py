@@ -11,7 +11,7 @@ from harken.store import Page
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.home import Home
 from harken.stores.redis.paging import below, older, page
-from harken.stores.redis.wire import BUCKET, STATES, known_of, moment
+from harken.stores.redis.wire import ABSENT, BUCKET, STATES, known_of, moment
 
 __all__ = ["counts", "event", "events", "events_after", "sighting", "ticks"]
 
@@ -89,7 +89,8 @@ async def sighting(home: Home, feed: str, memory_id: str) -> tuple[Known, dateti
     if value is None:
         return None
     known, first, last = known_of(home.seal, value)
-    return known, moment(first), moment(last)
+    state = None if known.state == ABSENT else known.state
+    return Known(state, known.seq), moment(first), moment(last)
 
 
 async def ticks(home: Home, feed: str, limit: int) -> list[TickSpan]:

@@ -1,4 +1,4 @@
-"""The seal of a store: made with its first key, and the same for every replica that opens it."""
+"""What a store was begun with: the form of its keys, and its seal, the same for every replica that opens it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from harken.errors import Misconfigured, Refused
 from harken.stores.redis.link import Link
 from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
 
-__all__ = ["first_keys", "rekey", "seal_for"]
+__all__ = ["first_keys", "refuse_newer", "rekey", "seal_for"]
+
+SCHEMA = 1
+"""The form of the keys. Who changes it raises this number, and changes the keys of older stores at their opening."""
+
+
+async def refuse_newer(link: Link) -> None:
+    """Note the form of the keys where it is not; raise Misconfigured where it is one that we do not know."""
+    [found] = await link.read(("GET", link.key("schema")))
+    if found is None and not link.readonly:
+        await link.read(("SET", link.key("schema"), SCHEMA, "NX"))
+    elif found is not None and int(found) > SCHEMA:
+        fix = "Use that version"
+        raise Misconfigured(f"the store was written by a newer Harken (schema {int(found)}, ours {SCHEMA})", fix=fix)
 
 
 async def seal_for(link: Link, operator_key: str) -> Seal:

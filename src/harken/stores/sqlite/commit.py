@@ -223,6 +223,7 @@ def _claimed(books: Books, run: tuple[int, bytes, Intent], recorded: Recorded, n
         events=(recorded,),
         input=msgspec.json.decode(intent.input) if intent.input else None,
         created_at=moment(now),
+        alone=not intent.slot,
     )
 
 

@@ -185,6 +185,11 @@ class CommittingContract(StoreWorld):
         assert [claim.events[0].subject for claim in await given.claims()] == ["c"]
         assert [await given.settle(claim) for claim in committed.claimed] == ["settled", "settled"]
 
+    async def test_who_gets_a_run_hears_whether_others_may_wait_for_its_end(self, given: Given) -> None:
+        free, slotted = given.intent("a"), given.intent("b", slot="k", overlap="queue")
+        committed = await given.commit(given.entry("a", free), given.entry("b", slotted), claim=2, holder="w")
+        assert [(claim.events[0].subject, claim.alone) for claim in committed.claimed] == [("a", True), ("b", False)]
+
     async def test_no_more_is_handed_back_than_was_asked_for(self, given: Given) -> None:
         both = given.entry("s", given.intent("s"), given.intent("s", trigger="other"))
         committed = await given.commit(both, claim=1, holder="w")

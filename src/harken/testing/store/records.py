@@ -104,6 +104,13 @@ class RecordsContract(StoreWorld):
         assert await given.store.sighting("inbox", "s") == (Known("B", 2), first, given.now())
         assert await given.store.sighting("inbox", "t") is None
 
+    async def test_of_what_its_source_no_longer_lists_only_the_times_are_told(self, given: Given) -> None:
+        first = given.now()
+        await given.commit(given.entry("s", state="A"))
+        given.clock.advance(10)
+        await given.store.forget("inbox", given.lease.token, [], given.now())
+        assert await given.store.sighting("inbox", "s") == (Known(None, 1), first, first)
+
     async def test_runs_come_newest_first_in_pages(self, given: Given) -> None:
         run_ids = await given.fires(*(f"s{n}" for n in range(13)))
         seen = await all_pages(given.store.runs, limit=4)
