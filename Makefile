@@ -7,7 +7,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.harken-setup
-WORKERS ?= auto
+# more than there are cores: the tests of real processes wait most of their time
+WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (cores < 4 ? cores : 2))))
 # some machines forbid it; compiling everything again for each of the hundreds of processes that the tests start takes
 # longer than the tests
 export PYTHONDONTWRITEBYTECODE :=

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import pytest
 import structlog
 
 from tests.naps import long_naps
+from tests.rooms import in_memory
 
 __all__ = ["logs_as_they_were", "long_naps"]
 
 pytest.register_assert_rewrite("harken.testing.source", "harken.testing.destination", "harken.testing.store")
 
 PROCESS_SECONDS = 400
-MEMORY, ROOM = "/dev/shm", 2_000_000_000
 
 
 def pytest_configure() -> None:
-    """Files of tests are in memory where there is room: each commit waits for the disk, which is not what is tested."""
-    with suppress(OSError):
-        if shutil.disk_usage(MEMORY).free > ROOM:
-            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+    if memory := in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
 
 
 @pytest.fixture(autouse=True)

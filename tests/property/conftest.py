@@ -15,13 +15,12 @@ from harken.ingest import intake, poll, timer
 from harken.operate import replicas
 from harken.run import flight, worker
 from tests.property import fleet_plan
+from tests.rooms import in_memory
 
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[Path]:
-    """A directory in memory where there is one: the disk is not what is tested here."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="harken-") as directory:
+    with tempfile.TemporaryDirectory(dir=in_memory(), prefix="harken-") as directory:
         yield Path(directory)
 
 

@@ -18,14 +18,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.rooms import in_memory
+
 __all__ = ["Home", "free_port"]
 
 
 class Home:
-    """Database servers refuse to be root; then `nobody` runs them, and else we do."""
+    """Database servers refuse to be root; then `nobody` runs them, and else we do. With `durable` it is on a disk."""
 
-    def __init__(self, name: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=f"harken-{name}-"))
+    def __init__(self, name: str, *, durable: bool = True) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"harken-{name}-", dir=None if durable else in_memory()))
         self.user = pwd.getpwnam("nobody") if os.getuid() == 0 else None
         self.own(self.path)
 

@@ -37,7 +37,7 @@ class PostgresServer:
         self.port = free_port()
         self._settings = f"{DURABLE if durable else QUICK} {SMALL}"
         self._listen = listen
-        self._home = Home("postgres")
+        self._home = Home("postgres", durable=durable)
         self._tools = program("postgresql", "usr/lib/postgresql/*/bin/pg_ctl").parent
         self._numbers = count(1)
         self._running = False

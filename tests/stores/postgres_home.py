@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import Any
@@ -12,26 +13,29 @@ from tests.servers.postgres import PostgresServer
 
 __all__ = ["hand", "server", "url"]
 
+SCHEMAS = 2_000
+MAKE_ALL = f"DO $$ BEGIN FOR n IN 1..{SCHEMAS} LOOP EXECUTE 'CREATE SCHEMA store_' || n; END LOOP; END $$"
 _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
+    """All schemas are made at once, and go with the server: one by one they would take longer than the tests."""
     with PostgresServer() as server:
+        asyncio.run(_prepare(server))
         yield server
 
 
+async def _prepare(server: PostgresServer) -> None:
+    connection = await server.connect("postgres")
+    await connection.execute(MAKE_ALL)
+    await connection.close()
+
+
 @pytest.fixture
-async def url(server: PostgresServer) -> AsyncIterator[str]:
+def url(server: PostgresServer) -> str:
     """The address of a store that nobody has opened yet."""
-    name = f"store_{next(_numbers)}"
-    connection = await server.connect("postgres")
-    await connection.execute(f"CREATE SCHEMA {name}")
-    await connection.close()
-    yield f"{server.url('postgres')}?search_path={name}"
-    connection = await server.connect("postgres")
-    await connection.execute(f"DROP SCHEMA {name} CASCADE")
-    await connection.close()
+    return f"{server.url('postgres')}?sslmode=disable&search_path=store_{next(_numbers)}"
 
 
 @pytest.fixture
