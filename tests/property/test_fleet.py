@@ -21,7 +21,7 @@ SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 def examples(number: int) -> settings:
     return settings(
-        max_examples=50 * number if SOAK else number,
+        max_examples=60 * number if SOAK else number,
         deadline=None,
         print_blob=True,
         # CI sees the same histories every time; new ones are looked for in `make soak`
@@ -45,17 +45,17 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.mark.timeout(14_400 if SOAK else 600)
 class TestThreeReplicasStartOneRunOfEachOccurrence:
-    @examples(80)
+    @examples(60)
     @given(scenario=fleets())
     def test_on_sqlite(self, scenario: plan.Scenario, room: Path) -> None:
         played(scenario, SqliteHome(room))
 
-    @examples(20)
+    @examples(15)
     @given(scenario=fleets())
     def test_on_redis(self, scenario: plan.Scenario, redis: RedisServer) -> None:
         played(scenario, RedisHome(redis))
 
-    @examples(15)
+    @examples(10)
     @given(scenario=fleets())
     def test_on_postgres(self, scenario: plan.Scenario, postgres: PostgresServer) -> None:
         played(scenario, PostgresHome(postgres))

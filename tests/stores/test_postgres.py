@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -24,6 +25,7 @@ __all__ = ["server", "url"]
 
 SMALL = Settings(pool=3)
 CLAIM_SECONDS = 60.0
+SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 
 class Served:
@@ -84,13 +86,21 @@ class TestUpkeep(Served, UpkeepContract):
     pass
 
 
-class TestFeedsSealed(Served, FeedsContract):
-    key = "a long key of the operator"
-
-
 class TestRecordsSealed(Served, RecordsContract):
     key = "a long key of the operator"
 
 
 class TestRegistrySealed(Served, RegistryContract):
     key = "a long key of the operator"
+
+
+if SOAK:
+
+    class TestFeedsSealed(Served, FeedsContract):
+        key = "a long key of the operator"
+
+    class TestRunsSealed(Served, RunsContract):
+        key = "a long key of the operator"
+
+    class TestUpkeepSealed(Served, UpkeepContract):
+        key = "a long key of the operator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -20,6 +21,8 @@ from harken.testing.store import (
     UpkeepContract,
 )
 from tests.servers.redis import RedisServer
+
+SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +92,6 @@ class TestFeedsSealed(Sealed, FeedsContract):
     pass
 
 
-class TestRunsSealed(Sealed, RunsContract):
-    pass
-
-
-class TestBudgetsSealed(Sealed, BudgetContract):
-    pass
-
-
 class TestRegistrySealed(Sealed, RegistryContract):
     pass
 
@@ -105,5 +100,13 @@ class TestRecordsSealed(Sealed, RecordsContract):
     pass
 
 
-class TestUpkeepSealed(Sealed, UpkeepContract):
-    pass
+if SOAK:
+
+    class TestRunsSealed(Sealed, RunsContract):
+        pass
+
+    class TestBudgetsSealed(Sealed, BudgetContract):
+        pass
+
+    class TestUpkeepSealed(Sealed, UpkeepContract):
+        pass
