@@ -10,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from harken.app.corked import CorkedProtocol
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
 
@@ -72,7 +73,7 @@ class Listener:
     def __init__(self, app: App, sock: socket.socket) -> None:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=CorkedProtocol,
             ws="none",
             loop="none",
             lifespan="off",

@@ -65,7 +65,11 @@ def scrub_bytes(body: bytes, secrets: Iterable[str]) -> bytes:
 
 def tainted(body: bytes, secrets: Iterable[str]) -> bool:
     """Whether one of our tokens stands in it."""
-    return any(form in body for form in _token_bytes(frozenset(secrets)))
+    # a loop, as every webhook comes through here
+    for form in _token_bytes(frozenset(secrets)):  # noqa: SIM110
+        if form in body:
+            return True
+    return False
 
 
 def veil(value: Any, secrets: Iterable[str]) -> Any:
