@@ -68,6 +68,9 @@ async def test_a_run_beyond_the_budget_says_which_limit_it_waits_for_and_until_w
     assert answer["stage"] == "held"
     assert "the trigger's budget is spent (1 of 1 runs this hour, anew at 2026-01-05 10:00:00Z)" in answer["sentence"]
     assert "Let it go: harken triggers release oncall" in answer["advice"]
+    await office.shows(office.incident("INC-1"), office.incident("INC-2"), office.incident("INC-3"))
+    advice = "What the budget holds goes by itself; let it go now: harken triggers release oncall"
+    assert (await explain(office))["advice"] == [advice]
 
 
 async def test_a_run_that_was_held_at_once_is_explained_in_the_same_words(office: Office) -> None:

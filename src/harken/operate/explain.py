@@ -125,7 +125,9 @@ async def _summary(desk: Desk, trigger: TriggerState, feed: str) -> Answer:
     }
     advice = [found.advice] if found.advice else []
     if counts.get("held"):
-        advice.append(f"Held runs wait for you: harken triggers release {trigger.name}")
+        budgeted = definition is not None and definition.budget is not None
+        held = "What the budget holds goes by itself; let it go now" if budgeted else "Held runs wait for you"
+        advice.append(f"{held}: harken triggers release {trigger.name}")
     return Answer(stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice))
 
 
