@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from harken.errors import StoreBusy
@@ -12,6 +13,8 @@ from harken.ingest.rests import AT_ONCE, Rests
 from harken.pace import Health
 from harken.store import Rest
 from harken.testing import START
+
+OLD = 4
 
 
 class Shelf:
@@ -22,13 +25,14 @@ class Shelf:
         self.full = False
         self.meanwhile: Any = None
 
-    async def rest(self, rests: Sequence[Rest]) -> None:
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
         if self.full:
             raise StoreBusy("the disk is full")
         self.written.append(rests)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
+        return [one.feed for one in rests if one.revision == OLD]
 
 
 def rest(feed: str, cursor: int = 0, health: Health | None = None) -> Rest:
@@ -54,6 +58,20 @@ async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -
     shelf.meanwhile = lambda: rests.flush(last)
     await rests.flush()
     assert [batch[0].feed for batch in shelf.written] == ["f0", last]
+
+
+async def test_who_was_changed_meanwhile_is_told_and_reads_of_before_are_not_mixed_with_those_after() -> None:
+    shelf: Any = Shelf()
+    rests = Rests(shelf)
+    told: list[str] = []
+    rests.on_stale = told.append
+    before = msgspec.structs.replace(rest("a", cursor=1), revision=OLD)
+    rests.add(before)
+    rests.add(msgspec.structs.replace(rest("b", cursor=1), revision=OLD))
+    rests.add(msgspec.structs.replace(rest("b", cursor=2), revision=OLD + 1))
+    await rests.flush()
+    assert told == ["a"]
+    assert [(one.feed, one.cursor, one.count) for one in shelf.written[0]] == [("a", 1, 1), ("b", 2, 1)]
 
 
 async def test_what_could_not_be_written_waits_for_the_next_time() -> None:

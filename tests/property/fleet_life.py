@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from harken.app.fleet import Behind, House, Members, tell_all
 from harken.clock import Clock
-from harken.errors import HarkenError, RetryLater
+from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed
 from harken.ingest.intake import Intake
 from harken.ingest.internal import internal_matching
@@ -197,7 +197,8 @@ class Life:
         if acting.cancelled():
             return False
         error = acting.exception()
-        if error is not None and not isinstance(error, Crash | RetryLater):
+        # nobody has applied the trigger yet that a person asks for: they are told so
+        if error is not None and not isinstance(error, Crash | RetryLater | NotFound):
             raise error
         return error is None
 

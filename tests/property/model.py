@@ -89,7 +89,7 @@ class Model:
         elif verb == "commit" and isinstance(answer, Committed):
             self._committed(args[0])
         elif verb == "rest":
-            for rest in args[0]:
+            for rest in [one for one in args[0] if one.feed not in answer]:
                 self._stands(rest.feed, rest.cursor, set())
                 self.feeds[rest.feed].resumed = False
 

@@ -24,3 +24,12 @@ def test_replicas_read_on_when_one_applies_an_older_configuration_late_and_dies(
     died = max(note.at for note in notes if note.who == "r2.1")
     taken = [note.at for note in notes if note.verb == "lease" and note.what == 1 and note.at > died]
     assert min(taken) <= died + 2 * LEASE
+
+
+def test_what_was_read_before_a_reset_does_not_undo_it(room: Path) -> None:
+    """The replica that reads hears of the reset late, and writes what it found before it: nothing new, until when."""
+    feed = FeedPlan(view="since", identity="change", interval=300.0, page_size=2, latency=3.0)
+    triggers = (PLAIN, TriggerPlan(feed=0, condition=1, gather=(120.0, 0), early=False), TriggerPlan(feed=0))
+    again = (Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Put(0, 1, 0), Wait(2_000.0))
+    script: Any = (Turn(2, "reset"), *again)
+    played(Scenario(feeds=(feed,), triggers=triggers, script=script, push=True), SqliteHome(room))

@@ -67,6 +67,7 @@ class Intake:
         self.rulebook = rulebook or Rulebook(store)
         self.gate = Gate(store, self.rulebook, hands, clock)
         self.rests = Rests(store)
+        self.rests.on_stale = self._changed
         self.poller = Poller(store, self.gate, self.rests, clock, random, self.shares.token)
         self.backfill = Backfill(store, self.gate, clock)
         self.streamer = Streamer(store, self.gate, clock, random, self.shares.token)
@@ -163,6 +164,17 @@ class Intake:
             self.roster.schedule(live, state)
         else:
             live.health, live.moved = state.health, True
+
+    def _changed(self, feed: str) -> None:
+        if not self._stopping:
+            self._spawn(self._refresh(feed), f"refresh {feed}")
+
+    async def _refresh(self, feed: str) -> None:
+        try:
+            await self.refresh(feed)
+        except RetryLater as error:
+            # the next read that finds nothing tells of it again
+            log.debug("refresh.later", feed=feed, reason=str(error))
 
     def is_woken(self, state: FeedState) -> bool:
         """Whether the store wants the feed read earlier than it is planned here."""

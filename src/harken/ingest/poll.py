@@ -112,7 +112,7 @@ class Poller:
         covered = batch.covered or (Span(live.reading_since, from_unix(started)) if whole else None)
         quiet = done and not sightings and live.baselined and not live.page and not rules.backfilling
         if quiet:
-            self._rest(live, batch, due, newest, covered, step, started, now)
+            self._rest(live, batch, rules.revision, due, newest, covered, step, started, now)
         else:
             await self._commit(live, batch, sightings, rules, due, newest, covered, step, started, now, sums)
         live.cursor, live.watermark, live.next_due = batch.cursor, newest, due
@@ -130,6 +130,7 @@ class Poller:
         self,
         live: Live,
         batch: Batch,
+        revision: int,
         due: float | None,
         watermark: datetime | None,
         covered: Span | None,
@@ -142,6 +143,7 @@ class Poller:
             Rest(
                 feed=live.feed.name,
                 token=live.token,
+                revision=revision,
                 count=1,
                 result="unchanged" if batch.unchanged else "nothing_new",
                 seen=len(batch.events),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ class Rests:
     def __init__(self, store: Feeds) -> None:
         self._store = store
         self._waiting: dict[str, Rest] = {}
+        # hears of a feed that a person changed in the store, so that what was read before is out of date
+        self.on_stale: Callable[[str], None] = lambda feed: None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -55,7 +58,8 @@ class Rests:
 
     async def _write(self, batch: list[Rest]) -> None:
         try:
-            await self._store.rest(batch)
+            for feed in await self._store.rest(batch):
+                self.on_stale(feed)
         except RetryLater:
             for rest in batch:
                 after = self._waiting.get(rest.feed)
@@ -79,6 +83,8 @@ class Rests:
 
 
 def _joined(before: Rest, after: Rest) -> Rest:
+    if before.revision != after.revision:
+        return after
     covered: Span | None = after.covered
     if before.covered is not None and covered is not None:
         covered = Span(min(before.covered.start, covered.start), max(before.covered.end, covered.end))

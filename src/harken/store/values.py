@@ -156,10 +156,14 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Reads of one feed that found nothing new: they extend its current tick span."""
+    """Reads of one feed that found nothing new: they extend its current tick span.
+
+    `revision` is that of the rules they knew; None where nobody can have changed them.
+    """
 
     feed: str
     token: int
+    revision: int | None = None
     count: int
     result: Literal["nothing_new", "unchanged"]
     seen: int

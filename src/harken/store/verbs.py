@@ -70,7 +70,10 @@ class Feeds(Protocol):
 
     async def fail(self, failure: Failure) -> None: ...
 
-    async def rest(self, rests: Sequence[Rest]) -> None: ...
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+        """Note them. Those of feeds at another revision are left out, and named: a person changed the feed meanwhile,
+        and what was read before says nothing about where it stands now."""
+        ...
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
         """Keep what the last two complete reads listed; drop what is absent from them and was last seen before."""

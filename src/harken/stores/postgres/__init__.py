@@ -155,9 +155,8 @@ class PostgresStore:
     async def fail(self, failure: Failure) -> None:
         await self._write(feeds.fail, failure, timed=False)
 
-    async def rest(self, rests: Sequence[Rest]) -> None:
-        if rests:
-            await self._write(feeds.rest, rests, timed=False)
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+        return await self._write(feeds.rest, rests, timed=False) if rests else ()
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
         return await self._write(memory.forget, feed, token, listed, before, timed=False)

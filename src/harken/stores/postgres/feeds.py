@@ -45,28 +45,30 @@ watermark=coalesce({0}watermark, f.watermark), health=coalesce({0}health, f.heal
 cursor=coalesce({0}cursor, f.cursor), reads=f.reads+{0}count"""
 
 QUICK_REST = f"""WITH u AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-$6::bytea[], $7::bytea[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[])
-AS u(name, due, last, seen, watermark, health, cursor, count, result, cover_from, cover_to, token)),
+$6::bytea[], $7::bytea[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
+AS u(name, due, last, seen, watermark, health, cursor, count, result, cover_from, cover_to, token, revision)),
 f AS MATERIALIZED (SELECT shard FROM feeds WHERE name=ANY($1) ORDER BY id FOR NO KEY UPDATE),
 l AS MATERIALIZED (SELECT shard, token, until FROM leases WHERE shard=ANY(ARRAY(SELECT shard FROM f)) FOR KEY SHARE)
 UPDATE feeds f SET {_RESTED.format("u.")}, span_count=f.span_count+u.count,
 cover_end=greatest(f.cover_end, u.cover_to) FROM u, l
-WHERE f.name=u.name AND l.shard=f.shard AND l.token=u.token AND l.until>=coalesce($13, harken_now())
-AND f.span_result=u.result AND (u.cover_from IS NULL OR (f.cover_start<=u.cover_from AND f.cover_end>=u.cover_from))
+WHERE f.name=u.name AND l.shard=f.shard AND l.token=u.token AND l.until>=coalesce($14, harken_now())
+AND f.revision=coalesce(u.revision, f.revision) AND f.span_result=u.result
+AND (u.cover_from IS NULL OR (f.cover_start<=u.cover_from AND f.cover_end>=u.cover_from))
 RETURNING f.name"""
 """All feeds are locked before the first lease, as by everybody else who needs both."""
 
 
-async def rest(books: Books, rests: Sequence[Rest]) -> None:
+async def rest(books: Books, rests: Sequence[Rest]) -> list[str]:
     """Extend the spans of all that go on as before with one statement, then look at the others one by one."""
     quick: dict[str, Rest] = {}
     left = [one for one in rests if quick.setdefault(one.feed, one) is not one]
-    rows = [(one.feed, *_columns(books, one), one.result, *_covered(one), one.token) for one in quick.values()]
+    rows = [
+        (one.feed, *_columns(books, one), one.result, *_covered(one), one.token, one.revision) for one in quick.values()
+    ]
     columns = [list(column) for column in zip(*rows, strict=True)]
     done = {row[0] for row in await books.rows(QUICK_REST, *columns, books.given_now)}
     left = [one for one in quick.values() if one.feed not in done] + left
-    for one in sorted(left, key=lambda one: one.feed):
-        await _rest(books, one)
+    return [one.feed for one in sorted(left, key=lambda one: one.feed) if not await _rest(books, one)]
 
 
 def _columns(books: Books, one: Rest) -> tuple[Any, ...]:
@@ -85,9 +87,12 @@ $5::bytea AS health, $6::bytea AS cursor, $7::bigint AS count)
 UPDATE feeds f SET {_RESTED.format("u.")}, span_count="""
 
 
-async def _rest(books: Books, one: Rest) -> None:
+async def _rest(books: Books, one: Rest) -> bool:
+    """Whether it could be noted: the feed is at the revision that it knew."""
     feed = await enter(books, one.feed, leased=True)
     check_lease(one.token, feed.token, feed.until, books.now)
+    if one.revision is not None and one.revision != feed.revision:
+        return False
     columns = _columns(books, one)
     goes_on = f"{REST}f.span_count+u.count FROM u WHERE f.id=$8 AND f.span_result=$9"
     if not await books.do(goes_on, *columns, feed.id, one.result):
@@ -96,6 +101,7 @@ async def _rest(books: Books, one: Rest) -> None:
         await books.do(first, *columns, feed.id, one.result, micros(one.first_at))
     if one.covered is not None:
         await extend_coverage(books, feed.id, one.covered)
+    return True
 
 
 async def bury(books: Books, feed_name: str, event: Event, reason: str) -> None:

@@ -163,8 +163,8 @@ class RedisStore:
     async def fail(self, failure: Failure) -> None:
         await feeds.fail(await self._ready(), failure)
 
-    async def rest(self, rests: Sequence[Rest]) -> None:
-        await feeds.rest(await self._ready(), rests)
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+        return await feeds.rest(await self._ready(), rests)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
         return await feeds.forget(await self._ready(), feed, token, listed, before)

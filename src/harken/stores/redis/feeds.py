@@ -48,11 +48,14 @@ async def fail(home: Home, failure: Failure) -> None:
     await home.link.write("fail", ask, instructions)
 
 
-async def rest(home: Home, rests: Sequence[Rest]) -> None:
+async def rest(home: Home, rests: Sequence[Rest]) -> list[str]:
+    stale: list[str] = []
     for begin in range(0, len(rests), AT_ONCE):
         ask = home.ask()
         instructions = [_rest(ask, one) for one in rests[begin : begin + AT_ONCE]]
-        await home.link.write("rest", ask, instructions)
+        _, *left = await home.link.write("rest", ask, instructions)
+        stale += [name.decode() for name in left]
+    return stale
 
 
 def _rest(ask: Ask, one: Rest) -> tuple[Any, ...]:
@@ -71,6 +74,7 @@ def _rest(ask: Ask, one: Rest) -> tuple[Any, ...]:
         micros(one.covered.end) if one.covered else False,
         False if one.health is None else ask.shut_json(one.health),
         one.health is not None and one.health.clean,
+        False if one.revision is None else one.revision,
     )
 
 

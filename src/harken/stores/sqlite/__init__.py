@@ -195,8 +195,8 @@ class SqliteStore:
     async def fail(self, failure: Failure) -> None:
         await self._write(feeds.fail, failure)
 
-    async def rest(self, rests: Sequence[Rest]) -> None:
-        await self._write(feeds.rest, rests)
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+        return await self._write(feeds.rest, rests)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
         return await self._write(feeds.forget, feed, token, listed, before)

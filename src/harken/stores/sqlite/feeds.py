@@ -59,11 +59,16 @@ REST = f"{RESTED}, span_count=span_count+? WHERE id=? AND span_result=?"
 FIRST_REST = f"{RESTED}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
 
 
-def rest(books: Books, rests: Sequence[Rest]) -> None:
+def rest(books: Books, rests: Sequence[Rest]) -> list[str]:
+    stale: list[str] = []
     for one in rests:
         feed = books.feed(one.feed)
         books.check_lease(one.token, feed.shard)
-        _rest(books, feed, one)
+        if one.revision is not None and one.revision != feed.revision:
+            stale.append(one.feed)
+        else:
+            _rest(books, feed, one)
+    return stale
 
 
 def _rest(books: Books, feed: FeedRow, one: Rest) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from harken.event import Event, Known, Span, Verdict
 from harken.pace import Health
 from harken.store import Committed, Entry, Stale, Tick
@@ -219,6 +221,23 @@ class CommittingContract(StoreWorld):
         state = await given.feed()
         assert (state.last_success, state.reads) == (given.now(), 2)
         assert state.next_due == given.now(60)
+
+    async def test_what_was_read_before_a_reset_does_not_undo_it(self, given: Given) -> None:
+        """Reads that found nothing are written a little late, and the reset may come from anywhere."""
+        now = msgspec.structs.replace(rest(given), revision=given.revision, cursor=[7])
+        for _ in range(2):
+            assert list(await given.store.rest([now])) == []
+        assert (await given.feed()).cursor == [7]
+        await given.store.reset("mail", cursor=True)
+        wanted = await given.feed()
+        late = msgspec.structs.replace(now, cursor=[8], watermark=given.now(), next_due=given.now(600))
+        assert list(await given.store.rest([late])) == ["inbox"]
+        state = await given.feed()
+        assert (state.cursor, state.watermark, state.next_due) == (None, None, wanted.next_due)
+        assert (state.reads, state.baselined) == (wanted.reads, wanted.baselined)
+        later = msgspec.structs.replace(late, revision=state.revision)
+        assert list(await given.store.rest([later])) == []
+        assert (await given.feed()).cursor == [8]
 
     async def test_events_end_a_span(self, given: Given) -> None:
         await given.store.rest([rest(given)])
