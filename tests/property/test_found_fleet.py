@@ -33,3 +33,9 @@ def test_what_was_read_before_a_reset_does_not_undo_it(room: Path) -> None:
     again = (Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Put(0, 1, 0), Wait(2_000.0))
     script: Any = (Turn(2, "reset"), *again)
     played(Scenario(feeds=(feed,), triggers=triggers, script=script, push=True), SqliteHome(room))
+
+
+def test_a_reset_is_not_forgotten_by_a_replica_that_loads_its_files_before_it_hears_of_it(room: Path) -> None:
+    log = FeedPlan(view="log", identity="change", page_size=1)
+    script: Any = (Turn(0, "reset_cursor"), Put(0, 2, 0, None))
+    played(Scenario(feeds=(log,), triggers=(PLAIN,), script=script, cron="all"), SqliteHome(room))

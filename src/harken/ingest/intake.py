@@ -130,6 +130,7 @@ class Intake:
         """
         # what was read last has to stand in the store, or a feed that is replaced would be read again at once
         await self.rests.write()
+        known = {name: rules.revision for name in self.feeds if (rules := self.rulebook.get(name)) is not None}
         opened = await self.shares.renewing(self._open, definitions)
         self.rulebook.adopt(definitions, opened)
         if INTERNAL in opened.feeds:
@@ -141,6 +142,10 @@ class Intake:
         for feed in wanted.values():
             if feed.way != "internal":
                 self.roster.place(feed, opened.feeds[feed.name], renew=feed.name in renew)
+        for name in known.keys() & self.feeds.keys():
+            if opened.feeds[name].revision != known[name]:
+                # perhaps by a reset that we have not heard of: stand where the store says before the next read
+                self.feeds[name].moved = True
         if definitions.starting:
             for live in self.feeds.values():
                 live.resumed = True
