@@ -38,7 +38,8 @@ def test_a_measurement_on_a_server_runs_and_gives_figures(measurement):
 def assert_it_measures(measurement: ModuleType) -> None:
     said: list[str] = []
     figures = measurement.measure(SIZES, said.append)
-    assert all(figure.value >= 0 for figure in figures)
+    # a server may free more meanwhile than a handful of events takes
+    assert all(figure.value >= 0 or figure.unit == "B" for figure in figures)
     assert any(figure.goal for figure in figures)
     assert said
 

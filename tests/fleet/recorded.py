@@ -80,8 +80,10 @@ class RecordedStore:
         )
         return answer
 
-    async def rest(self, rests: Sequence[Rest]) -> None:
-        await self._written("rest", [(rest.feed, rest.token) for rest in rests], self._store.rest(rests))
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+        wishes = [(rest.feed, rest.token) for rest in rests]
+        stale: Sequence[str] = await self._written("rest", wishes, self._store.rest(rests))
+        return stale
 
     async def fail(self, failure: Failure) -> None:
         wishes = [(failure.feed, failure.token)] if failure.token is not None else []
