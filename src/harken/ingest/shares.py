@@ -152,13 +152,15 @@ class Shares:
     async def doubt(self, shard: int) -> None:
         """A write was refused: see whether the shard is still ours. Many may ask at once; the first answers for all."""
         async with self._turn:
-            # a laptop that slept has just renewed it by a clock that slept too
-            recent = not self.is_late(shard) and self._clock.monotonic() - self._renewed.get(shard, 0.0) < DOUBT_SECONDS
-            if shard in self._leases and not recent:
+            # one that was renewed right before a laptop slept looks new by a clock that slept too
+            if shard in self._leases and (self.is_late(shard) or self._is_old(shard)):
                 try:
                     await self._renew([shard])
                 finally:
                     await self._settle()
+
+    def _is_old(self, shard: int) -> bool:
+        return self._clock.monotonic() - self._renewed[shard] >= DOUBT_SECONDS
 
     async def _renew(self, shards: Sequence[int]) -> None:
         for shard in shards:

@@ -2,8 +2,22 @@
 -- Reads that found nothing new extend their feed's span.
 -- A rest is {feed, token, count, result, seen, first, last, due, cursor, watermark, covered from, until, health,
 -- clean, revision}. Answers with the feeds that are at another revision, whose rests are left out.
-local stale = { 'done' }
-local function note(one)
+local stale, fresh = { 'done' }, {}
+for _, one in ipairs(ask) do
+  local feed = call('HMGET', P .. 'f:' .. one[1], 'revision', 'shard')
+  if not feed[1] then
+    return { '!', 'feed', one[1] }
+  end
+  if lease_is_lost(one[2], feed[2]) then
+    return { '!', 'lease' }
+  end
+  if one[15] and feed[1] ~= int(one[15]) then
+    stale[#stale + 1] = one[1]
+  else
+    fresh[#fresh + 1] = one
+  end
+end
+for _, one in ipairs(fresh) do
   local key = P .. 'f:' .. one[1]
   local last = int(one[7])
   local due, seen = one[8] and int(one[8]) or '', int(one[5])
@@ -31,22 +45,6 @@ local function note(one)
   call('HINCRBY', key, 'reads', one[3])
   if one[11] then
     cover(one[1], one[11], one[12])
-  end
-end
-for _, one in ipairs(ask) do
-  local feed = call('HMGET', P .. 'f:' .. one[1], 'revision', 'shard')
-  if not feed[1] then
-    return { '!', 'feed', one[1] }
-  end
-  if lease_is_lost(one[2], feed[2]) then
-    return { '!', 'lease' }
-  end
-end
-for _, one in ipairs(ask) do
-  if one[15] and call('HGET', P .. 'f:' .. one[1], 'revision') ~= int(one[15]) then
-    stale[#stale + 1] = one[1]
-  else
-    note(one)
   end
 end
 return stale
