@@ -23,7 +23,7 @@ from tests.property.configured import definitions_of, trigger_of
 from tests.property.fleet_homes import Home
 from tests.property.fleet_life import Life, note_owners
 from tests.property.fleet_line import Exchange, Line
-from tests.property.fleet_plan import ALIVE_SECONDS, BEAT_SECONDS, REPLICAS, SHARDS, Hazard, Leave, Outage
+from tests.property.fleet_plan import ALIVE_SECONDS, BEAT_SECONDS, LEASE, REPLICAS, SHARDS, Hazard, Leave, Outage
 from tests.property.stage import Stage, _unless_planned
 from tests.property.verdict import judge
 
@@ -235,6 +235,8 @@ class Fleet(Stage):
         await self._until(lambda: all(life.generation == str(self.generation) for life in self._lives()))
         for name in self.wanted:
             await self._resume(name)
+        # what a replica held that is gone is only read again when its lease has ended, and may start more runs then
+        await self.clock.sleep(LEASE)
         marks = {name: source.reads + 2 for name, source in self.sources.items() if name != "cron"}
         for _ in range(40):
             await self.clock.sleep(130.0)
