@@ -52,8 +52,6 @@ class Seat:
 
 
 class Fleet(Stage):
-    answers_get_lost = True
-
     def __init__(self, clock: VirtualClock, true: VirtualClock, home: Home, scenario: plan.Scenario, size: int) -> None:
         super().__init__(clock, true, Path(), scenario)
         self.home = home

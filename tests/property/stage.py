@@ -43,8 +43,6 @@ class Nothing(BaseModel):
 class Stage:
     """`clock` is ours and may be set wrong; `true` is the time of the world outside."""
 
-    answers_get_lost = False
-
     def __init__(self, clock: VirtualClock, true: VirtualClock, path: Path, scenario: p.Scenario) -> None:
         self.clock, self.true, self.path, self.scenario = clock, true, path, scenario
         self.worlds = [World(true, latency=feed.latency) for feed in scenario.feeds]

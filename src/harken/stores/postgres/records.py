@@ -13,6 +13,7 @@ from harken.event import Known, Recorded, Verdict
 from harken.feed import TickSpan
 from harken.runs import StepRecord
 from harken.store import Page
+from harken.stores.journals import steps
 from harken.stores.postgres.books import Books, micros, moment, moment_or_none
 from harken.stores.postgres.states import STATES
 from harken.stores.postgres.where import Where
@@ -44,7 +45,6 @@ OLDEST_WRITER = """SELECT greatest(harken_now() - $1, coalesce(min((extract(epoc
 WHERE datname=current_database() AND backend_xid IS NOT NULL AND pid<>pg_backend_pid()"""
 
 decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
-_record = msgspec.json.Decoder(StepRecord).decode
 
 
 def recorded(books: Books, row: Sequence[Any]) -> Recorded:
@@ -137,12 +137,12 @@ async def events_of(books: Books, seqs: Sequence[int]) -> dict[int, list[Recorde
 
 
 async def journals_of(books: Books, seqs: Sequence[int]) -> dict[int, tuple[StepRecord, ...]]:
-    found: dict[int, tuple[StepRecord, ...]] = {}
+    found: dict[int, list[bytes]] = {}
     if seqs:
         rows = await books.rows("SELECT run, record FROM journal WHERE run=ANY($1::bigint[]) ORDER BY run, n", seqs)
         for run, sealed in rows:
-            found[run] = (*found.get(run, ()), _record(books.seal.open(sealed)))
-    return found
+            found.setdefault(run, []).append(books.seal.open(sealed))
+    return {run: steps(records) for run, records in found.items()}
 
 
 async def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:

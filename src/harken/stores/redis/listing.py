@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from harken.runs import Run, StepRecord
+from harken.runs import Run
 from harken.store import Buried, Page
+from harken.stores.journals import steps
 from harken.stores.redis.home import Home
 from harken.stores.redis.paging import below, older, page
 from harken.stores.redis.runs import DEAD, WHY
@@ -22,7 +23,6 @@ ENDED_STATES = {"failed": 7, "dead": 8, "cancelled": 9}
 Numbered = tuple[int, bytes]
 """A run's number and its id."""
 
-_record = msgspec.json.Decoder(StepRecord).decode
 _STAMP = Struct(">Q")
 
 
@@ -161,7 +161,7 @@ def _run(home: Home, found: Sequence[Any], workflows: dict[str, str], keys: dict
         waiting_for=row.get("wait", b"").decode() if STATES[state] == "waiting" else "",
         parent=row.get("parent", b"").hex(),
         replay_of=row.get("replay", b"").hex(),
-        journal=tuple(_record(home.seal.open(record)) for record in journal),
+        journal=steps(map(home.seal.open, journal)),
     )
 
 

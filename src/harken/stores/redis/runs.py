@@ -12,6 +12,7 @@ from harken.event import Recorded
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, StepRecord
 from harken.schedule import quiet_hours
 from harken.store import Commit, NewRun, Settlement, Stale
+from harken.stores.journals import steps
 from harken.stores.redis.commit import caused as caused_commits
 from harken.stores.redis.home import Home
 from harken.stores.redis.orders import new_run
@@ -30,8 +31,6 @@ WHY = {
     b"dropped": "dropped by hand while it was held",
 }
 """Why the store itself ended a run: Lua knows the word, and only we know the seal."""
-
-_record = msgspec.json.Decoder(StepRecord).decode
 
 
 async def claim(home: Home, holder: str, limit: int, seconds: float) -> list[Claimed]:
@@ -82,7 +81,7 @@ async def _claimed(home: Home, row: Sequence[Any]) -> Claimed:
         max_attempts=int(most),
         events=tuple(events),
         input=home.json(extra[0]) if extra and extra[0] is not None else None,
-        journal=tuple(_record(home.seal.open(record)) for record in journal),
+        journal=steps(map(home.seal.open, journal)),
         answer=_answer(home, extra) if extra else None,
         parent=parent.hex(),
         created_at=moment(made),

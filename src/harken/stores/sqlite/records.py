@@ -12,6 +12,7 @@ from harken.event import Known, Recorded, Verdict
 from harken.feed import TickSpan
 from harken.runs import Run, StepRecord
 from harken.store import Buried, Document, Page
+from harken.stores.journals import steps
 from harken.stores.sqlite.books import Books, micros, moment, moment_or_none
 from harken.stores.sqlite.queue import DEAD, STATES
 
@@ -37,7 +38,6 @@ e.repeats, e.last_repeat_at"""
 RUN_COLUMNS = """seq, id, trigger, workflow_rev, state, event, input, output, attempt, priority, hold, due_at,
 created_at, started_at, finished_at, error, cancel_requested, waiting_for, parent, replay_of"""
 _verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
-_record = msgspec.json.Decoder(StepRecord).decode
 
 
 def _recorded(books: Books, row: tuple[Any, ...]) -> Recorded:
@@ -142,7 +142,7 @@ def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, datetime, 
 
 def journal_of(books: Books, seq: int) -> tuple[StepRecord, ...]:
     rows = books.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
-    return tuple(_record(books.seal.open(row[0])) for row in rows)
+    return steps(books.seal.open(row[0]) for row in rows)
 
 
 def _run(books: Books, row: tuple[Any, ...], *, with_journal: bool) -> Run:

@@ -96,6 +96,17 @@ class RunningContract(StoreWorld):
         assert [record.path for record in again.journal] == ["one", "two", "three"]
         assert again.journal[0] == step("one")
 
+    async def test_a_record_whose_write_was_not_answered_and_made_again_stands_there_once(self, given: Given) -> None:
+        claim = await given.running()
+        await given.store.journal(claim.id, claim.token, [step("one"), step("two")])
+        await given.store.journal(claim.id, claim.token, [step("one"), step("two")])
+        await given.store.journal(claim.id, claim.token, [step("two", attempt=2)])
+        expected = (step("one"), step("two"), step("two", attempt=2))
+        assert (await given.run(claim.id)).journal == expected
+        given.clock.advance(61)
+        await given.store.reap()
+        assert (await given.claims_one("w2")).journal == expected
+
     async def test_a_late_writer_has_lost_and_its_journal_is_not_stored(self, given: Given) -> None:
         late, current = await taken_over(given)
         with pytest.raises(LeaseLost):
