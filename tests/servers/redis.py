@@ -78,6 +78,19 @@ class RedisServer:
             while client.info("replication")["master_link_status"] != "up" and time.monotonic() < until:
                 time.sleep(0.02)
 
+    @classmethod
+    def of_a_cluster(cls) -> Self:
+        return cls(**{"cluster-enabled": "yes", "cluster-port": str(free_port())})
+
+    def hold_all_for(self, other: RedisServer) -> None:
+        """Return once the two are a cluster in which all keys are here."""
+        with Redis.from_url(self.url()) as holder, Redis.from_url(other.url()) as client:
+            holder.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.port, self._settings["cluster-port"])
+            until = time.monotonic() + START_SECONDS
+            while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")) and time.monotonic() < until:
+                time.sleep(0.02)
+
     def _end(self, how: signal.Signals) -> None:
         assert self._process
         self._process.send_signal(how)

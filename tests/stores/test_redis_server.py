@@ -49,6 +49,14 @@ async def reached(url: str, key: str = "") -> Promise:
         await store.close()
 
 
+async def opened(url: str) -> None:
+    store = RedisStore.at(url)
+    try:
+        await store.open(definitions())
+    finally:
+        await store.close()
+
+
 @pytest.fixture
 def clock() -> HandClock:
     return HandClock()
@@ -158,6 +166,13 @@ class TestTrouble:
         with pytest.raises(StoreUnavailable, match="does not let us in") as raised:
             await reached(f"redis://:sesame@127.0.0.1:{server.port}")
         assert "sesame" not in str(raised.value)
+
+    async def test_a_node_of_a_cluster_that_does_not_hold_the_store_says_who_does(self) -> None:
+        with RedisServer.of_a_cluster() as one, RedisServer.of_a_cluster() as other:
+            one.hold_all_for(other)
+            assert (await reached(one.url())).words
+            with pytest.raises(StoreUnavailable, match=f"another node.*127.0.0.1:{one.port}"):
+                await opened(other.url())
 
     async def test_too_many_requests_at_once_are_sent_away(self, server: RedisServer, admin: Redis) -> None:
         store = RedisStore.at(server.url(), limit=3)

@@ -23,6 +23,7 @@ try:
         AuthorizationError,
         BusyLoadingError,
         ConnectionError,
+        MovedError,
         NoPermissionError,
         NoScriptError,
         OutOfMemoryError,
@@ -125,10 +126,14 @@ class Link:
         for command in commands:
             line.execute_command(*command)
         if replicas:
-            line.execute_command("WAITAOF", 1, replicas, CONFIRM_MS)
+            # a replica tells where its disk is as soon as it is asked: asked right behind the write, that is before
+            # the write, and it would only tell again in its next second. Having it, it is past its disk
+            line.execute_command("WAIT", replicas, CONFIRM_MS // 2)
+            line.execute_command("WAITAOF", 1, replicas, CONFIRM_MS // 2)
         replies = await line.execute()
         if replicas:
             _confirmed(replies.pop(), replicas)
+            replies.pop()
         return list(replies)
 
     async def _well(self, wrote: bool) -> None:
@@ -184,7 +189,7 @@ def _confirmed(disks: Sequence[int], replicas: int) -> None:
 def _translate(error: Exception) -> StoreUnavailable | StoreBusy:
     kind = type(error).__name__
     if isinstance(error, _Unconfirmed):
-        fix = "Check the replicas; what was written is written again when they are back"
+        fix = "Check the replicas: each needs appendonly yes. What was not confirmed is written again"
         return StoreUnavailable("the replicas of Redis did not confirm a write in time", after=5.0, fix=fix)
     if isinstance(error, OutOfMemoryError):
         fix = "Raise maxmemory or keep events for fewer days; nothing was lost"
@@ -199,6 +204,9 @@ def _translate(error: Exception) -> StoreUnavailable | StoreBusy:
         return StoreUnavailable("Redis is loading its data", after=2.0)
     if isinstance(error, (ConnectionError, TimeoutError, OSError)):
         return StoreUnavailable(f"Redis cannot be reached ({kind})", after=5.0, fix="Check the server and the network")
+    if isinstance(error, MovedError):
+        fix = f"Name that node in the store's URL: {error.host}:{error.port}"
+        return StoreUnavailable("another node of this Redis Cluster holds the store", after=30.0, fix=fix)
     return _refused(error)
 
 

@@ -1,0 +1,64 @@
+"""What is sent, and made of the answers, where replicas have to confirm: Debian's Redis is too old to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from harken.errors import StoreUnavailable
+from harken.stores.redis.link import CONFIRM_MS, Link
+from harken.stores.redis.wire import Ask
+from harken.stores.seal import PlainSeal
+
+
+class Line:
+    """Stands in for the driver: remembers what is asked, and answers as it was told."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = replies
+        self.asked: list[tuple[Any, ...]] = []
+
+    def pipeline(self, *, transaction: bool) -> Line:
+        assert not transaction
+        return self
+
+    def execute_command(self, *words: Any) -> None:
+        self.asked.append(words)
+
+    async def execute(self) -> list[Any]:
+        return list(self.replies)
+
+
+@pytest.fixture
+async def link() -> AsyncIterator[Link]:
+    link = Link("redis://127.0.0.1:1/0", "{harken:0}:", None)
+    await link.close()
+    link.replicas = 2
+    yield link
+
+
+async def write(link: Link, line: Line) -> Any:
+    link.redis = line  # type: ignore[assignment]
+    return await link.write("extend", Ask(PlainSeal()), (1, []))
+
+
+class TestWhereReplicasConfirm:
+    async def test_the_disks_are_asked_for_when_all_have_the_write(self, link: Link) -> None:
+        line = Line(b"done", 2, [1, 2])
+        assert await write(link, line) == b"done"
+        assert [words[0] for words in line.asked] == ["EVALSHA", "WAIT", "WAITAOF"]
+        assert line.asked[1:] == [("WAIT", 2, CONFIRM_MS // 2), ("WAITAOF", 1, 2, CONFIRM_MS // 2)]
+
+    @pytest.mark.parametrize("disks", [[1, 1], [0, 2], [0, 0]])
+    async def test_a_disk_too_few_is_a_write_that_does_not_count(self, link: Link, disks: list[int]) -> None:
+        with pytest.raises(StoreUnavailable, match="did not confirm"):
+            await write(link, Line(b"done", disks[1], disks))
+        assert "did not confirm" in link.trouble
+
+    async def test_reading_waits_for_nobody(self, link: Link) -> None:
+        line = Line(b"done")
+        link.redis = line  # type: ignore[assignment]
+        await link.read(("GET", "a"), ("GET", "b"))
+        assert [words[0] for words in line.asked] == ["GET", "GET"]
