@@ -15,6 +15,7 @@ from harken.store import Entry, Generation
 from harken.stores.postgres import PostgresStore, Settings
 from harken.stores.postgres.books import Books
 from harken.testing import HandClock
+from harken.testing.store.gathering import gathers
 from harken.testing.store.given import Given, definitions
 from tests.servers.home import free_port
 from tests.servers.postgres import PostgresServer
@@ -247,4 +248,11 @@ class TestWhatCannotBe:
         assert await given.store.check() == [
             "1 runs refer to an event that is gone",
             "1 runs are blocked behind a slot that nobody holds",
+            "1 runs may run without having their slot",
         ]
+
+    async def test_a_gathered_event_that_is_gone_is_told(self, given: Given, hand: Any) -> None:
+        await gathers(given, "a")
+        await gathers(given, "b")
+        await hand.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
+        assert await given.store.check() == ["1 gathered events of open runs are gone"]

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
-from harken.runs import Finished
+from harken.runs import Finished, Park
 from harken.store import Entry, Settlement, Stale
 from harken.stores.redis import RedisStore
 from harken.stores.redis.link import Link
@@ -20,6 +20,7 @@ from harken.stores.redis.promise import Promise, judge
 from harken.stores.redis.sealing import first_keys
 from harken.testing import HandClock
 from harken.testing.store import Given
+from harken.testing.store.gathering import gathers
 from harken.testing.store.given import definitions
 from tests.servers.redis import RedisServer
 
@@ -185,6 +186,24 @@ class TestTrouble:
         await given.fires("s")
         await admin.delete("{harken:0}:q:0")
         assert await given.store.check() == ["1 runs are missing from the index of their state"]
+
+    async def test_a_run_that_nothing_would_wake_is_found(self, given: Given, admin: Redis) -> None:
+        claim = await given.running()
+        await given.store.park(claim.id, claim.token, Park(until=given.now(300)))
+        assert await given.store.check() == []
+        await admin.delete("{harken:0}:wake")
+        assert await given.store.check() == ["1 runs are missing from the index of their state"]
+
+    async def test_a_run_without_its_slot_is_found(self, given: Given, admin: Redis) -> None:
+        await given.fires("a", overlap="queue", slot="k")
+        await admin.delete("{harken:0}:slots")
+        assert await given.store.check() == ["1 runs may run without having their slot"]
+
+    async def test_a_gathered_event_that_is_gone_is_found(self, given: Given, admin: Redis) -> None:
+        await gathers(given, "a")
+        await gathers(given, "b")
+        await admin.hdel("{harken:0}:e:0", "v2")
+        assert await given.store.check() == ["1 gathered events of open runs are gone"]
 
 
 class TestOtherWriters:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from harken.stores.sqlite.opening import refuse_network
 from harken.stores.sqlite.runs import claim
 from harken.testing import HandClock
 from harken.testing.store import Given
+from harken.testing.store.gathering import gathers
 from harken.testing.store.given import MAIL, OTHER, definitions
 
 KEY = "a long key of the operator"
@@ -338,3 +340,15 @@ def test_threads_meet_no_type_for_the_first_time() -> None:
     """Two threads that make msgspec look at a struct at once crash the process, so decoders are made at import."""
     home = files("harken.stores.sqlite").iterdir()
     assert [file.name for file in home if file.name.endswith(".py") and ", type=" in file.read_text()] == []
+
+
+async def test_what_is_inconsistent_is_told_in_words(given: Given, path: Path) -> None:
+    await given.fires("a", overlap="queue", slot="k")
+    await gathers(given, "b")
+    await gathers(given, "c")
+    with closing(apsw.Connection(str(path))) as hand:
+        hand.execute("DELETE FROM events WHERE id IN (SELECT max(id) FROM events); DELETE FROM slots")
+    assert await given.store.check() == [
+        "1 gathered events of open runs are gone",
+        "1 runs may run without having their slot",
+    ]

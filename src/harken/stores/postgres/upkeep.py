@@ -101,12 +101,14 @@ CHECK_SECONDS = 600.0
 CHECKS = {
     "{} runs refer to an event that is gone": """SELECT count(*) FROM runs r WHERE state<6 AND event IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM events WHERE id=r.event)""",
+    "{} gathered events of open runs are gone": """SELECT count(*) FROM run_events g JOIN runs r ON r.seq=g.run
+        WHERE r.state<6 AND NOT EXISTS (SELECT 1 FROM events WHERE id=g.event)""",
     "{} slots are held by a run that is over": """SELECT count(*) FROM slots s WHERE NOT EXISTS
         (SELECT 1 FROM runs WHERE seq=s.run AND (state IN (2, 4, 5) OR (state=1 AND hold='budget')))""",
     "{} runs are blocked behind a slot that nobody holds": """SELECT count(*) FROM runs r WHERE state=3
         AND NOT EXISTS (SELECT 1 FROM slots WHERE key=r.slot)""",
-    "{} slots have more than one run that may run": """SELECT count(*) FROM (SELECT slot FROM runs
-        WHERE slot IS NOT NULL AND state IN (2, 4, 5) GROUP BY slot HAVING count(*)>1) doubled""",
+    "{} runs may run without having their slot": """SELECT count(*) FROM runs r WHERE state IN (2, 4, 5)
+        AND slot IS NOT NULL AND NOT EXISTS (SELECT 1 FROM slots WHERE key=r.slot AND run=r.seq)""",
     "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs r WHERE trigger<>0
         AND NOT EXISTS (SELECT 1 FROM triggers WHERE id=r.trigger)""",
     "{} events belong to a feed that does not exist": """SELECT count(*) FROM events e

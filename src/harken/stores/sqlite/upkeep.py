@@ -91,10 +91,14 @@ def _forget_subjects(books: Books, which: str, before: int) -> int:
 CHECKS = {
     "{} runs refer to an event that is gone": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
         AND event NOT IN (SELECT id FROM events)""",
+    "{} gathered events of open runs are gone": """SELECT count(*) FROM run_events
+        WHERE run IN (SELECT seq FROM runs WHERE state<6) AND event NOT IN (SELECT id FROM events)""",
     "{} slots are held by a run that is over": """SELECT count(*) FROM slots WHERE run NOT IN
         (SELECT seq FROM runs WHERE state IN (2, 4, 5) OR (state=1 AND hold='budget'))""",
     "{} runs are blocked behind a slot that nobody holds": """SELECT count(*) FROM runs WHERE state=3
         AND slot NOT IN (SELECT key FROM slots)""",
+    "{} runs may run without having their slot": """SELECT count(*) FROM runs WHERE state IN (2, 4, 5)
+        AND slot IS NOT NULL AND seq NOT IN (SELECT run FROM slots)""",
     "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs WHERE trigger<>0
         AND trigger NOT IN (SELECT id FROM triggers)""",
     "{} events belong to a feed that does not exist": """SELECT count(*) FROM events

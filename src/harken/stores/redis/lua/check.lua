@@ -6,13 +6,19 @@ local function say(what)
   found[#found + 1] = what
 end
 
-local INDEXED = { [READY] = true, [HELD] = true, [BLOCKED] = true, [RUNNING] = true }
+local MAY_RUN = { [READY] = true, [RUNNING] = true, [WAITING] = true }
 
 local function is_indexed(run)
   if run.state == READY then return call('ZSCORE', ready_key(run), member(run)) end
   if run.state == HELD then return call('ZSCORE', held_key(run.trigger, run.hold), member(run)) end
   if run.state == BLOCKED then return call('ZSCORE', P .. 'b:' .. run.slot, blocked_member(run)) end
-  return call('ZSCORE', P .. 'running', member(run))
+  if run.state == RUNNING then return call('ZSCORE', P .. 'running', member(run)) end
+  -- gathering or waiting: only an answer wakes a run that is never due
+  return run.due == NEVER or call('ZSCORE', P .. 'wake', member(run))
+end
+
+local function has_event(id)
+  return call('HEXISTS', P .. 'e:' .. int(math.floor(id / BUCKET)), 'v' .. int(id)) == 1
 end
 
 local function check_run(id)
@@ -26,8 +32,13 @@ local function check_run(id)
   if run.state >= DONE then
     return nil
   end
-  if run.event and call('HEXISTS', P .. 'e:' .. int(math.floor(run.event / BUCKET)), 'v' .. int(run.event)) == 0 then
+  if run.event and not has_event(run.event) then
     say('runs refer to an event that is gone')
+  end
+  for _, event in ipairs(call('LRANGE', P .. 're:' .. id, 0, -1)) do
+    if not has_event(event) then
+      say('gathered events of open runs are gone')
+    end
   end
   if call('HEXISTS', P .. 'd:workflow', run.rev) == 0 then
     say('open runs pin a workflow revision that is gone')
@@ -35,8 +46,11 @@ local function check_run(id)
   if not call('ZSCORE', P .. 'open', member(run)) then
     say('open runs are missing from the list of open runs')
   end
-  if INDEXED[run.state] and not is_indexed(run) then
+  if not is_indexed(run) then
     say('runs are missing from the index of their state')
+  end
+  if run.slot and MAY_RUN[run.state] and call('HGET', P .. 'slots', run.slot) ~= id then
+    say('runs may run without having their slot')
   end
   if run.state == BLOCKED and call('HEXISTS', P .. 'slots', run.slot) == 0 then
     say('runs are blocked behind a slot that nobody holds')
