@@ -17,7 +17,8 @@ from harken.app.controller import Controller
 from harken.app.fleet import tell_all
 from harken.app.home import Home, open_home, patiently
 from harken.app.parts import Parts
-from harken.app.roles import NoHands, Role, executes, reads, takes_webhooks
+from harken.app.roles import NoHands, Role, executes, not_reading, reads, takes_webhooks
+from harken.app.run_file import drop_run_file, write_run_file
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
@@ -147,16 +148,9 @@ class App:
 
         gauges = Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
         gauges.behind = lambda: self.controller.behind
-        gauges.not_reading = self._not_reading
+        gauges.not_reading = lambda: not_reading(self.role, self.home.shared, self.controller.behind)
         gauges.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
         return gauges
-
-    def _not_reading(self) -> tuple[str, str]:
-        if not reads(self.role):
-            return "disabled", f"as --role {self.role} it reads nothing"
-        if self.home.shared and not self.controller.behind:
-            return "up", "the other replicas read all feeds"
-        return "degraded", "it holds no lease, so it reads nothing"
 
     def _adopt(self, loaded: Loaded) -> None:
         if loaded.references != self.loaded.references:
@@ -180,12 +174,15 @@ class App:
         self.controller.tell()
 
     async def _start(self, host: str, port: int | None) -> None:
-        sockets = self._bind(host, self.loaded.settings.server.port if port is None else port)
+        from harken.app.serve import bind_all
+
+        server = self.loaded.settings.server
+        sockets = bind_all(server, host, server.port if port is None else port)
         await self.begin()
         await self._listen(host, sockets)
         if self.home.shared:
             self._join()
-        self._write_run_file()
+        write_run_file(self._run_file, self.url, shared=self.home.shared)
 
     async def begin(self) -> None:
         """Read, match and run; `stop` ends it. Nobody can ask it anything yet."""
@@ -240,22 +237,10 @@ class App:
     async def _told_all(self) -> None:
         await self._patiently(lambda: tell_all(self.store))
 
-    def _bind(self, host: str, port: int) -> list[Any]:
-        from harken.app.serve import bind, is_loopback
-
-        if not is_loopback(host):
-            fix = "Leave server.host at 127.0.0.1; server.webhook_host may be any address"
-            raise Misconfigured(f"the API has no tokens yet, so it does not listen on {host}", fix=fix)
-        server = self.loaded.settings.server
-        sockets = [bind(host, port)]
-        if server.webhook_port is not None:
-            sockets.append(bind(server.webhook_host or host, server.webhook_port))
-        return sockets
-
     async def _listen(self, host: str, sockets: list[Any]) -> None:
         from harken.api.app import build
         from harken.api.guard import hosts_of
-        from harken.app.serve import Listener, root
+        from harken.app.serve import listeners, nothing
         from harken.mcp.http import Door
 
         port = int(sockets[0].getsockname()[1])
@@ -265,34 +250,14 @@ class App:
         health = self._gauges.health
         hosts, mcp = hosts_of(host, port), Door(self.operator)
         api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
-        webhooks = self.intake.webhooks if takes_webhooks(self.role) else _nothing
-        self._listeners = [Listener(root(api, webhooks), sockets[0])]
-        self._listeners += [Listener(root(_nothing, webhooks), sock) for sock in sockets[1:]]
+        webhooks = self.intake.webhooks if takes_webhooks(self.role) else nothing
+        self._listeners = listeners(api, webhooks, sockets)
         for listener in self._listeners:
             await listener.start()
-
-    def _write_run_file(self) -> None:
-        path = self._run_file
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        except OSError as error:
-            if not self.home.shared:
-                raise
-            # the files of a replica are often mounted to be read only; commands then ask the store
-            log.info("run_file.unwritable", path=str(path), reason=error.strerror)
-            return
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode({"pid": os.getpid(), "url": self.url}))
 
     @property
     def _run_file(self) -> Path:
         return run_file(local_base(self.loaded.store, self.loaded.directory))
-
-    def _drop_run_file(self) -> None:
-        """Unless another replica on this machine wrote it meanwhile."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            if msgspec.json.decode(self._run_file.read_bytes())["pid"] == os.getpid():
-                self._run_file.unlink()
 
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -305,7 +270,7 @@ class App:
         self._gauges.task_ended(task)
 
     async def stop(self) -> None:
-        self._drop_run_file()
+        drop_run_file(self._run_file)
         self.controller.stop()
         for listener in self._listeners:
             await listener.stop()
@@ -330,9 +295,3 @@ def refuse_blocking(loaded: Loaded) -> None:
     if loaded.blocking:
         rest = [finding for finding in loaded.findings if finding not in loaded.blocking]
         raise Misconfigured("\n".join(str(finding) for finding in [*loaded.blocking, *rest]))
-
-
-async def _nothing(scope: Any, receive: Any, send: Any) -> None:
-    """The webhook listener serves nothing else."""
-    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})

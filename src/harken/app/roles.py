@@ -8,7 +8,7 @@ from typing import Literal
 from harken.operate.replicas import READERS
 from harken.runs import Claimed
 
-__all__ = ["NoHands", "Role", "executes", "reads", "takes_webhooks"]
+__all__ = ["NoHands", "Role", "executes", "not_reading", "reads", "takes_webhooks"]
 
 Role = Literal["all", "ingest", "run", "api"]
 
@@ -25,6 +25,15 @@ def executes(role: Role) -> bool:
 
 def takes_webhooks(role: Role) -> bool:
     return role != "run"
+
+
+def not_reading(role: Role, shared: bool, behind: str) -> tuple[str, str]:
+    """State and reason of a replica that holds no lease; `behind` is the generation of the others, if it is another."""
+    if not reads(role):
+        return "disabled", f"as --role {role} it reads nothing"
+    if shared and not behind:
+        return "up", "the other replicas read all feeds"
+    return "degraded", "it holds no lease, so it reads nothing"
 
 
 class NoHands:

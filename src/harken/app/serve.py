@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -14,7 +14,10 @@ from harken.app.corked import CorkedProtocol
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
 
-__all__ = ["Listener", "bind", "is_loopback", "root"]
+if TYPE_CHECKING:
+    from harken.config.settings import Server
+
+__all__ = ["Listener", "bind", "bind_all", "is_loopback", "listeners", "nothing", "root"]
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -34,6 +37,23 @@ def root(api: App, webhooks: App) -> App:
             await api(scope, receive, send)
 
     return route
+
+
+async def nothing(scope: Scope, receive: Any, send: Any) -> None:
+    """What is served beside the webhooks on a port of their own."""
+    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def bind_all(server: Server, host: str, port: int) -> list[socket.socket]:
+    """The socket of the API, and then that of the webhooks if they have a port of their own."""
+    if not is_loopback(host):
+        fix = "Leave server.host at 127.0.0.1; server.webhook_host may be any address"
+        raise Misconfigured(f"the API has no tokens yet, so it does not listen on {host}", fix=fix)
+    sockets = [bind(host, port)]
+    if server.webhook_port is not None:
+        sockets.append(bind(server.webhook_host or host, server.webhook_port))
+    return sockets
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -105,3 +125,9 @@ class Listener:
         if self._serving is not None:
             await self._serving
         self._socket.close()
+
+
+def listeners(api: App, webhooks: App, sockets: Sequence[socket.socket]) -> list[Listener]:
+    """One for each of the sockets that `bind_all` gave."""
+    first, *others = sockets
+    return [Listener(root(api, webhooks), first), *(Listener(root(nothing, webhooks), sock) for sock in others)]
