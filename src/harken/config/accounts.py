@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Protocol, get_args
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import BaseModel, Field, SecretStr, field_validator
@@ -27,11 +27,9 @@ __all__ = [
     "Stored",
     "as_nodes",
     "implied_account",
-    "password_in",
     "plugin_of",
     "read_account",
     "secret_fields",
-    "secrets_in",
     "stored_account",
 ]
 
@@ -265,24 +263,3 @@ def implied_account(
         base_url=base_url,
         origin="environment" if found else "none",
     )
-
-
-def password_in(address: str | None) -> str:
-    """The password that is written into an address; empty when there is none."""
-    try:
-        parts = urlsplit(address or "")
-        return unquote(parts.password or "") or dict(parse_qsl(parts.query)).get("password", "")
-    except ValueError:
-        return ""
-
-
-def secrets_in(value: Any) -> set[str]:
-    """Every secret text in a validated model, to be kept out of logs."""
-    if isinstance(value, BaseModel):
-        return secrets_in([getattr(value, name) for name in type(value).model_fields])
-    if isinstance(value, SecretStr):
-        return {value.get_secret_value()} - {""}
-    if isinstance(value, Mapping):
-        return secrets_in(list(value.values()))
-    found = (secrets_in(inner) for inner in value) if isinstance(value, (list, tuple, set, frozenset)) else ()
-    return set().union(*found)

@@ -6,22 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from harken.config.accounts import password_in, read_account, secrets_in
+from harken.config.accounts import read_account
 from harken.config.agents import Agents, read_agent
 from harken.config.clashes import clashes
 from harken.config.files import read, workflow_files
 from harken.config.findings import Finding, Place, Report, nearest, redact
 from harken.config.glance import hidden_store
-from harken.config.interpolate import Lookup, is_secret_name
+from harken.config.interpolate import Lookup
 from harken.config.jobs import Job, PollerSettings
 from harken.config.loaded import MAIN, Loaded, item, stamped
 from harken.config.pollers import read_pollers
 from harken.config.prices import check_prices
 from harken.config.readings import internal_feed, read_feed, share
+from harken.config.secrets import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_location
 from harken.config.sharding import sharded
 from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Table, locate, strings
+from harken.config.tree import Node, Table, locate
 from harken.config.validate import as_table, check
 from harken.config.watching import LEGACY, POLLERS, Section, read_legacy, read_sections
 from harken.config.workflows import Checker, Entry, name_of, read_workflow
@@ -100,7 +101,7 @@ class Reading:
         tree = read(self._directory, file, self._lookup, report) if path.exists() or path.is_symlink() else None
         root = as_table(tree, report, ()) if tree is not None else None
         whole = [finding for finding in report.findings if not finding.path or root is None]
-        self._keep(item("file", file), _only(whole))
+        self._keep(item("file", file), Report(whole))
         return root
 
     def _beside(self) -> None:
@@ -170,7 +171,7 @@ class Reading:
             own = [finding for finding in found if finding.path[0] == name]
             if name in _NAMED:
                 continue
-            report = _only(own)
+            report = Report(own)
             if name == "pollers":
                 self._watching.append(Section(file=MAIN, node=node, found=own))
                 continue
@@ -190,7 +191,7 @@ class Reading:
 
     def _section(self, name: str, node: Node, root: Table, report: Report) -> None:
         alone = Table(items={name: node}, keys=root.keys, place=root.place)
-        self._around.secrets |= _written_secrets(node)
+        self._around.secrets |= secrets_by_name(node)
         found = check(Settings, alone, report) if not report.failed else None
         if found is not None:
             self._around.secrets |= secrets_in(getattr(found, name))
@@ -199,21 +200,21 @@ class Reading:
     def _items(self, section: str, node: Node, found: list[Finding], file: str = MAIN) -> None:
         kind = section.removesuffix("s")
         self._agents.declared |= section == "agents"
-        report = _only([finding for finding in found if len(finding.path) == 1])
+        report = Report([finding for finding in found if len(finding.path) == 1])
         table = as_table(node, report, (section,))
         self._keep(item("section", section), report)
         by_name: dict[object, list[Finding]] = {}
         for finding in found:
             by_name.setdefault(finding.path[1] if len(finding.path) > 1 else None, []).append(finding)
         for name, inner in table.items.items() if table else ():
-            report = _only(by_name.get(name, []))
+            report = Report(by_name.get(name, []))
             self._item(kind, name, inner, report, (section, name))
             self._origins[item(kind, name)] = file
             self._keep(item(kind, name), report)
 
     def _item(self, kind: str, name: str, node: Node, report: Report, path: tuple[str, str]) -> None:
         if kind == "integration":
-            self._around.secrets |= _written_secrets(node)
+            self._around.secrets |= secrets_by_name(node)
             account = read_account(name, node, self._around.plugins, report, path, self._around.stored)
             if account is not None and not report.failed:
                 self._around.secrets |= secrets_in(account.model)
@@ -289,14 +290,3 @@ class Reading:
             secrets=secrets,
         )
         return stamped(sharded(loaded))
-
-
-def _only(findings: list[Finding]) -> Report:
-    report = Report()
-    report.findings = list(findings)
-    return report
-
-
-def _written_secrets(node: Node) -> set[str]:
-    """Credentials that stand in the file itself, by the name of their setting."""
-    return {str(found.value) for path, found in strings(node) if path and is_secret_name(str(path[-1]))}

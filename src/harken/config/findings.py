@@ -105,8 +105,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Report:
     """Collects what is found while one item is read. An item whose report has errors is refused."""
 
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
+    def __init__(self, findings: Iterable[Finding] = ()) -> None:
+        self.findings = list(findings)
 
     @property
     def failed(self) -> bool:
@@ -140,15 +140,15 @@ def path_text(path: Path) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], *, most: int = 12, none: str = "There are none") -> str:
     """A fix for a name that does not exist: the nearest one, or all of them when they are few."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]}?"
     if not names:
-        return "There are none"
-    return f"There are: {', '.join(names[:12])}" + (", …" if len(names) > 12 else "")
+        return none
+    return f"There are: {', '.join(names[:most])}" + (", …" if len(names) > most else "")
 
 
 def elsewhere(place: Place, places: Iterable[Place]) -> str:

@@ -8,12 +8,13 @@ import re
 import msgspec
 from pydantic import BaseModel
 
-from harken.config.accounts import plugin_of, secrets_in
+from harken.config.accounts import plugin_of
 from harken.config.blocks import EventBlock, Listening, Mapped, PollBlock, WebhookBlock
 from harken.config.findings import Path, Report, nearest
 from harken.config.queries import keepable
 from harken.config.readings import internal_feed, read_reading
 from harken.config.schedules import Planned, read_schedule
+from harken.config.secrets import secrets_in
 from harken.config.surroundings import Made, Surroundings
 from harken.config.tree import Items, Node, Scalar, Table, is_empty
 from harken.config.validate import as_table, check

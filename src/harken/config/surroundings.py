@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harken.config.accounts import Stored, implied_account, plugin_of, secrets_in, stored_account
+from harken.config.accounts import Stored, implied_account, plugin_of, stored_account
 from harken.config.findings import Path, Place, Report, nearest
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account
+from harken.config.secrets import secrets_in
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.source import Plugin

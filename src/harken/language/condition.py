@@ -18,7 +18,8 @@ from cel_expr_python.ext import ext_optional, ext_strings
 from harken.errors import Misconfigured, Refused
 from harken.language import reasons
 from harken.language.effort import ITERATIONS, Effort
-from harken.language.expression import Node, Path, literal_text, parse, paths, static_path
+from harken.language.equal_texts import all_equal, texts_of
+from harken.language.expression import Node, Path, parse, paths
 from harken.language.values import clean, is_plain, kind_of
 
 __all__ = ["Bound", "Clause", "Condition", "Decision", "Needs", "Outcome", "bind", "compile_condition", "needs_of"]
@@ -126,11 +127,11 @@ class Condition:
         self.label = reasons.cut(" ".join(source.split()))
         self.needs = Needs(_tree_of(found))
         self.whole = self
-        self._texts = _texts(tree)
+        self._texts = texts_of(tree)
 
     def decide(self, bound: Bound) -> Decision:
         """Return whether the condition holds for the event, and if not, which clause decided with which values."""
-        if self._texts and _all_equal(self._texts, bound.variables):
+        if self._texts and all_equal(self._texts, bound.variables):
             return TRUE
         outcome, value = self.outcome(bound)
         if outcome == "true":
@@ -184,40 +185,6 @@ class Condition:
             found.needs, found.whole = self.needs, self.whole
             self._clauses[node.start, node.end] = found
         return found
-
-
-_Text = tuple[Path, str]
-
-
-def _texts(tree: Node) -> tuple[_Text, ...]:
-    """The paths and texts of `a.b == "x" && c == "y"`; empty for every other condition.
-
-    Most conditions are like this, and that they are true can be seen without CEL. Everything else is left to it.
-    """
-    parts = tree.parts if tree.kind == "and" else (tree,)
-    found = [_text_of(part) for part in parts]
-    return tuple(one for one in found if one is not None) if None not in found else ()
-
-
-def _text_of(node: Node) -> _Text | None:
-    if node.kind != "binary" or node.text != "==" or len(node.parts) != 2:
-        return None
-    path, text = static_path(node.parts[0]), literal_text(node.parts[1])
-    if path is None or text is None or "meta" in path[:1] or not text.isascii():
-        return None
-    return (path, text) if all(isinstance(step, str) for step in path) else None
-
-
-def _all_equal(texts: tuple[_Text, ...], variables: Mapping[str, Any]) -> bool:
-    for path, text in texts:
-        value: Any = variables
-        for name in path:
-            if type(value) is not dict or name not in value:
-                return False
-            value = value[name]
-        if type(value) is not str or value != text:
-            return False
-    return True
 
 
 def compile_condition(source: str) -> Condition:

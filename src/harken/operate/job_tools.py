@@ -32,6 +32,10 @@ class JobTool:
     hints: Hints
 
 
+_LOOKS = Hints(reads=True, repeatable=True, outside=False)
+_SETS = Hints(reads=False, repeatable=True, outside=False)
+
+
 class NoParams(BaseModel):
     """Nothing has to be said."""
 
@@ -98,14 +102,14 @@ JOB_TOOLS: Mapping[str, JobTool] = {
         summary="List your poller jobs: whether each runs, when it was and will be read, its errors and counts.",
         params=NoParams,
         result=JobRows,
-        hints=Hints(reads=True, repeatable=True, outside=False),
+        hints=_LOOKS,
     ),
     "pollers_show": JobTool(
         operation="pollers.show",
         summary="Show one of your poller jobs with its settings, and why it stands still if it does.",
         params=JobParams,
         result=JobDetail,
-        hints=Hints(reads=True, repeatable=True, outside=False),
+        hints=_LOOKS,
     ),
     "pollers_run": JobTool(
         operation="pollers.run",
@@ -119,14 +123,14 @@ JOB_TOOLS: Mapping[str, JobTool] = {
         summary="Pause one of your poller jobs: it reads and delivers nothing until it is resumed.",
         params=JobParams,
         result=JobRow,
-        hints=Hints(reads=False, repeatable=True, outside=False),
+        hints=_SETS,
     ),
     "pollers_resume": JobTool(
         operation="pollers.resume",
         summary="Resume one of your poller jobs: its errors are forgotten, and it reads again.",
         params=JobParams,
         result=JobRow,
-        hints=Hints(reads=False, repeatable=True, outside=False),
+        hints=_SETS,
     ),
     "pollers_reset": JobTool(
         operation="pollers.reset",

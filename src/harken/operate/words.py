@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from difflib import get_close_matches
 
 from harken.schedule import At, Cron, Every, Schedule
 
@@ -50,14 +49,10 @@ def count(number: int, thing: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A fix for a name that does not exist: the nearest one, or all of them when they are few."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]}?"
-    if not names:
-        return "There are none yet"
-    shown = ", ".join(names[:8])
-    return f"There are: {shown}" + (", …" if len(names) > 8 else "")
+    # only here: whoever merely puts times into sentences need not load the configuration
+    from harken.config.findings import nearest
+
+    return nearest(name, known, most=8, none="There are none yet")
 
 
 def schedule_text(schedule: Schedule | None) -> str:
