@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from harken.app.serve import Listener, bind
+from bench.loopback import serve
 
-__all__ = ["main"]
+__all__ = ["blank"]
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"28")]
 ANSWER = b'{"accepted":1,"duplicate":0}'
@@ -21,19 +20,5 @@ async def blank(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": ANSWER})
 
 
-async def _serve() -> None:
-    listener = Listener(blank, bind("127.0.0.1", 0))
-    await listener.start()
-    print(listener.port, flush=True)
-    await asyncio.Event().wait()
-
-
-def main() -> None:
-    """Serve on any free port, and say which."""
-    import uvloop
-
-    uvloop.run(_serve())
-
-
 if __name__ == "__main__":
-    main()
+    serve(blank)

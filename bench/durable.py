@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 
 from bench.figures import Figure, Say, at_least, middle
+from bench.processes import report
+from bench.sizes import Sizes
 from harken.clock import SystemClock
 from harken.event import Event
 from harken.runs import Finished
 from harken.store import Commit, Committed, Entry, Intent, Lease, Opened, Settlement, Store, Tick
 from harken.testing.store.given import definitions
 
-__all__ = ["BARE", "SHORTER", "WAYS", "Asked", "Meter", "Ours", "Spent", "Way", "figures", "ours", "rounds_of", "told"]
+__all__ = ["BARE", "SHORTER", "WAYS", "Asked", "Meter", "Ours", "Spent", "Way", "measured", "ours", "rounds_of", "told"]
 
 BARE = "bare"
 SHORTER = "bare, settled as it is dequeued"
@@ -147,7 +149,14 @@ async def ours(stores: Mapping[str, Store], meters: Mapping[str, Callable[[], Aw
     return ways
 
 
-def figures(what: str, rounds: Sequence[Round], asked: Asked, goal: float, say: Say) -> list[Figure]:
+def measured(what: str, flow: str, urls: Mapping[str, str], goal: float, sizes: Sizes, say: Say) -> list[Figure]:
+    """Have a child play the flow, with the database of each way at one of the addresses."""
+    asked = Asked(urls=urls, batch=sizes.store_batch, batches=sizes.store_batches, rounds=sizes.rounds)
+    rounds = msgspec.convert(report(flow, msgspec.to_builtins(asked)), list[Round])
+    return _figures(what, rounds, asked, goal, say)
+
+
+def _figures(what: str, rounds: Sequence[Round], asked: Asked, goal: float, say: Say) -> list[Figure]:
     events = asked.batch * asked.batches
     for number, taken in enumerate(rounds):
         rates = ", ".join(f"{name} {events / one.seconds:,.0f}/s" for name, one in taken.items())

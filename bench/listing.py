@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
 
-from harken.app.serve import Listener, bind
+from bench.loopback import serve
 
-__all__ = ["ETAG", "WORKFLOW", "main"]
+__all__ = ["ETAG", "WORKFLOW", "listing"]
 
 ETAG = '"unchanged"'
 ITEMS = msgspec.json.encode([{"id": f"item-{number}", "title": "something", "text": "x" * 60} for number in range(20)])
@@ -40,19 +39,5 @@ async def listing(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": ITEMS})
 
 
-async def _serve() -> None:
-    listener = Listener(listing, bind("127.0.0.1", 0))
-    await listener.start()
-    print(listener.port, flush=True)
-    await asyncio.Event().wait()
-
-
-def main() -> None:
-    """Serve on any free port, and say which."""
-    import uvloop
-
-    uvloop.run(_serve())
-
-
 if __name__ == "__main__":
-    main()
+    serve(listing)

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from bench.sample import sample
+
 __all__ = ["Load", "main"]
 
 END_OF_HEAD = b"\r\n\r\n"
@@ -41,15 +43,7 @@ def requests(load: Load) -> Iterator[bytes]:
 
 
 def _body(name: str, size: int) -> bytes:
-    value = {
-        "id": name,
-        "severity": "high",
-        "service": {"name": "checkout", "team": "payments", "region": "eu-central-1"},
-        "title": "error rate above its threshold",
-        "count": 17,
-        "labels": ["production", "customer-facing"],
-        "text": "",
-    }
+    value = sample(name, "")
     value["text"] = "x" * max(0, size - len(msgspec.json.encode(value)))
     return msgspec.json.encode(value)
 

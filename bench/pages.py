@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from bench.sample import sample
 from harken.event import Event
 from harken.source import Batch, Cursor
 
@@ -40,15 +41,7 @@ def pages(feed: str, count: int, size: int) -> list[list[Event]]:
 
 
 def _event(name: str) -> Event:
-    data = {
-        "id": name,
-        "severity": "high",
-        "service": {"name": "checkout", "team": "payments", "region": "eu-central-1"},
-        "title": "error rate above its threshold",
-        "count": 17,
-        "labels": ["production", "customer-facing"],
-        "text": "x" * 200,
-    }
+    data = sample(name, "x" * 200)
     return Event(subject=name, type="bench.item", data=data, occurred_at=datetime.now(UTC))
 
 

@@ -6,11 +6,8 @@ way, which knows no claim: whatever is dequeued is over.
 
 from __future__ import annotations
 
-import msgspec
-
 from bench import durable
 from bench.figures import Figure, Say
-from bench.processes import report
 from bench.servers import durable_postgres, new_database
 from bench.sizes import Sizes
 
@@ -22,12 +19,5 @@ GOAL = 0.5
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """One server for all ways, a database for each."""
     with durable_postgres() as server:
-        asked = durable.Asked(
-            urls={way: new_database(server) for way in (durable.SHORTER, *durable.WAYS)},
-            batch=sizes.store_batch,
-            batches=sizes.store_batches,
-            rounds=sizes.rounds,
-        )
-        told = report("bench.postgres_flow", msgspec.to_builtins(asked))
-    rounds = msgspec.convert(told, list[dict[str, durable.Spent]])
-    return durable.figures("PostgreSQL", rounds, asked, GOAL, say)
+        urls = {way: new_database(server) for way in (durable.SHORTER, *durable.WAYS)}
+        return durable.measured("PostgreSQL", "bench.postgres_flow", urls, GOAL, sizes, say)

@@ -5,11 +5,8 @@ Bare: a pipeline of XADD, one XREADGROUP, one XACK. The server has `appendfsync 
 
 from __future__ import annotations
 
-import msgspec
-
 from bench import durable
 from bench.figures import Figure, Say
-from bench.processes import report
 from bench.servers import durable_redis
 from bench.sizes import Sizes
 
@@ -21,12 +18,5 @@ GOAL = 0.4
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """One server for all ways, a numbered database for each."""
     with durable_redis() as server:
-        asked = durable.Asked(
-            urls={way: server.url(number) for number, way in enumerate(durable.WAYS)},
-            batch=sizes.store_batch,
-            batches=sizes.store_batches,
-            rounds=sizes.rounds,
-        )
-        told = report("bench.redis_flow", msgspec.to_builtins(asked))
-    rounds = msgspec.convert(told, list[dict[str, durable.Spent]])
-    return durable.figures("Redis", rounds, asked, GOAL, say)
+        urls = {way: server.url(number) for number, way in enumerate(durable.WAYS)}
+        return durable.measured("Redis", "bench.redis_flow", urls, GOAL, sizes, say)

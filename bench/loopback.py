@@ -1,0 +1,24 @@
+"""An application on loopback, in a process of its own, behind the server that Harken itself has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from harken.app.serve import Listener, bind
+
+__all__ = ["serve"]
+
+
+def serve(app: Any) -> None:
+    """Serve on any free port, and say which."""
+    import uvloop
+
+    uvloop.run(_serve(app))
+
+
+async def _serve(app: Any) -> None:
+    listener = Listener(app, bind("127.0.0.1", 0))
+    await listener.start()
+    print(listener.port, flush=True)
+    await asyncio.Event().wait()
