@@ -14,6 +14,7 @@ from harken.clock import SystemClock
 from harken.event import Recorded
 from harken.runs import OPEN, Run
 from harken.store import HOUSE, Store
+from harken.testing.store.records import all_pages
 from tests.fleet.history import History, read_history
 from tests.fleet.lives import Nursery, Replica, until
 from tests.fleet.outside import SHARDS
@@ -158,14 +159,7 @@ class Fleet:
         return {feed.name: feed.shard for feed in found if feed.way == "poll"}
 
     async def runs(self) -> list[Run]:
-        found: list[Run] = []
-        before: int | None = None
-        while True:
-            page = await self.store.runs(before=before, limit=500)
-            found.extend(page.items)
-            before = page.next
-            if before is None:
-                return found
+        return await all_pages(self.store.runs, limit=500)
 
     async def quiet(self, wanted: Counter[tuple[str, str]], seconds: float = 90.0) -> None:
         """Wait until there is a run for each of these, as trigger and key, and none is open."""

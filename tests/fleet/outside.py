@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +17,7 @@ from harken.clock import SystemClock
 from harken.runs import Run
 from harken.testing.fakes import Listing
 from harken.testing.fakes.server import Handler
-from tests.kill.outside import BROKEN, LIMITED, SECRET, Sender, Sink
+from tests.kill.outside import HOOKS, Sender, Sink, feed, posting, signed, trouble_at_times
 
 __all__ = ["FEEDS", "HOOK", "SHARDS", "Stock", "World", "configure", "signed"]
 
@@ -39,28 +37,6 @@ agent: {{queue: {{shutdown_grace_seconds: 8}}}}
 INTEGRATION = (
     "  {name}: {{kind: json, rate_limit: 500, allow_private_networks: true, backoff: {{initial: 1s, max: 1s}}}}"
 )
-
-FEED = """  {name}:
-    integration: {name}
-    interval: 1s
-    query:
-      url: {listing}/offsets
-      items_path: items
-      time_field: created_at
-      paging: {{offset: {{size: 40}}, more: more}}
-"""
-
-POSTING = """
-name: {name}
-trigger:
-  {trigger}
-steps:
-  - id: one
-    action: http
-    url: "{sink}/one"
-    allow_private_networks: true
-    json: {{id: "{{{{.trigger.event.id}}}}", of: {name}}}
-"""
 
 
 class Stock(Listing):
@@ -146,13 +122,6 @@ class Caller(Sender):
         return taken
 
 
-def signed(id: str) -> tuple[bytes, dict[str, str]]:
-    """A webhook: its body and its headers."""
-    body = f'{{"id": "{id}"}}'.encode()
-    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
-    return body, {"X-Signature-256": f"sha256={signature}"}
-
-
 class World:
     """What happens outside, and what has to come of it."""
 
@@ -197,9 +166,7 @@ class World:
         while True:
             stock = random.choice(list(self.stocks.values()))
             stock.deliver(random.choice((1, 1, 4)), late=random.choice((0.0, 0.0, 1.5)))
-            # one at a time: a feed that fails backs off, and would never be through with those that pile up meanwhile
-            if random.random() < 0.04 and not stock.answers:
-                stock.answers.append(random.choice((LIMITED, BROKEN)))
+            trouble_at_times(stock, random)
             await asyncio.sleep(random.uniform(0.05, 0.35))
 
     def wanted(self) -> Counter[tuple[str, str]]:
@@ -239,11 +206,10 @@ def configure(directory: Path, world: World) -> Path:
     workflows = directory / "workflows"
     workflows.mkdir(parents=True)
     integrations = "\n".join(INTEGRATION.format(name=name) for name in world.stocks)
-    feeds = "\n".join(FEED.format(name=name, listing=stock.url) for name, stock in world.stocks.items())
+    feeds = "\n".join(feed(name, name, stock.url) for name, stock in world.stocks.items())
     (directory / "harken.yaml").write_text(MAIN.format(shards=SHARDS, integrations=integrations, feeds=feeds))
     triggers = {name: f"feed: {name}" for name in world.stocks}
-    triggers["hooks"] = f"webhook: {{id: hooks, secret: {SECRET}, id_field: id}}"
+    triggers["hooks"] = HOOKS
     for name, trigger in triggers.items():
-        text = POSTING.format(name=name, trigger=trigger, sink=world.sink.url)
-        (workflows / f"{name}.yaml").write_text(text)
+        (workflows / f"{name}.yaml").write_text(posting(name, trigger, world.sink.url, ("one",)))
     return directory

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -22,13 +22,15 @@ from harken.testing.fakes import Answer, Listing
 NURSERY = Path(__file__).with_name("nursery.py")
 SECRET = "not much of a secret"
 
-CONFIG = """
+MAIN = """
 store: harken.db
 integrations:
-  shop: {{kind: json, allow_private_networks: true, backoff: {{initial: 1s, max: 1s}}}}
+  shop: {kind: json, allow_private_networks: true, backoff: {initial: 1s, max: 1s}}
 feeds:
-  items:
-    integration: shop
+"""
+
+FEED = """  {name}:
+    integration: {integration}
     interval: 1s
     query:
       url: {listing}/offsets
@@ -42,17 +44,16 @@ name: {name}
 trigger:
   {trigger}
 steps:
-  - id: one
+"""
+
+POST = """  - id: {step}
     action: http
-    url: "{sink}/one"
-    allow_private_networks: true
-    json: {{id: "{{{{.trigger.event.id}}}}", of: {name}}}
-  - id: two
-    action: http
-    url: "{sink}/two"
+    url: "{sink}/{step}"
     allow_private_networks: true
     json: {{id: "{{{{.trigger.event.id}}}}", of: {name}}}
 """
+
+HOOKS = f"webhook: {{id: hooks, secret: {SECRET}, id_field: id}}"
 
 QUICK = """
 name: quick
@@ -104,14 +105,25 @@ class Shop:
                 id = f"item-{len(self.added)}"
                 self.listing.add(id, late=self._random.choice((0.0, 0.0, 0.0, 1.5)))
                 self.added.append(id)
-            # one at a time: a feed that fails backs off, and would never be through with those that pile up meanwhile
-            if self._random.random() < 0.04 and not self.listing.answers:
-                self.listing.answers.append(self._random.choice((LIMITED, BROKEN)))
+            trouble_at_times(self.listing, self._random)
             await asyncio.sleep(self._random.uniform(0.1, 0.6))
 
 
 LIMITED = Answer(status=429, headers={"Retry-After": "1"})
 BROKEN = Answer(status=502, body=b"<html>")
+
+
+def trouble_at_times(listing: Listing, random: Random) -> None:
+    """One at a time: a feed that fails backs off, and would never be through with those that pile up meanwhile."""
+    if random.random() < 0.04 and not listing.answers:
+        listing.answers.append(random.choice((LIMITED, BROKEN)))
+
+
+def signed(id: str) -> tuple[bytes, dict[str, str]]:
+    """A webhook: its body and its headers."""
+    body = f'{{"id": "{id}"}}'.encode()
+    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    return body, {"X-Signature-256": f"sha256={signature}"}
 
 
 class Sender:
@@ -139,11 +151,10 @@ class Sender:
                 await asyncio.sleep(self._random.uniform(0.0, 0.12))
 
     async def _post(self, session: aiohttp.ClientSession, id: str) -> bool:
-        body = f'{{"id": "{id}"}}'.encode()
-        signed = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+        body, headers = signed(id)
         self.tries += 1
         try:
-            async with session.post(self._url, data=body, headers={"X-Signature-256": f"sha256={signed}"}) as reply:
+            async with session.post(self._url, data=body, headers=headers) as reply:
                 return reply.status in (200, 202)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False
@@ -185,13 +196,23 @@ class Nursery:
         return int(await self._process.stdout.readline())
 
 
+def feed(name: str, integration: str, listing: str) -> str:
+    """An entry below `feeds:` that reads this listing."""
+    return FEED.format(name=name, integration=integration, listing=listing)
+
+
+def posting(name: str, trigger: str, sink: str, steps: Sequence[str]) -> str:
+    """A workflow that posts the event once for each of the steps."""
+    posts = [POST.format(step=step, sink=sink, name=name) for step in steps]
+    return POSTING.format(name=name, trigger=trigger) + "".join(posts)
+
+
 def configure(directory: Path, listing: str, sink: str) -> None:
     workflows = directory / "workflows"
     workflows.mkdir()
-    (directory / "harken.yaml").write_text(CONFIG.format(listing=listing))
-    hook = f"webhook: {{id: hooks, secret: {SECRET}, id_field: id}}"
-    (workflows / "posting.yaml").write_text(POSTING.format(name="posting", trigger="feed: items", sink=sink))
-    (workflows / "hooks.yaml").write_text(POSTING.format(name="hooks", trigger=hook, sink=sink))
+    (directory / "harken.yaml").write_text(MAIN + feed("items", "shop", listing))
+    for name, trigger in {"posting": "feed: items", "hooks": HOOKS}.items():
+        (workflows / f"{name}.yaml").write_text(posting(name, trigger, sink, ("one", "two")))
     (workflows / "quick.yaml").write_text(QUICK)
 
 

@@ -17,6 +17,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.runs import OPEN, Run
 from harken.stores.sqlite import SqliteStore
+from harken.testing.store.records import all_pages
 from tests.kill.outside import Nursery, Sender, Shop, Sink, answers, configure, free_port, listing_of_now
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
@@ -65,15 +66,8 @@ class Scene:
 
     async def runs(self) -> list[Run]:
         store = SqliteStore.at(self.directory / "harken.db", SystemClock(), readonly=True)
-        found: list[Run] = []
-        before: int | None = None
         try:
-            while True:
-                page = await store.runs(before=before, limit=500)
-                found.extend(page.items)
-                before = page.next
-                if before is None:
-                    return found
+            return await all_pages(store.runs, limit=500)
         finally:
             await store.close()
 

@@ -11,9 +11,9 @@ import pytest
 import structlog
 
 from harken.app import fleet
-from harken.ingest import intake, poll, timer
+from harken.ingest import poll, timer
 from harken.operate import replicas
-from harken.run import flight, worker
+from tests.naps import napping
 from tests.property import fleet_plan
 from tests.rooms import in_memory
 
@@ -26,12 +26,10 @@ def room() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="module")
 def quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
+    # not those of `long_naps`: the scenarios that once went wrong were found with these, and may need them to go wrong
+    with napping(flush=20.0, sleep=120.0) as patch:
         patch.setattr(timer, "LONGEST_NAP", 60.0)
         patch.setattr(timer, "DEAD", 600.0)
-        patch.setattr(intake, "FLUSH_SECONDS", 20.0)
-        patch.setattr(flight, "LONGEST_SLEEP", 120.0)
-        patch.setattr(worker, "LONGEST_SLEEP", 120.0)
         patch.setattr(poll, "MEMORY_CAP", 4)
         patch.setattr(fleet, "BEAT_SECONDS", fleet_plan.BEAT_SECONDS)
         patch.setattr(replicas, "ALIVE_SECONDS", fleet_plan.ALIVE_SECONDS)

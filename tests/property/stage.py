@@ -28,6 +28,7 @@ from harken.store import Definitions
 from harken.stores.sqlite import SqliteStore
 from harken.testing import Change, Fault, VirtualClock, World
 from harken.testing.crashing import Crash, CrashingStore
+from harken.testing.store.records import all_pages
 from tests.property import plan as p
 from tests.property.configured import definitions_of, sources_of, trigger_of
 from tests.property.model import Model
@@ -280,14 +281,7 @@ class Stage:
         return not still and all(self.sources[name].reads >= mark for name, mark in marks.items())
 
     async def runs(self) -> list[Run]:
-        found: list[Run] = []
-        before: int | None = None
-        while True:
-            page = await self.store.runs(before=before, limit=500)
-            found.extend(page.items)
-            before = page.next
-            if before is None:
-                return found
+        return await all_pages(self.store.runs, limit=500)
 
 
 def _unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,10 +14,10 @@ from harken.testing.store import (
     FeedsContract,
     RecordsContract,
     RegistryContract,
-    Reopen,
     RunsContract,
     UpkeepContract,
 )
+from tests.stores.crashing import Crashing, Opening
 from tests.stores.postgres_home import server, url
 
 __all__ = ["server", "url"]
@@ -28,35 +27,12 @@ CLAIM_SECONDS = 60.0
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 
-class Served:
+class Served(Crashing):
     key = ""
 
-    def at(self, url: str, clock: HandClock) -> PostgresStore:
-        return PostgresStore.at(url, clock, key=self.key, settings=SMALL)
-
     @pytest.fixture
-    async def store(self, clock: HandClock, url: str) -> AsyncIterator[Store]:
-        store = self.at(url, clock)
-        yield store
-        store.abandon()
-
-    @pytest.fixture
-    async def reopen(self, clock: HandClock, url: str) -> AsyncIterator[Reopen]:
-        opened: list[PostgresStore] = []
-
-        async def again(store: Store) -> Store:
-            assert isinstance(store, PostgresStore)
-            store.abandon()
-            opened.append(self.at(url, clock))
-            await self.after_crash(opened[-1], clock)
-            return opened[-1]
-
-        yield again
-        for store in opened:
-            store.abandon()
-
-    async def after_crash(self, store: PostgresStore, clock: HandClock) -> None:
-        """Others may live on, so nothing is taken from anyone at once."""
+    def opening(self, clock: HandClock, url: str) -> Opening:
+        return lambda: PostgresStore.at(url, clock, key=self.key, settings=SMALL)
 
 
 class TestFeeds(Served, FeedsContract):
@@ -68,7 +44,7 @@ class TestRuns(Served, RunsContract):
 
 
 class TestBudgets(Served, BudgetContract):
-    async def after_crash(self, store: PostgresStore, clock: HandClock) -> None:
+    async def after_crash(self, store: Store, clock: HandClock) -> None:
         """The contract speaks of a store that knows its dead; a replica's claims run out and are reaped."""
         clock.advance(CLAIM_SECONDS + 1)
         await store.reap()

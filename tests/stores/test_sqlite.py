@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from harken.store import Store
 from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store import (
@@ -15,38 +13,19 @@ from harken.testing.store import (
     FeedsContract,
     RecordsContract,
     RegistryContract,
-    Reopen,
     RunsContract,
     UpkeepContract,
 )
+from tests.stores.crashing import Crashing, Opening
 
 
-class Threaded:
+class Threaded(Crashing):
     inline = False
     key = ""
 
-    def at(self, path: Path, clock: HandClock) -> SqliteStore:
-        return SqliteStore.at(path / "harken.db", clock, inline=self.inline, key=self.key)
-
     @pytest.fixture
-    async def store(self, clock: HandClock, tmp_path: Path) -> AsyncIterator[Store]:
-        store = self.at(tmp_path, clock)
-        yield store
-        store.abandon()
-
-    @pytest.fixture
-    async def reopen(self, clock: HandClock, tmp_path: Path) -> AsyncIterator[Reopen]:
-        opened: list[SqliteStore] = []
-
-        async def again(store: Store) -> Store:
-            assert isinstance(store, SqliteStore)
-            store.abandon()
-            opened.append(self.at(tmp_path, clock))
-            return opened[-1]
-
-        yield again
-        for store in opened:
-            store.abandon()
+    def opening(self, clock: HandClock, tmp_path: Path) -> Opening:
+        return lambda: SqliteStore.at(tmp_path / "harken.db", clock, inline=self.inline, key=self.key)
 
 
 class Inline(Threaded):

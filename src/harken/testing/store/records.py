@@ -23,7 +23,7 @@ from harken.testing.store.given import (
 from harken.testing.store.leasing import rest
 from harken.testing.store.running import step
 
-__all__ = ["RecordsContract"]
+__all__ = ["RecordsContract", "all_pages"]
 
 
 async def all_pages(ask: Callable[..., Awaitable[Page]], limit: int, **filters: Any) -> list[Any]:
