@@ -18,8 +18,9 @@ from harken.event import Event
 from harken.stores.seal import PlainSeal
 from harken.stores.sqlite.commit import INSERT_EVENT, INSERT_MEMORY
 from harken.stores.sqlite.opening import connect, migrate
-from harken.stores.sqlite.queue import DONE, INSERT_RUN, RUNNING
+from harken.stores.sqlite.queue import INSERT_RUN
 from harken.stores.sqlite.runs import FINISH
+from harken.stores.states import DONE, RUNNING
 
 __all__ = ["bare"]
 

@@ -141,7 +141,7 @@ async def test_who_is_alone_keeps_the_house_without_a_lease(store: SqliteStore, 
 
 def shared(store: SqliteStore) -> Home:
     home = alone(store)
-    return Home(store=home.store, place="", shared=True, connect=home.connect, listen=home.listen)
+    return Home(store=home.store, shared=True, connect=home.connect, listen=home.listen)
 
 
 def site(path: Path, *names: str) -> Path:

@@ -60,7 +60,7 @@ def sqlite(given: Given) -> SqliteStore:
 
 
 def pragma(given: Given, name: str, *value: int) -> int | str:
-    found: int | str = sqlite(given)._books.connection.pragma(name, *value)
+    found: int | str = sqlite(given)._door.books.connection.pragma(name, *value)
     return found
 
 
@@ -122,7 +122,7 @@ async def test_a_reader_of_nothing_is_told_to_start_first(path: Path, clock: Han
 
 
 async def test_verbs_that_wait_together_share_a_transaction(given: Given) -> None:
-    writer = sqlite(given)._writer
+    writer = sqlite(given)._door.writer
     assert writer is not None
     groups, verbs = writer.groups, writer.verbs
     await asyncio.gather(*(given.commit(given.entry(f"s{n}")) for n in range(200)))
@@ -216,7 +216,7 @@ async def test_a_claim_that_was_undone_does_not_forget_what_a_budget_holds(given
         raise ValueError("the disk went away")
 
     with pytest.raises(ValueError, match="went away"):
-        await sqlite(given)._write(undone)
+        await sqlite(given)._door.write(undone)
     assert [claimed.id for claimed in await given.claims()] == [held]
 
 
@@ -332,7 +332,7 @@ async def test_a_sealed_file_opens_with_its_key_only(path: Path, clock: HandCloc
 def test_open_runs_are_found_by_their_index(given: Given, state: int) -> None:
     sql = f"EXPLAIN QUERY PLAN SELECT min(due_at) FROM runs WHERE state<6 AND state={state} AND priority=?"
     assert isinstance(given.store, SqliteStore)
-    [plan] = [row[3] for row in given.store._books.execute(sql, (0,))]
+    [plan] = [row[3] for row in given.store._door.books.execute(sql, (0,))]
     assert "USING COVERING INDEX runs_open" in plan
 
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from harken.clock import Clock
 from harken.config.settings import is_url
 from harken.errors import Misconfigured, RetryLater
 from harken.store import Store
+from harken.stores.places import bare_url
 
 __all__ = ["Home", "QueuedStore", "alone", "open_home", "patiently", "rekey_home", "shown"]
 
@@ -30,21 +30,20 @@ class QueuedStore(Store, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Home:
-    """A store and where it is. `connect` reaches it, and returns what a person should know about it.
+    """A store. `connect` reaches it, and returns what a person should know about it.
 
     `shared`: replicas may write it together. `listen` calls back when another of them made something ready.
     """
 
     store: QueuedStore
-    place: str
     shared: bool
     connect: Callable[[], Awaitable[Sequence[str]]]
     listen: Callable[[Callable[[], object]], None]
 
 
-def alone(store: QueuedStore, place: str = "") -> Home:
+def alone(store: QueuedStore) -> Home:
     """A store that is open already and that nobody shares."""
-    return Home(store=store, place=place, shared=False, connect=_nothing_to_say, listen=_no_hints)
+    return Home(store=store, shared=False, connect=_nothing_to_say, listen=_no_hints)
 
 
 def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> Home:
@@ -94,7 +93,7 @@ def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> Home:
     from harken.stores.sqlite import SqliteStore
 
     store = SqliteStore.at(Path(location.removeprefix("sqlite://")), clock, readonly=readonly, key=key)
-    return alone(store, str(store.path))
+    return alone(store)
 
 
 def _postgres(location: str, readonly: bool, key: str) -> Home:
@@ -109,7 +108,7 @@ def _postgres(location: str, readonly: bool, key: str) -> Home:
         await store.connect()
         return ()
 
-    return Home(store=store, place=store.place, shared=True, connect=connect, listen=store.listen)
+    return Home(store=store, shared=True, connect=connect, listen=store.listen)
 
 
 def _redis(location: str, readonly: bool, key: str) -> Home:
@@ -123,7 +122,7 @@ def _redis(location: str, readonly: bool, key: str) -> Home:
         promise = await store.reach()
         return promise.words, str(await store.forecast())
 
-    return Home(store=store, place=shown(location), shared=True, connect=connect, listen=store.listen)
+    return Home(store=store, shared=True, connect=connect, listen=store.listen)
 
 
 async def _nothing_to_say() -> Sequence[str]:
@@ -141,7 +140,4 @@ def _missing(extra: str, error: ImportError) -> Misconfigured:
 
 def shown(location: str) -> str:
     """The location without its password."""
-    if not is_url(location):
-        return location
-    parts = urlsplit(location)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return bare_url(location) if is_url(location) else location

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from harken.errors import Misconfigured
 
-__all__ = ["AesSeal", "PlainSeal", "Seal", "unwrap", "wrap"]
+__all__ = ["AesSeal", "PlainSeal", "Seal", "rewrap", "unwrap", "wrap"]
 
 ID_BYTES = 16
 
@@ -96,6 +96,16 @@ def unwrap(operator_key: str, wrapped: str) -> tuple[bytes, bytes]:
         fix = "Set HARKEN_ENCRYPTION_KEY to the key that this store was encrypted with"
         raise Misconfigured("the store is encrypted with another key", fix=fix) from None
     return keys[:32], keys[32:]
+
+
+def rewrap(wrapped: str, old: str, new: str) -> str:
+    """The same two keys, readable only with another operator's key. Raise Misconfigured when neither key is theirs."""
+    try:
+        return wrap(new, *unwrap(old, wrapped))
+    except Misconfigured:
+        # whoever was interrupted between the store and the stored secrets begins again with the same two keys
+        unwrap(new, wrapped)
+        return wrapped
 
 
 def _stretch(operator_key: str, salt: bytes) -> bytes:

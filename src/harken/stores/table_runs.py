@@ -8,15 +8,12 @@ from typing import Any, cast
 from harken.runs import RunState
 from harken.store.moved import MovedRun
 from harken.stores.seal import Seal
+from harken.stores.states import NEVER, READY, RUNNING, STATES
 from harken.stores.tables import Row, Sealed, known
 
-__all__ = ["TableRuns"]
+__all__ = ["HAS_SLOT", "TableRuns"]
 
-STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
-READY, RUNNING = 2, 4
-
-NEVER = 2**62
-"""The due time of a run that only an answer can wake."""
+HAS_SLOT = "slot IS NOT NULL AND EXISTS (SELECT 1 FROM slots WHERE key=slot AND run=seq)"
 
 
 class TableRuns(Sealed):

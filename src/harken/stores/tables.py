@@ -6,14 +6,12 @@ Both have the same columns; what they keep as a number or as sealed bytes is a t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from harken.errors import Refused
-from harken.event import Span, Verdict
-from harken.feed import Feed
+from harken.event import Span
 from harken.store.moved import (
     Audit,
     Letter,
@@ -27,9 +25,11 @@ from harken.store.moved import (
     Spent,
 )
 from harken.store.moving import UNMOVED
+from harken.stores.decoding import decode_spans, decode_verdicts
+from harken.stores.instants import micros, moment
 from harken.stores.seal import Seal
 
-__all__ = ["COLUMNS", "COUNTED", "MOVED_DOCUMENTS", "Row", "Sealed", "Tables", "decode_feed", "known"]
+__all__ = ["COLUMNS", "COUNTED", "MOVED_DOCUMENTS", "Row", "Sealed", "Tables", "known"]
 
 Row = Sequence[Any]
 
@@ -54,10 +54,6 @@ replay_of, created_at, started_at, finished_at, error, output""",
     "audit": "at, who, did, what, detail",
 }
 """What is read of each table, and written to it, in this order."""
-
-_spans = msgspec.json.Decoder(list[Span]).decode
-_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
-decode_feed: Callable[[bytes], Feed] = msgspec.json.Decoder(Feed).decode
 
 _KEPT_BACK = ", ".join(f"'{kind}'" for kind in (*sorted(UNMOVED), *INTERNAL_KINDS))
 MOVED_DOCUMENTS = f"kind NOT IN ({_KEPT_BACK})"
@@ -111,6 +107,16 @@ class Tables(Sealed):
         super().__init__(seal)
         self.feeds = feeds
 
+    def plain(self) -> dict[type, tuple[str, Callable[[Any], Row]]]:
+        """The kinds of which each goes as a row into one table: which, and how it becomes a row."""
+        return {
+            MovedDocument: ("documents", self.of_document),
+            Remembered: ("memory", self.of_memory),
+            MovedTick: ("ticks", self.of_tick),
+            Letter: ("buried", self.of_letter),
+            Audit: ("audit", self.of_audit),
+        }
+
     def _known(self, feed: Any) -> Any:
         return known(self.feeds, feed, "feed")
 
@@ -118,7 +124,7 @@ class Tables(Sealed):
         resting = None
         if row[15] is not None:
             resting = Resting(result=row[15], start=row[16], end=row[17], count=row[18], seen=row[19])
-        older = [] if row[12] is None else _spans(self.seal.open(row[12]))
+        older = [] if row[12] is None else decode_spans(self.seal.open(row[12]))
         newest = [] if row[13] is None else [(row[13], row[14])]
         return MovedFeed(
             name=row[0],
@@ -133,7 +139,7 @@ class Tables(Sealed):
             baselined=bool(row[9]),
             last_success=row[10],
             last_tick=row[11],
-            coverage=(*((_micros(span.start), _micros(span.end)) for span in older), *newest),
+            coverage=(*((micros(span.start), micros(span.end)) for span in older), *newest),
             resting=resting,
             created_at=row[20],
             removed_at=row[21],
@@ -141,7 +147,7 @@ class Tables(Sealed):
 
     def of_feed(self, row: MovedFeed) -> Row:
         *older, newest = row.coverage or ((None, None),)
-        spans = [Span(_moment(start), _moment(end)) for start, end in older if start is not None and end is not None]
+        spans = [Span(moment(start), moment(end)) for start, end in older if start is not None and end is not None]
         resting: Row = (None,) * 5
         if row.resting is not None:
             now = row.resting
@@ -206,7 +212,7 @@ class Tables(Sealed):
             recorded_at=row[7],
             repeats=row[8],
             last_repeat_at=row[9],
-            verdicts=_verdicts(self.seal.open(row[10])),
+            verdicts=decode_verdicts(self.seal.open(row[10])),
             data=self.seal.open(row[11]),
         )
 
@@ -267,11 +273,3 @@ class Tables(Sealed):
 
     def of_audit(self, row: Audit) -> Row:
         return row.at, row.who, row.did, row.what, self.shut(row.detail)
-
-
-def _micros(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
-
-
-def _moment(us: int) -> datetime:
-    return datetime.fromtimestamp(us / 1_000_000, UTC)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from harken.clock import Clock
 from harken.errors import Refused
@@ -28,7 +28,6 @@ from harken.store import (
     Settlement,
     Stale,
 )
-from harken.stores.hints import Hints
 from harken.stores.postgres import (
     claiming,
     commit,
@@ -39,22 +38,18 @@ from harken.stores.postgres import (
     leasing,
     looking,
     memory,
-    opening,
     orders,
     records,
     standing,
     steering,
     upkeep,
 )
-from harken.stores.postgres.books import Books
 from harken.stores.postgres.door import Door, Settings
-from harken.stores.postgres.hints import CHANNEL, hear
+from harken.stores.postgres.hints import Waking
 from harken.stores.postgres.queue import Share
 from harken.stores.postgres.together import Together, may_share
 
 __all__ = ["PostgresStore", "Settings"]
-
-T = TypeVar("T")
 
 
 class PostgresStore:
@@ -64,7 +59,7 @@ class PostgresStore:
         self.place = door.where
         self._door = door
         self._pushes = Together(self._commit)
-        self._hints = Hints(self._hear, self._tell)
+        self._waking = Waking(door)
 
     @classmethod
     def at(
@@ -88,7 +83,7 @@ class PostgresStore:
 
     def listen(self, heard: Callable[[], object]) -> None:
         """Call `heard` when another replica has made runs ready: a hint, so go on asking now and then."""
-        self._hints.listen(heard)
+        self._waking.listen(heard)
 
     @property
     def trouble(self) -> str:
@@ -99,37 +94,15 @@ class PostgresStore:
         return self._door.waiting
 
     async def close(self) -> None:
-        await self._hints.close()
+        await self._waking.close()
         await self._door.close()
 
     def abandon(self) -> None:
         """Let go of the server without ceremony, as a dying process does."""
         self._door.abandon()
 
-    async def _hear(self, hint: Callable[[str], None]) -> None:
-        await hear(self._door.connection_of_its_own, hint)
-
-    async def _tell(self, who: str) -> None:
-        async def notify(books: Books) -> None:
-            await books.value("SELECT pg_notify($1, $2)", CHANNEL, who)
-
-        await self._door.at_once(notify)
-
-    async def _write(self, verb: Callable[..., Awaitable[T]], *args: Any, timed: bool = True) -> T:
-        woken: list[bool] = []
-
-        async def noted(books: Books) -> T:
-            answer = await verb(books, *args)
-            woken[:] = [books.wakes]
-            return answer
-
-        answer = await self._door.write(noted, timed=timed)
-        if woken == [True]:
-            self._hints.give()
-        return answer
-
     async def open(self, wanted: Definitions) -> Opened:
-        return await self._write(definitions.open_all, wanted)
+        return await self._waking.write(definitions.open_all, wanted)
 
     async def state(self, feed: str) -> FeedState:
         return await self._door.read(standing.state, feed)
@@ -138,10 +111,10 @@ class PostgresStore:
         return await self._door.read(standing.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
-        return await self._write(leasing.lease, shard, holder, seconds, generation)
+        return await self._waking.write(leasing.lease, shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await self._write(leasing.give_up, lease, holder)
+        await self._waking.write(leasing.give_up, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await self._door.at_once(memory.recall, feed, memory_ids, writes=False) if memory_ids else {}
@@ -150,36 +123,36 @@ class PostgresStore:
         return await (self._pushes.commit(wanted) if may_share(wanted) else self._commit(wanted))
 
     async def _commit(self, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
-        return await self._write(commit.commit, wanted, shares, timed=False)
+        return await self._waking.write(commit.commit, wanted, shares, timed=False)
 
     async def fail(self, failure: Failure) -> None:
-        await self._write(feeds.fail, failure, timed=False)
+        await self._waking.write(feeds.fail, failure, timed=False)
 
     async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
-        return await self._write(feeds.rest, rests, timed=False) if rests else ()
+        return await self._waking.write(feeds.rest, rests, timed=False) if rests else ()
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-        return await self._write(memory.forget, feed, token, listed, before, timed=False)
+        return await self._waking.write(memory.forget, feed, token, listed, before, timed=False)
 
     async def bury(self, feed: str, event: Event, reason: str) -> None:
-        await self._write(feeds.bury, feed, event, reason, timed=False)
+        await self._waking.write(feeds.bury, feed, event, reason, timed=False)
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
-        return await self._write(steering.pause, trigger, reason)
+        return await self._waking.write(steering.pause, trigger, reason)
 
     async def resume(self, trigger: str) -> TriggerState:
-        return await self._write(steering.resume, trigger)
+        return await self._waking.write(steering.resume, trigger)
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
-        return await self._write(steering.reset, trigger, cursor)
+        return await self._waking.write(steering.reset, trigger, cursor)
 
     async def wake(self, feed: str) -> FeedState:
-        return await self._write(steering.wake, feed)
+        return await self._waking.write(steering.wake, feed)
 
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
         claimed = await self._door.at_once(claiming.claim_quickly, holder, limit, seconds)
         if claimed is None:
-            return await self._write(claiming.claim_carefully, holder, limit, seconds)
+            return await self._waking.write(claiming.claim_carefully, holder, limit, seconds)
         return claimed
 
     async def next_due(self) -> datetime | None:
@@ -193,7 +166,7 @@ class PostgresStore:
         caused: Sequence[Commit] = (),
         start: Sequence[NewRun] = (),
     ) -> Stale | None:
-        return await self._write(ends.journal, run_id, token, records, caused, start)
+        return await self._waking.write(ends.journal, run_id, token, records, caused, start)
 
     async def extend(
         self, claims: Mapping[str, int], seconds: float
@@ -201,7 +174,7 @@ class PostgresStore:
         return await self._door.at_once(ends.extend, claims, seconds)
 
     async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
-        await self._write(ends.park, run_id, token, park, record)
+        await self._waking.write(ends.park, run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
         return await self._door.at_once(orders.answer, run_id, answer)
@@ -212,22 +185,22 @@ class PostgresStore:
         settled = await self._door.at_once(ends.settle_plain, plain) if plain else frozenset()
         if len(settled) == len(settlements):
             return ["settled"] * len(settlements)
-        return await self._write(ends.settle, settlements, settled)
+        return await self._waking.write(ends.settle, settlements, settled)
 
     async def start(self, run: NewRun) -> str:
-        return await self._write(orders.start, run)
+        return await self._waking.write(orders.start, run)
 
     async def cancel(self, run_id: str) -> bool:
-        return await self._write(orders.cancel, run_id)
+        return await self._waking.write(orders.cancel, run_id)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await self._write(orders.retry, run_id, workflow_rev)
+        return await self._waking.write(orders.retry, run_id, workflow_rev)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        return await self._write(orders.release, trigger, drop, hold)
+        return await self._waking.write(orders.release, trigger, drop, hold)
 
     async def drop_dead(self, run_id: str) -> bool:
-        return await self._write(orders.drop_dead, run_id)
+        return await self._waking.write(orders.drop_dead, run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
         found = await self._door.at_once(documents.documents, kind, name, writes=False)
@@ -309,7 +282,7 @@ class PostgresStore:
         return await self._door.at_once(upkeep.reap)
 
     async def retain(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
-        return await self._write(upkeep.retain, events, ticks, runs, pushed)
+        return await self._waking.write(upkeep.retain, events, ticks, runs, pushed)
 
     async def check(self) -> Sequence[str]:
         return await self._door.read(upkeep.check)
@@ -322,9 +295,4 @@ class PostgresStore:
     @staticmethod
     async def rekey(url: str, old: str, new: str) -> None:
         """Make the store open with another key; replicas that run go on with the keys that they have."""
-        door = Door(url, None, old, Settings(pool=1), readonly=False)
-        connection = await door.connection_of_its_own()
-        try:
-            await opening.rewrap(connection, old, new, door.where)
-        finally:
-            await connection.close()
+        await Door(url, None, old, Settings(pool=1), readonly=False).rekey(new)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from harken.schedule import quiet_hours
-from harken.stores.postgres.books import Books, micros, moment
+from harken.stores.instants import micros, moment
+from harken.stores.postgres.books import Books
 from harken.stores.postgres.slots import admit
 from harken.stores.postgres.spending import count_run, has_room, lock_budget, room
-from harken.stores.postgres.states import HELD
+from harken.stores.states import HELD
 
 __all__ = ["let_in", "may_start"]
 

@@ -6,55 +6,15 @@ Several replicas write, so nothing is kept that is not proven by a revision read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from harken.errors import LeaseLost, NotFound
-from harken.event import Span
-from harken.feed import Budget, Feed, Trigger
-from harken.pace import Health
+from harken.feed import Budget, Trigger
+from harken.stores.decoding import decode_trigger
 from harken.stores.seal import Seal
+from harken.stores.texts import Texts
 
-__all__ = [
-    "Books",
-    "Shelf",
-    "TriggerRow",
-    "Withdrawn",
-    "check_lease",
-    "decode_feed",
-    "decode_health",
-    "decode_spans",
-    "decode_trigger",
-    "merged",
-    "micros",
-    "micros_or_none",
-    "moment",
-    "moment_or_none",
-]
-
-# made at import and not when first used: msgspec crashes the process when two threads meet a type for the first time
-decode_feed = msgspec.json.Decoder(Feed).decode
-decode_trigger = msgspec.json.Decoder(Trigger).decode
-decode_health = msgspec.json.Decoder(Health).decode
-decode_spans = msgspec.json.Decoder(list[Span]).decode
-
-
-def micros(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
-
-
-def micros_or_none(instant: datetime | None) -> int | None:
-    return None if instant is None else micros(instant)
-
-
-def moment(us: int) -> datetime:
-    return datetime.fromtimestamp(us / 1_000_000, UTC)
-
-
-def moment_or_none(us: int | None) -> datetime | None:
-    return None if us is None else moment(us)
+__all__ = ["Books", "Shelf", "TriggerRow", "Withdrawn", "check_lease"]
 
 
 class Withdrawn(Exception):
@@ -90,7 +50,7 @@ class Shelf:
         self.swept: dict[str, int] = {}
 
 
-class Books:
+class Books(Texts):
     """The verbs' way to the database, for the length of one transaction that sees the instant `now`."""
 
     def __init__(self, connection: Any, seal: Seal, shelf: Shelf, now: int) -> None:
@@ -171,31 +131,8 @@ class Books:
             names.update((row[0], row[1]) for row in rows)
         return names
 
-    def text(self, sealed: bytes | None) -> str:
-        return "" if sealed is None else self.seal.open(sealed).decode("utf-8", "surrogatepass")
-
-    def shut(self, text: str) -> bytes:
-        return self.seal.shut(text.encode("utf-8", "surrogatepass"))
-
-    def shut_json(self, value: Any) -> bytes:
-        return self.seal.shut(msgspec.json.encode(value))
-
-    def json(self, sealed: bytes | None) -> Any:
-        return None if sealed is None else msgspec.json.decode(self.seal.open(sealed))
-
 
 def check_lease(token: int, current: int | None, until: int | None, now: int) -> None:
     """Raise LeaseLost unless this token is the shard's current one and has not run out."""
     if current != token or until is None or until < now:
         raise LeaseLost("another process reads these feeds now")
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same coverage in as few spans as possible, oldest first."""
-    result: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        if result and span.start <= result[-1].end:
-            result[-1] = Span(result[-1].start, max(result[-1].end, span.end))
-        else:
-            result.append(span)
-    return result

@@ -8,12 +8,14 @@ from typing import Any
 
 from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
+from harken.stores.budgets import HOUR
+from harken.stores.instants import moment, moment_or_none
 from harken.stores.postgres.admission import let_in, may_start
-from harken.stores.postgres.books import Books, moment, moment_or_none
+from harken.stores.postgres.books import Books
 from harken.stores.postgres.holding import close_gathering
-from harken.stores.postgres.records import RECORDED, events_of, journals_of, recorded
-from harken.stores.postgres.spending import HOUR
-from harken.stores.postgres.states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING
+from harken.stores.postgres.records import events_of, journals_of
+from harken.stores.states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING
+from harken.stores.table_values import RECORDED, recorded
 
 __all__ = ["claim_carefully", "claim_quickly", "next_due"]
 

@@ -7,17 +7,20 @@ from typing import Any
 
 import msgspec
 
-from harken.event import Event, Recorded, Verdict
+from harken.event import Event, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
-from harken.stores.postgres.books import Books, check_lease, micros, micros_or_none, moment
+from harken.stores.decoding import decode_verdicts
+from harken.stores.handing import first_claim, just_recorded
+from harken.stores.instants import micros, micros_or_none, moment
+from harken.stores.postgres.books import Books, check_lease
 from harken.stores.postgres.entering import Entered, enter
 from harken.stores.postgres.holding import release_flood
 from harken.stores.postgres.memory import remember
 from harken.stores.postgres.queue import Resolver, Share, Wish
-from harken.stores.postgres.records import decode_verdicts
 from harken.stores.postgres.spread import Spread
 from harken.stores.postgres.ticks import extend_coverage
+from harken.stores.reasons import repeated
 
 __all__ = ["commit"]
 
@@ -135,13 +138,9 @@ async def _repeat(
     )
     earlier = {row[0]: decode_verdicts(books.seal.open(row[1])) for row in rows}
     for place, first in firsts.items():
-        run_ids = {verdict.trigger: verdict.run_id for verdict in earlier.get(first, ())}
-        reason = f"the same occurrence as event {first}"
-        names = [_name(books, decision) for decision in entries[place].decisions]
         event_ids[place] = first
-        verdicts[place] = tuple(
-            Verdict(trigger=name, outcome="duplicate", reason=reason, run_id=run_ids.get(name, "")) for name in names
-        )
+        names = (_name(books, decision) for decision in entries[place].decisions)
+        verdicts[place] = repeated(first, earlier.get(first, ()), names)
 
 
 def _name(books: Books, decision: Verdict | Intent) -> str:
@@ -173,31 +172,8 @@ async def _again(
 def _claimed(
     books: Books, feed: str, entries: Sequence[Entry], verdicts: Decided, wish: Wish, run_id: bytes
 ) -> Claimed:
-    event, intent = entries[wish.place].event, wish.intent
-    recorded = Recorded(
-        id=wish.event_id,
-        feed=feed,
-        key=event.key,
-        subject=event.subject,
-        state=event.state,
-        type=event.type,
-        occurred_at=event.occurred_at,
-        recorded_at=moment(books.now),
-        data=event.data,
-        verdicts=verdicts[wish.place],
-    )
-    return Claimed(
-        id=run_id.hex(),
-        token=1,
-        trigger=books.trigger(intent.trigger).name,
-        workflow_rev=intent.workflow_rev,
-        attempt=1,
-        max_attempts=intent.max_attempts,
-        events=(recorded,),
-        input=msgspec.json.decode(intent.input) if intent.input else None,
-        created_at=moment(books.now),
-        alone=not intent.slot,
-    )
+    recorded = just_recorded(entries[wish.place].event, wish.event_id, feed, moment(books.now), verdicts[wish.place])
+    return first_claim(wish.intent, run_id, books.trigger(wish.intent.trigger).name, recorded)
 
 
 async def _end(books: Books, feed: Entered, wanted: Commit, fresh: int) -> None:

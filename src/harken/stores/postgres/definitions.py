@@ -11,8 +11,9 @@ import msgspec
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
+from harken.stores.decoding import decode_feed, decode_health
 from harken.stores.postgres import leasing
-from harken.stores.postgres.books import Books, decode_feed, decode_health
+from harken.stores.postgres.books import Books
 from harken.stores.postgres.holding import release_flood
 from harken.stores.postgres.standing import feed_states, trigger_states
 

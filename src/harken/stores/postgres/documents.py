@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.store import Document, Page
-from harken.stores.postgres.books import Books, moment
+from harken.stores.postgres.books import Books
 from harken.stores.postgres.where import Where
+from harken.stores.table_values import AUDIT, DOCUMENT, audit_of, document_of
 
 __all__ = ["audit", "audits", "delete", "documents", "put"]
 
-_COLUMNS = "kind, name, value, revision, updated_at"
 _NOW = "coalesce($4, harken_now())"
-NEW = f"""INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ($1, $2, $3, 1, {_NOW})"""
+NEW = f"""INSERT INTO documents ({DOCUMENT}) VALUES ($1, $2, $3, 1, {_NOW})"""
 PUT = f"""{NEW} ON CONFLICT (kind, name) DO UPDATE SET value=excluded.value, revision=documents.revision+1,
-updated_at=excluded.updated_at RETURNING {_COLUMNS}"""
-PUT_NEW = f"{NEW} ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"
+updated_at=excluded.updated_at RETURNING {DOCUMENT}"""
+PUT_NEW = f"{NEW} ON CONFLICT DO NOTHING RETURNING {DOCUMENT}"
 PUT_OVER = f"""UPDATE documents SET value=$3, revision=revision+1, updated_at={_NOW}
-WHERE kind=$1 AND name=$2 AND revision=$5 RETURNING {_COLUMNS}"""
+WHERE kind=$1 AND name=$2 AND revision=$5 RETURNING {DOCUMENT}"""
 
 
 async def put(books: Books, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
@@ -27,16 +27,12 @@ async def put(books: Books, kind: str, name: str, value: Any, expect: int | None
         row = await books.row(PUT_OVER, *words, expect)
     else:
         row = await books.row(PUT if expect is None else PUT_NEW, *words)
-    return None if row is None else _document(books, row)
-
-
-def _document(books: Books, row: Any) -> Document:
-    return Document(kind=row[0], name=row[1], value=books.json(row[2]), revision=row[3], updated_at=moment(row[4]))
+    return None if row is None else document_of(books, row)
 
 
 async def documents(books: Books, kind: str, name: str = "") -> list[Document]:
-    sql = f"SELECT {_COLUMNS} FROM documents WHERE kind=$1 AND ($2='' OR name=$2) ORDER BY name"
-    return [_document(books, row) for row in await books.rows(sql, kind, name)]
+    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND ($2='' OR name=$2) ORDER BY name"
+    return [document_of(books, row) for row in await books.rows(sql, kind, name)]
 
 
 async def delete(books: Books, kind: str, name: str) -> bool:
@@ -56,9 +52,5 @@ async def audit(books: Books, who: str, did: str, what: str, detail: Mapping[str
 
 async def audits(books: Books, before: int | None, limit: int) -> Page:
     ends, bindings = Where().and_("id<{}", before).ends("id DESC", limit)
-    rows = await books.rows(f"SELECT id, at, who, did, what, detail FROM audit {ends}", *bindings)
-    items = [
-        {"at": moment(row[1]), "who": row[2], "did": row[3], "what": row[4], "detail": books.json(row[5])}
-        for row in rows
-    ]
-    return Page(items=items, next=rows[-1][0] if len(rows) == limit else None)
+    rows = await books.rows(f"SELECT {AUDIT} FROM audit {ends}", *bindings)
+    return Page(items=[audit_of(books, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

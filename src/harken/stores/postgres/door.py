@@ -13,6 +13,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
+from harken.stores.places import place_of
 from harken.stores.postgres import opening
 from harken.stores.postgres.books import Books, Shelf, Withdrawn
 from harken.stores.postgres.errors import is_worth_repeating, refusal, translate
@@ -94,6 +95,14 @@ class Door:
             return await driver().connect(self._url, timeout=self._settings.connect, server_settings=self._limits())
         except Exception as error:
             raise refusal(error, self.where) from None
+
+    async def rekey(self, new: str) -> None:
+        """Make the store open with another key than ours."""
+        connection = await self.connection_of_its_own()
+        try:
+            await opening.rekey(connection, self._key, new, self.where)
+        finally:
+            await connection.close()
 
     def _limits(self) -> dict[str, str]:
         settings = self._settings
@@ -245,12 +254,10 @@ class _Dead(ConnectionError):
 
 
 def place(url: str) -> str:
-    """The server and database of a URL, without user, password or options."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("postgresql", "postgres"):
+    """The server and database of a URL. Raise Misconfigured for one of another kind."""
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise Misconfigured("the store's URL must begin with postgresql://")
-    port = f":{parts.port}" if parts.port else ""
-    return f"PostgreSQL at {parts.hostname or 'its socket'}{port}{parts.path}"
+    return place_of("PostgreSQL", url)
 
 
 def driver() -> Any:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from harken.errors import LeaseLost
-from harken.runs import Again, Cancelled, Dead, Failed, Finished, Park, RunOutcome, StepRecord
+from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
-from harken.stores.postgres.books import Books, Withdrawn, micros
+from harken.stores.instants import micros
+from harken.stores.postgres.books import Books, Withdrawn
 from harken.stores.postgres.commit import commit
 from harken.stores.postgres.orders import lock_around, start, tell_parent
 from harken.stores.postgres.records import journals_of
 from harken.stores.postgres.slots import free_slot
 from harken.stores.postgres.spending import charge
 from harken.stores.postgres.spread import Spread
-from harken.stores.postgres.states import CANCELLED, DEAD, DONE, FAILED, NEVER, READY, RUNNING, WAITING, id_of
+from harken.stores.states import DONE, FINAL, NEVER, READY, RUNNING, WAITING, id_of, last_words
 
 __all__ = ["extend", "is_plain", "journal", "park", "settle", "settle_plain"]
 
 Answer = Literal["settled", "lost"] | Stale
 Claim = tuple[str, int]
-_FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
 
 _OURS = f"SELECT seq FROM runs WHERE id=$1 AND token=$2 AND state={RUNNING} FOR UPDATE"
 
@@ -64,7 +64,7 @@ async def settle_plain(books: Books, settlements: Sequence[Settlement]) -> froze
         (
             id_of(one.id),
             one.token,
-            _FINAL[type(one.outcome)],
+            FINAL[type(one.outcome)],
             *_last_bytes(books, one.outcome),
             None if one.record is None else books.shut_json(one.record),
             _counted(one),
@@ -108,8 +108,8 @@ async def _settle(books: Books, one: Settlement) -> Answer:
     if slot is not None:
         await free_slot(books, slot, seq)
     if parent is not None:
-        error, output = _last_words(one.outcome)
-        await tell_parent(books, parent, one.id, _FINAL[type(one.outcome)], output, error)
+        error, output = last_words(one.outcome)
+        await tell_parent(books, parent, one.id, FINAL[type(one.outcome)], output, error)
     return "settled"
 
 
@@ -139,23 +139,15 @@ async def _write_outcome(books: Books, seq: int, outcome: RunOutcome) -> None:
     await books.do(
         """UPDATE runs SET state=$1, finished_at=$2, error=$3, output=$4, lease_until=NULL, holder=NULL, answer=NULL
         WHERE seq=$5""",
-        _FINAL[type(outcome)],
+        FINAL[type(outcome)],
         books.now,
         *_last_bytes(books, outcome),
         seq,
     )
 
 
-def _last_words(outcome: RunOutcome) -> tuple[str, Any]:
-    if isinstance(outcome, Finished):
-        return "", outcome.output
-    if isinstance(outcome, Cancelled):
-        return outcome.reason, None
-    return outcome.error, None
-
-
 def _last_bytes(books: Books, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
-    error, output = _last_words(outcome)
+    error, output = last_words(outcome)
     return books.shut(error) if error else None, None if output is None else books.shut_json(output)
 
 

@@ -9,7 +9,8 @@ import msgspec
 
 from harken.event import Event
 from harken.store import Failure, Rest
-from harken.stores.postgres.books import Books, check_lease, micros, micros_or_none
+from harken.stores.instants import micros, micros_or_none
+from harken.stores.postgres.books import Books, check_lease
 from harken.stores.postgres.entering import enter
 from harken.stores.postgres.ticks import close_span, extend_coverage
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from harken.stores.postgres.books import Books
 from harken.stores.postgres.slots import admit, free_slot, lock_slot
-from harken.stores.postgres.states import CANCELLED, GATHERING, HELD
+from harken.stores.reasons import DROPPED
+from harken.stores.states import CANCELLED, GATHERING, HELD
 
 __all__ = ["close_gathering", "let_go", "release_flood"]
 
@@ -47,7 +48,7 @@ async def let_go(books: Books, trigger: int, hold: str, *, drop: bool = False) -
 async def _drop(books: Books, seq: int, slot: bytes | None) -> None:
     if slot is not None:
         await lock_slot(books, slot)
-    reason = books.shut("dropped by hand while it was held")
+    reason = books.shut(DROPPED)
     await books.do(f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3", books.now, reason, seq)
     if slot is not None:
         await free_slot(books, slot, seq)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harken.stores.postgres.books import Books
 from harken.stores.postgres.spread import Spread
-from harken.stores.postgres.states import RUNNING
+from harken.stores.states import RUNNING
 
 __all__ = ["NewRow", "insert_runs"]
 

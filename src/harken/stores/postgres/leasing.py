@@ -6,7 +6,8 @@ Everybody locks feeds before the generation, and the generation before leases, s
 from __future__ import annotations
 
 from harken.store import Generation, Held, Lease
-from harken.stores.postgres.books import Books, moment, moment_or_none
+from harken.stores.instants import moment, moment_or_none
+from harken.stores.postgres.books import Books
 
 __all__ = ["begin", "generation", "give_up", "lease", "leases"]
 

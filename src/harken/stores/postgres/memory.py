@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from harken.event import Known
 from harken.store import Entry, Stale
-from harken.stores.postgres.books import Books, Withdrawn, check_lease, micros
+from harken.stores.instants import micros
+from harken.stores.postgres.books import Books, Withdrawn, check_lease
 from harken.stores.postgres.entering import Entered, enter
 from harken.stores.postgres.spread import Spread
 

@@ -7,16 +7,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from harken.clock import Clock
-from harken.errors import Refused
-from harken.store.keeping import Keeper
 from harken.store.moved import Chunk
-from harken.store.moving import HERE, MARK, Counts
+from harken.store.moving import Counts
 from harken.stores.naming import arrive
 from harken.stores.postgres import PostgresStore, opening
 from harken.stores.postgres.door import Door, Settings
 from harken.stores.postgres.errors import translate
 from harken.stores.postgres.moving_rows import Taking, all_rows
 from harken.stores.seal import Seal, unwrap
+from harken.stores.staying import Staying, refuse_full
 from harken.stores.tables import COUNTED
 
 __all__ = ["PostgresMoving"]
@@ -36,9 +35,8 @@ class PostgresMoving:
         self._clock = clock
         self._key = key
         self._door = Door(url, clock, key, Settings(), readonly=False)
-        self._store: PostgresStore | None = None
-        self._keeper: Keeper | None = None
         self.place = self._door.where
+        self._staying = Staying(self.place, self._opened)
 
     @classmethod
     def at(cls, url: str, clock: Clock | None = None, *, key: str = "") -> PostgresMoving:
@@ -58,11 +56,9 @@ class PostgresMoving:
 
     async def _opened(self) -> PostgresStore:
         """The store as everybody uses it."""
-        if self._store is None:
-            async with self._connection() as connection:
-                key = await self._own_key(connection)
-            self._store = PostgresStore.at(self._url, self._clock, key=key, settings=Settings(pool=2))
-        return self._store
+        async with self._connection() as connection:
+            key = await self._own_key(connection)
+        return PostgresStore.at(self._url, self._clock, key=key, settings=Settings(pool=2))
 
     async def _own_key(self, connection: Any) -> str:
         """Our key, where the store has one: a plain store is read as it is, also with a key for the other one."""
@@ -81,15 +77,14 @@ class PostgresMoving:
         return seal, unwrap(self._key, wrapped)[1] if wrapped else b""
 
     async def writers(self) -> Sequence[str]:
-        store = await self._opened()
+        return await self._staying.writers(self._shards)
+
+    async def _shards(self) -> list[int]:
         async with self._connection() as connection:
-            shards = [row[0] for row in await connection.fetch("SELECT DISTINCT shard FROM feeds")]
-        self._keeper = self._keeper or Keeper(store)
-        return await self._keeper.writers(shards, f"{self.place} is being copied")
+            return [row[0] for row in await connection.fetch("SELECT DISTINCT shard FROM feeds")]
 
     async def stay(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.stay()
+        await self._staying.stay()
 
     async def rows(self) -> AsyncIterator[Chunk]:
         async with self._connection() as connection:
@@ -115,28 +110,18 @@ class PostgresMoving:
                 await taking.end()
 
     async def _refuse_full(self, connection: Any) -> None:
-        found = [f"{number} {kind}" for kind, number in (await _counts(connection)).items() if number]
-        if found:
-            fix = "Name an empty database, or a schema of its own with ?search_path=NAME"
-            raise Refused(f"{self.place} is not empty: it has {', '.join(found)}", fix=fix)
+        fix = "Name an empty database, or a schema of its own with ?search_path=NAME"
+        refuse_full(self.place, await _counts(connection), fix)
 
     async def counts(self) -> Counts:
         async with self._connection() as connection:
             return await _counts(connection)
 
     async def mark(self, words: str, fix: str) -> None:
-        store = await self._opened()
-        if words:
-            await store.put(MARK, HERE, {"words": words, "fix": fix, "holder": ""})
-        else:
-            await store.delete(MARK, HERE)
+        await self._staying.mark(words, fix)
 
     async def close(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.leave()
-        if self._store is not None:
-            await self._store.close()
-        self._keeper = self._store = None
+        await self._staying.close()
 
 
 async def _counts(connection: Any) -> Counts:

@@ -8,24 +8,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from harken.store.moved import (
-    Audit,
     Beginning,
     Chunk,
-    Letter,
     Moved,
-    MovedDocument,
     MovedEvent,
     MovedFeed,
     MovedRun,
-    MovedTick,
     MovedTrigger,
-    Remembered,
 )
 from harken.store.moving import chunks_of
+from harken.stores.decoding import decode_feed
 from harken.stores.postgres.leasing import GIVEN_UP
 from harken.stores.seal import Seal
-from harken.stores.table_runs import TableRuns
-from harken.stores.tables import COLUMNS, MOVED_DOCUMENTS, Row, Tables, decode_feed
+from harken.stores.table_runs import HAS_SLOT, TableRuns
+from harken.stores.tables import COLUMNS, MOVED_DOCUMENTS, Row, Tables
 
 __all__ = ["Taking", "all_rows"]
 
@@ -33,7 +29,6 @@ T = TypeVar("T")
 AT_ONCE = 50
 """Rows that the server sends at a time: any of them may be large."""
 
-HAS_SLOT = "slot IS NOT NULL AND EXISTS (SELECT 1 FROM slots WHERE key=slot AND run=seq)"
 TALLIED = "SELECT trigger, sum(fired)::bigint, sum(done)::bigint, max(fired_at) FROM tallies GROUP BY trigger"
 
 
@@ -129,12 +124,8 @@ class Taking:
             MovedTrigger: self._take_triggers,
             MovedRun: self._take_runs,
             MovedEvent: self._take_events,
-            MovedDocument: self._plainly("documents", self._tables.of_document),
-            Remembered: self._plainly("memory", self._tables.of_memory),
-            MovedTick: self._plainly("ticks", self._tables.of_tick),
-            Letter: self._plainly("buried", self._tables.of_letter),
-            Audit: self._plainly("audit", self._tables.of_audit),
         }
+        self._plain = self._tables.plain()
 
     async def begin(self, beginning: Beginning, wrapped: str) -> None:
         do = self._connection.execute
@@ -153,7 +144,12 @@ class Taking:
             await do("SELECT setval($1::text::regclass, $2, false)", sequence, value)
 
     async def take(self, chunk: Chunk) -> None:
-        await self._kinds[type(chunk[0])](chunk)
+        kind = type(chunk[0])
+        if kind in self._plain:
+            table, of_row = self._plain[kind]
+            await self._copy(table, COLUMNS[table], [of_row(row) for row in chunk])
+        else:
+            await self._kinds[kind](chunk)
 
     async def end(self) -> None:
         """The numbers of dead letters go on after the highest."""
@@ -164,9 +160,6 @@ class Taking:
     async def _copy(self, table: str, columns: str, rows: Sequence[Row]) -> None:
         names = [name.strip() for name in columns.split(",")]
         await self._connection.copy_records_to_table(table, records=rows, columns=names)
-
-    def _plainly(self, table: str, of_row: Callable[[Any], Row]) -> Callable[[Sequence[Moved]], Awaitable[None]]:
-        return lambda chunk: self._copy(table, COLUMNS[table], [of_row(row) for row in chunk])
 
     async def _take_feeds(self, chunk: Sequence[MovedFeed]) -> None:
         rows = []

@@ -7,9 +7,9 @@ from importlib.resources import files
 from typing import Any
 
 from harken.errors import Misconfigured, Refused
-from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
+from harken.stores.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 
-__all__ = ["prepare", "rewrap"]
+__all__ = ["prepare", "rekey"]
 
 LOCK = 0x6861726B656E
 """Whoever changes the schema or the keys holds this advisory lock."""
@@ -96,7 +96,7 @@ async def _first_seal(connection: Any, key: str) -> Seal:
     return AesSeal(*keys) if key else PlainSeal()
 
 
-async def rewrap(connection: Any, old: str, new: str, where: str) -> None:
+async def rekey(connection: Any, old: str, new: str, where: str) -> None:
     """Wrap the store's two keys with another operator's key; replicas that run keep the keys that they have."""
     async with connection.transaction():
         await _alone(connection)
@@ -104,10 +104,4 @@ async def rewrap(connection: Any, old: str, new: str, where: str) -> None:
         if not wrapped:
             fix = "Set HARKEN_ENCRYPTION_KEY before the first start of a new database"
             raise Refused(f"the store {where} is not encrypted", fix=fix)
-        try:
-            again = wrap(new, *unwrap(old, wrapped))
-        except Misconfigured:
-            # whoever was interrupted between the store and the stored secrets begins again with the same two keys
-            unwrap(new, wrapped)
-            return
-        await connection.execute("UPDATE seal SET wrapped=$1", again)
+        await connection.execute("UPDATE seal SET wrapped=$1", rewrap(wrapped, old, new))

@@ -6,22 +6,13 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.store import NewRun
-from harken.stores.postgres.books import Books, micros
+from harken.stores.instants import micros
+from harken.stores.postgres.books import Books
 from harken.stores.postgres.holding import let_go
 from harken.stores.postgres.slots import admit, free_slot, lock_slot
 from harken.stores.postgres.spending import count_run
-from harken.stores.postgres.states import (
-    CANCELLED,
-    DEAD,
-    FAILED,
-    HELD,
-    READY,
-    RUNNING,
-    STATES,
-    WAITING,
-    id_of,
-    run_id_of,
-)
+from harken.stores.reasons import BY_HAND
+from harken.stores.states import CANCELLED, DEAD, FAILED, HELD, READY, RUNNING, STATES, WAITING, id_of, run_id_of
 
 __all__ = ["answer", "cancel", "drop_dead", "lock_around", "release", "retry", "start", "tell_parent"]
 
@@ -79,12 +70,12 @@ async def cancel(books: Books, run_id: str) -> bool:
         return True
     if state > WAITING:
         return False
-    reason = books.shut("cancelled by hand")
+    reason = books.shut(BY_HAND)
     await books.do(f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3", books.now, reason, seq)
     if slot is not None:
         await free_slot(books, slot, seq)
     if parent is not None:
-        await tell_parent(books, parent, run_id, CANCELLED, None, "cancelled by hand")
+        await tell_parent(books, parent, run_id, CANCELLED, None, BY_HAND)
     return True
 
 

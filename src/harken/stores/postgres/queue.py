@@ -12,25 +12,20 @@ from typing import NamedTuple
 
 from harken.event import Verdict
 from harken.store import GatherInto, Intent
-from harken.stores.postgres.books import Books, TriggerRow, micros
+from harken.stores.decoding import decode_verdicts
+from harken.stores.instants import micros
+from harken.stores.postgres.books import Books, TriggerRow
 from harken.stores.postgres.holding import close_gathering
 from harken.stores.postgres.inserting import NewRow, insert_runs
-from harken.stores.postgres.records import decode_verdicts
 from harken.stores.postgres.slots import take_slot
 from harken.stores.postgres.spending import has_room, lock_budget, spend
-from harken.stores.postgres.states import BLOCKED, GATHERING, HELD, READY, RUNNING, run_id_of
+from harken.stores.reasons import HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, gathered_as
+from harken.stores.states import BLOCKED, GATHERING, HELD, READY, RUNNING, run_id_of
 
 __all__ = ["Resolver", "Share", "Wish"]
 
 Share = tuple[int, int]
 """So many entries of a page, and how many of their runs may be handed over."""
-
-
-HOLD_REASONS = {
-    "flood": "the flood guard holds the runs of a first read",
-    "paused": "the trigger is paused",
-    "budget": "the trigger's budget is spent",
-}
 
 
 class Wish(NamedTuple):
@@ -135,7 +130,7 @@ class Resolver:
                 return _duplicate(trigger, run_id)
             taken = await take_slot(books, slot, intent.overlap, wish.seq)
             if taken is None:
-                return Verdict(trigger=trigger.name, outcome="skipped", reason="an earlier run of this key is not over")
+                return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
             state = READY if taken else BLOCKED
         if trigger.budget is not None and state == READY and await self._over_budget(trigger, intent):
             state, hold = HELD, "budget"
@@ -172,7 +167,7 @@ class Resolver:
         await books.do("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", seq, wish.event_id)
         if into.max and gathered >= into.max:
             await close_gathering(books, seq)
-        reason = f"event {gathered} of the run that is gathering" + (f": {intent.reason}" if intent.reason else "")
+        reason = gathered_as(gathered, intent.reason)
         return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
     async def _join(self, trigger: TriggerRow, wish: Wish, into: GatherInto, key: bytes) -> tuple[int, bytes, int]:
@@ -241,5 +236,4 @@ class Resolver:
 
 
 def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
-    reason = "this occurrence has its run already"
-    return Verdict(trigger=trigger.name, outcome="duplicate", reason=reason, run_id=run_id.hex())
+    return Verdict(trigger=trigger.name, outcome="duplicate", reason=HAS_ITS_RUN, run_id=run_id.hex())

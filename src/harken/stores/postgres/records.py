@@ -7,34 +7,30 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-import msgspec
-
-from harken.event import Known, Recorded, Verdict
+from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import StepRecord
 from harken.store import Page
+from harken.stores.instants import micros
 from harken.stores.journals import steps
-from harken.stores.postgres.books import Books, micros, moment, moment_or_none
-from harken.stores.postgres.states import STATES
+from harken.stores.pages import Filling
+from harken.stores.postgres.books import Books
 from harken.stores.postgres.where import Where
+from harken.stores.states import STATES
+from harken.stores.table_values import RECORDED, SIGHTING, recorded, sighting_of, tick_of
 
 __all__ = [
-    "RECORDED",
     "counts",
-    "decode_verdicts",
     "event",
     "events",
     "events_after",
     "events_of",
     "full_page",
     "journals_of",
-    "recorded",
     "sighting",
     "ticks",
 ]
 
-RECORDED = """e.id, f.name, e.key, e.subject, e.state, e.type, e.occurred_at, e.recorded_at, e.data, e.verdicts,
-e.repeats, e.last_repeat_at"""
 _EVENTS = "FROM events e JOIN feeds f ON f.id=e.feed"
 
 TAIL_PATIENCE_US = 30_000_000
@@ -43,26 +39,6 @@ TAIL_PATIENCE_US = 30_000_000
 OLDEST_WRITER = """SELECT greatest(harken_now() - $1, coalesce(min((extract(epoch FROM xact_start) * 1000000)::bigint),
 9223372036854775807)) FROM pg_stat_activity
 WHERE datname=current_database() AND backend_xid IS NOT NULL AND pid<>pg_backend_pid()"""
-
-decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
-
-
-def recorded(books: Books, row: Sequence[Any]) -> Recorded:
-    """A row of RECORDED."""
-    return Recorded(
-        id=row[0],
-        feed=row[1],
-        key=books.text(row[2]),
-        subject=books.text(row[3]),
-        state=None if row[4] is None else books.text(row[4]),
-        type=row[5],
-        occurred_at=moment_or_none(row[6]),
-        recorded_at=moment(row[7]),
-        data=books.json(row[8]),
-        verdicts=decode_verdicts(books.seal.open(row[9])),
-        repeats=row[10],
-        last_repeat_at=moment_or_none(row[11]),
-    )
 
 
 async def events(
@@ -82,28 +58,13 @@ async def events(
     def concerns(found: Recorded) -> bool:
         return not trigger or any(verdict.trigger == trigger for verdict in found.verdicts)
 
-    return await full_page(some, concerns, lambda found: found.id, before, limit)
+    return await full_page(some, Filling(concerns, lambda found: found.id, before, limit))
 
 
-async def full_page(
-    some: Callable[[int | None], Awaitable[list[Any]]],
-    wanted: Callable[[Any], bool],
-    place: Callable[[Any], int],
-    before: int | None,
-    limit: int,
-) -> Page:
-    """Read on until the page is full: what a filter drops must not look like the end."""
-    items: list[Any] = []
-    while True:
-        batch = await some(before)
-        for item in batch:
-            before = place(item)
-            if wanted(item):
-                items.append(item)
-                if len(items) == limit:
-                    return Page(items=items, next=before)
-        if len(batch) < limit:
-            return Page(items=items)
+async def full_page(some: Callable[[int | None], Awaitable[list[Any]]], filling: Filling) -> Page:
+    while not filling.done:
+        filling.add(await some(filling.before))
+    return filling.page()
 
 
 async def events_after(books: Books, after: int, limit: int) -> list[Recorded]:
@@ -147,15 +108,11 @@ async def journals_of(books: Books, seqs: Sequence[int]) -> dict[int, tuple[Step
 
 async def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     row = await books.row(
-        """SELECT state, seq, first_seen, last_seen FROM memory
-        WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2""",
+        f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
         feed,
         books.seal.name(memory_id),
     )
-    if row is None:
-        return None
-    state = None if row[0] is None else books.text(row[0])
-    return Known(state, row[1]), moment(row[2]), moment(row[3])
+    return None if row is None else sighting_of(books, row)
 
 
 async def ticks(books: Books, feed: str, limit: int) -> list[TickSpan]:
@@ -168,20 +125,7 @@ async def ticks(books: Books, feed: str, limit: int) -> list[TickSpan]:
         feed,
         limit,
     )
-    return [
-        TickSpan(
-            feed=feed,
-            started_at=moment(row[0]),
-            ended_at=moment(row[1]),
-            count=row[2],
-            result=row[3],
-            seen=row[4],
-            new=row[5],
-            error=books.text(row[6]),
-            seconds=row[7],
-        )
-        for row in rows
-    ]
+    return [tick_of(books, feed, row) for row in rows]
 
 
 async def counts(books: Books) -> dict[str, int]:

@@ -6,7 +6,8 @@ Whoever needs both locks a slot before its runs, so that two replicas do not wai
 from __future__ import annotations
 
 from harken.stores.postgres.books import Books
-from harken.stores.postgres.states import BLOCKED, CANCELLED, HELD, READY, WAITING
+from harken.stores.reasons import NOT_OVER, REPLACED
+from harken.stores.states import BLOCKED, CANCELLED, HELD, READY, WAITING
 
 __all__ = ["admit", "free_slot", "lock_slot", "take_slot"]
 
@@ -37,7 +38,7 @@ async def lock_slot(books: Books, slot: bytes) -> int | None:
 
 
 async def _push_out(books: Books, slot: bytes, current: int, seq: int) -> bool:
-    reason = books.shut("a newer run of this key took its place")
+    reason = books.shut(REPLACED)
     cancel = f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2"
     await books.do(f"{cancel} WHERE state={BLOCKED} AND slot=$3", books.now, reason, slot)
     before = f"state IN ({HELD}, {READY}, {WAITING})"
@@ -72,7 +73,7 @@ async def admit(books: Books, seq: int, due: int | None = None) -> None:
     if slot is not None:
         taken = await take_slot(books, slot, overlap, seq)
         if taken is None:
-            reason = books.shut("an earlier run of this key is not over")
+            reason = books.shut(NOT_OVER)
             await books.do(
                 f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2, hold=NULL WHERE seq=$3",
                 books.now,

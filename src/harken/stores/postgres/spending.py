@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from harken.feed import Budget
 from harken.runs import StepRecord
+from harken.stores.budgets import left, window
 from harken.stores.postgres.books import Books
 
-__all__ = ["HOUR", "charge", "count_run", "has_room", "lock_budget", "room", "spend", "window"]
-
-HOUR, DAY = 3_600_000_000, 86_400_000_000
-_WINDOWS = {"runs": HOUR, "tokens": DAY, "usd": DAY}
+__all__ = ["charge", "count_run", "has_room", "lock_budget", "room", "spend"]
 
 SPEND = """INSERT INTO spent AS s (trigger, what, since, amount) VALUES ($1, $2, $3, $4)
 ON CONFLICT (trigger, what) DO UPDATE SET since=excluded.since,
 amount=CASE WHEN s.since=excluded.since THEN s.amount+excluded.amount ELSE excluded.amount END"""
-
-
-def window(what: str, now: int) -> int:
-    """Where the hour or day begins that this is counted in: calendar ones, in UTC."""
-    return now - now % _WINDOWS[what]
 
 
 async def spend(books: Books, trigger: int, what: str, amount: float) -> None:
@@ -61,11 +54,6 @@ async def has_room(books: Books, trigger: int, budget: Budget) -> bool:
 
 
 async def room(books: Books, trigger: int, budget: Budget) -> float:
-    """How many runs may start now; without end while only tokens or money are limited and not used up."""
+    """How many runs may start now."""
     rows = await books.rows("SELECT what, since, amount FROM spent WHERE trigger=$1", trigger)
-    used: dict[str, float] = {what: amount for what, since, amount in rows if since == window(what, books.now)}
-    if budget.tokens_per_day is not None and used.get("tokens", 0) >= budget.tokens_per_day:
-        return 0
-    if budget.usd_per_day is not None and used.get("usd", 0.0) >= budget.usd_per_day:
-        return 0
-    return float("inf") if budget.runs_per_hour is None else budget.runs_per_hour - used.get("runs", 0)
+    return left(budget, rows, books.now)

@@ -7,26 +7,14 @@ from typing import Any
 import msgspec
 
 from harken.errors import NotFound
-from harken.event import Span
 from harken.feed import FeedState, TriggerState
-from harken.pace import Health
 from harken.store import Listeners
-from harken.stores.postgres.books import (
-    Books,
-    decode_feed,
-    decode_health,
-    decode_spans,
-    decode_trigger,
-    merged,
-    moment,
-    moment_or_none,
-)
-from harken.stores.postgres.spending import window
+from harken.stores.budgets import window
+from harken.stores.decoding import decode_feed, decode_trigger
+from harken.stores.postgres.books import Books
+from harken.stores.table_values import FEED, feed_of, trigger_of
 
 __all__ = ["feed_states", "listeners", "state", "trigger_states"]
-
-FEED_COLUMNS = """name, revision, cursor, watermark, next_due, health, reads, baselined, last_success, last_tick,
-cover_start, cover_end, coverage, created_at, seen"""
 
 _SPENT = "(SELECT amount FROM spent s WHERE s.trigger=t.id AND s.what='{}' AND s.since=${})"
 TRIGGERS = f"""SELECT t.uid, t.name, t.epoch, t.start_line, t.paused, t.created_at,
@@ -40,57 +28,15 @@ ON n.trigger=t.id"""
 
 
 async def feed_states(books: Books, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
-    rows = await books.rows(f"SELECT {FEED_COLUMNS} FROM feeds WHERE {where} ORDER BY name", *bindings)
-    return [_feed_state(books, row) for row in rows]
-
-
-def _feed_state(books: Books, row: Any) -> FeedState:
-    spans: list[Span] = []
-    if row["coverage"] is not None:
-        spans = decode_spans(books.seal.open(row["coverage"]))
-    if row["cover_start"] is not None:
-        spans.append(Span(moment(row["cover_start"]), moment(row["cover_end"])))
-    return FeedState(
-        name=row["name"],
-        revision=row["revision"],
-        cursor=books.json(row["cursor"]),
-        watermark=moment_or_none(row["watermark"]),
-        next_due=moment_or_none(row["next_due"]),
-        health=decode_health(books.seal.open(row["health"])) if row["health"] is not None else Health(),
-        reads=row["reads"],
-        baselined=row["baselined"],
-        last_success=moment_or_none(row["last_success"]),
-        last_tick=moment_or_none(row["last_tick"]),
-        coverage=tuple(merged(spans)),
-        created_at=moment(row["created_at"]),
-        seen=row["seen"],
-    )
+    rows = await books.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
+    return [feed_of(books, row) for row in rows]
 
 
 async def trigger_states(books: Books, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
     """`where` has its own bindings from $4 on."""
     windows = [window(what, books.now) for what in ("runs", "tokens", "usd")]
     rows = await books.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
-    return [
-        TriggerState(
-            uid=row["uid"],
-            name=row["name"],
-            epoch=row["epoch"],
-            start_line=moment(row["start_line"]),
-            paused=books.text(row["paused"]) if row["paused"] else "",
-            created_at=moment(row["created_at"]),
-            fired=row["fired"],
-            last_fired_at=moment_or_none(row["last_fired_at"]),
-            removed_at=moment_or_none(row["removed_at"]),
-            reads_from=moment(row["reads_from"]),
-            backfilling=row["backfilling"],
-            done=row["done"],
-            runs_this_hour=int(row["runs"] or 0),
-            tokens_today=int(row["tokens"] or 0),
-            usd_today=row["usd"] or 0.0,
-        )
-        for row in rows
-    ]
+    return [trigger_of(books, row) for row in rows]
 
 
 async def state(books: Books, feed: str) -> FeedState:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from harken.event import Span
-from harken.stores.postgres.books import Books, decode_spans, merged, micros, moment
+from harken.stores.coverage import KEPT_SPANS, merged, spans_of
+from harken.stores.instants import micros
+from harken.stores.postgres.books import Books
 
 __all__ = ["close_span", "extend_coverage"]
-
-KEPT_SPANS = 200
 
 
 async def close_span(books: Books, feed: int) -> None:
@@ -28,12 +28,7 @@ async def extend_coverage(books: Books, feed: int, covered: Span) -> None:
     if await books.do(grown, end, feed, start):
         return
     row = await books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
-    spans = [Span(covered.start, covered.end)]
-    if row[0] is not None:
-        spans.append(Span(moment(row[0]), moment(row[1])))
-    if row[2] is not None:
-        spans.extend(decode_spans(books.seal.open(row[2])))
-    *older, newest = merged(spans)
+    *older, newest = merged([covered, *spans_of(books.seal, row[2], row[0], row[1])])
     await books.do(
         "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
         micros(newest.start),

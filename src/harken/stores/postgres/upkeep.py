@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from harken.stores.decoding import decode_verdicts
 from harken.stores.postgres.books import Books
-from harken.stores.postgres.records import decode_verdicts
-from harken.stores.postgres.states import READY, RUNNING
+from harken.stores.states import READY, RUNNING
 
 __all__ = ["check", "reap", "retain"]
 

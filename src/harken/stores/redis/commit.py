@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from harken.event import Recorded, Verdict
+from harken.event import Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
+from harken.stores.handing import first_claim, just_recorded
+from harken.stores.instants import micros
+from harken.stores.reasons import repeated
 from harken.stores.redis.home import Home
-from harken.stores.redis.wire import (
-    Ask,
-    body_of,
-    given,
-    micros,
-    micros_or_false,
-    moment,
-    state_of,
-    verdicts_of,
-)
+from harken.stores.redis.wire import Ask, body_of, given, micros_or_false, moment, state_of, verdicts_of
 from harken.stores.seal import Seal
+from harken.stores.states import run_id_of
 
-__all__ = ["RESULTS", "caused", "commit", "run_id_of"]
+__all__ = ["RESULTS", "caused", "commit"]
 
 LARGEST, BUSIEST, HEAVIEST = 200, 600, 1_000_000
 """Events, decisions about them, and their bytes in one call: nobody else is served while a script runs."""
@@ -33,10 +29,6 @@ Result = Literal["nothing_new", "events", "unchanged", "error", "rate_limited", 
 RESULTS: tuple[Result, ...] = ("nothing_new", "events", "unchanged", "error", "rate_limited", "changed")
 Part = tuple[str, bool]
 Hands = dict[bytes, tuple[int, Intent]]
-
-
-def run_id_of(seal: Seal, uid: str, epoch: int, run_key: str, replay: str = "") -> bytes:
-    return seal.name(f"run\0{uid}\0{epoch}\0{run_key}\0{replay}")
 
 
 async def commit(home: Home, wanted: Commit) -> Committed | Stale:
@@ -81,7 +73,7 @@ async def _part(home: Home, wanted: Commit, bodies: Sequence[bytes], part: Part 
     _, answers, handed, now = reply
     verdicts = [_decided(home.seal, answer) for answer in answers]
     ids = [answer[0] for answer in answers]
-    claimed = [_claimed(wanted, ids, verdicts, hands[run_id], run_id, int(now)) for run_id in handed]
+    claimed = [_claimed(wanted, ids, verdicts, hands[run_id], run_id, moment(now)) for run_id in handed]
     return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
 
 
@@ -154,12 +146,7 @@ def _decided(seal: Seal, answer: Sequence[Any]) -> tuple[Verdict, ...]:
     if answer[1] == b"n":
         return verdicts
     # the same occurrence as an earlier event: whatever was wanted has its run there
-    run_ids = {verdict.trigger: verdict.run_id for verdict in verdicts}
-    reason = f"the same occurrence as event {answer[0]}"
-    return tuple(
-        Verdict(trigger=name, outcome="duplicate", reason=reason, run_id=run_ids.get(name, ""))
-        for name in map(bytes.decode, answer[3])
-    )
+    return repeated(answer[0], verdicts, map(bytes.decode, answer[3]))
 
 
 def _claimed(
@@ -168,34 +155,12 @@ def _claimed(
     verdicts: Sequence[tuple[Verdict, ...]],
     hand: tuple[int, Intent],
     run_id: bytes,
-    now: int,
+    now: datetime,
 ) -> Claimed:
     at, intent = hand
-    event = wanted.entries[at].event
-    recorded = Recorded(
-        id=ids[at],
-        feed=wanted.feed,
-        key=event.key,
-        subject=event.subject,
-        state=event.state,
-        type=event.type,
-        occurred_at=event.occurred_at,
-        recorded_at=moment(now),
-        data=event.data,
-        verdicts=verdicts[at],
-    )
-    return Claimed(
-        id=run_id.hex(),
-        token=1,
-        trigger=next(verdict.trigger for verdict in verdicts[at] if verdict.run_id == run_id.hex()),
-        workflow_rev=intent.workflow_rev,
-        attempt=1,
-        max_attempts=intent.max_attempts,
-        events=(recorded,),
-        input=msgspec.json.decode(intent.input) if intent.input else None,
-        created_at=moment(now),
-        alone=not intent.slot,
-    )
+    trigger = next(verdict.trigger for verdict in verdicts[at] if verdict.run_id == run_id.hex())
+    recorded = just_recorded(wanted.entries[at].event, ids[at], wanted.feed, now, verdicts[at])
+    return first_claim(intent, run_id, trigger, recorded)
 
 
 def _cuts(entries: Sequence[Entry], bodies: Sequence[bytes]) -> Iterator[tuple[int, int]]:

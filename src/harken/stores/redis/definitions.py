@@ -15,8 +15,9 @@ from harken.errors import NotFound, StoreBusy
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
+from harken.stores.decoding import decode_feed
 from harken.stores.redis.home import Home
-from harken.stores.redis.standing import decode_feed, feed_states, rows_of, trigger_states
+from harken.stores.redis.standing import feed_states, rows_of, trigger_states
 from harken.stores.redis.wire import Ask
 
 __all__ = ["facts", "open_all"]

@@ -11,10 +11,11 @@ import msgspec
 from harken.event import Event, Known
 from harken.feed import FeedState, TriggerState
 from harken.store import Failure, Rest
+from harken.stores.instants import micros
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.home import Home
 from harken.stores.redis.standing import state, trigger_state
-from harken.stores.redis.wire import Ask, known_of, micros, micros_or_false
+from harken.stores.redis.wire import Ask, known_of, micros_or_false
 
 __all__ = ["bury", "fail", "forget", "recall", "rest", "steer", "wake"]
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import msgspec
 
 from harken.errors import NotFound
 from harken.event import Recorded
 from harken.stores.redis.link import Link
 from harken.stores.redis.wire import BUCKET, Ask, event_fields, recorded
 from harken.stores.seal import Seal
+from harken.stores.texts import Texts
 
 __all__ = ["Home"]
 
 AT_ONCE = 200
 
-decode_json = msgspec.json.Decoder().decode
 
-
-class Home:
+class Home(Texts):
     """`life`: a worker of the same name in an earlier life of its process is gone, and its claims with it."""
 
     def __init__(self, link: Link, seal: Seal, life: str) -> None:
@@ -75,9 +71,3 @@ class Home:
                 if row is not None:
                     self._workflows[rev] = str(self.json(row[12:])["name"])
         return {rev: self._workflows.get(rev, "") for rev in wanted}
-
-    def json(self, sealed: bytes) -> Any:
-        return decode_json(self.seal.open(sealed))
-
-    def text(self, sealed: bytes) -> str:
-        return self.seal.open(sealed).decode("utf-8", "surrogatepass")

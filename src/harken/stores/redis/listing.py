@@ -11,10 +11,12 @@ import msgspec
 from harken.runs import Run
 from harken.store import Buried, Page
 from harken.stores.journals import steps
+from harken.stores.letters import dead_run, refused_event
 from harken.stores.redis.home import Home
 from harken.stores.redis.paging import below, older, page
-from harken.stores.redis.runs import DEAD, WHY
-from harken.stores.redis.wire import STATES, moment, moment_or_none
+from harken.stores.redis.runs import WHY
+from harken.stores.redis.wire import moment, moment_or_none
+from harken.stores.states import DEAD, STATES
 
 __all__ = ["dead", "run", "runs"]
 
@@ -147,8 +149,8 @@ def _run(home: Home, found: Sequence[Any], workflows: dict[str, str], keys: dict
         status=STATES[state],  # type: ignore[arg-type]
         event_keys=tuple(keys[each] for each in ids),
         event_ids=tuple(ids),
-        input=None if value is None else home.json(value),
-        output=None if output is None else home.json(output),
+        input=home.json(value),
+        output=home.json(output),
         attempt=int(row.get("tries", 1)),
         priority=int(row.get("prio", 0)),
         hold=row.get("hold", b"").decode(),
@@ -156,7 +158,7 @@ def _run(home: Home, found: Sequence[Any], workflows: dict[str, str], keys: dict
         created_at=moment(row["made"]),
         started_at=moment_or_none(row.get("begun")),
         finished_at=moment_or_none(row.get("over")),
-        error=WHY.get(row.get("why", b""), "") or ("" if error is None else home.text(error)),
+        error=WHY.get(row.get("why", b""), "") or home.text(error),
         cancel_requested="stop" in row,
         waiting_for=row.get("wait", b"").decode() if STATES[state] == "waiting" else "",
         parent=row.get("parent", b"").hex(),
@@ -170,7 +172,7 @@ async def dead(home: Home, before: int | None, limit: int) -> Page:
     letters: list[Buried] = []
     if before is None or before > 0:
         numbered = await _numbered(home, None, STATES[DEAD], None, before, limit)
-        letters = [_dead_run(found) for found in await _runs(home, [run_id for _, run_id in numbered])]
+        letters = [dead_run(found) for found in await _runs(home, [run_id for _, run_id in numbered])]
         if len(numbered) == limit:
             return Page(items=letters, next=numbered[-1][0])
     newest = f"({-before}" if before is not None and before < 0 else "+inf"
@@ -181,18 +183,7 @@ async def dead(home: Home, before: int | None, limit: int) -> Page:
     return Page(items=letters, next=-int(numbers[-1]) if len(letters) == limit and numbers else None)
 
 
-def _dead_run(found: Run) -> Buried:
-    return Buried(
-        id=found.id,
-        what="run",
-        trigger=found.trigger,
-        key=", ".join(found.event_keys),
-        reason=found.error,
-        at=found.finished_at or found.created_at,
-    )
-
-
 def _buried(home: Home, number: int, row: bytes) -> Buried:
     feed, key, reason, _ = (each.decode() for each in msgspec.msgpack.decode(home.seal.open(row[24:])))
     at = moment(_STAMP.unpack_from(row)[0])
-    return Buried(id=f"event-{number}", what="event", trigger=feed, key=key, reason=reason, at=at)
+    return refused_event(number, feed, key, reason, at)

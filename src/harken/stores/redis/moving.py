@@ -9,16 +9,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
-from harken.store.keeping import Keeper
 from harken.store.moved import Chunk
 from harken.store.moving import HERE, MARK, Counts
 from harken.stores.naming import arrive
+from harken.stores.places import place_of
 from harken.stores.redis import RedisStore
 from harken.stores.redis.home import Home
 from harken.stores.redis.link import Link
@@ -29,6 +28,7 @@ from harken.stores.redis.sealing import seal_for
 from harken.stores.redis.standing import now_of
 from harken.stores.redis.upkeep import literal
 from harken.stores.seal import unwrap
+from harken.stores.staying import Staying, refuse_full
 
 __all__ = ["RedisMoving"]
 
@@ -38,11 +38,10 @@ class RedisMoving:
 
     def __init__(self, url: str, clock: Clock | None, key: str, space: str) -> None:
         self._link = Link(url, f"{{{space}:0}}:", clock)
-        self.place = _place(url)
+        self.place = place_of("Redis", url)
         self._url, self._clock, self._space = url, clock, space
         self._key = key
-        self._store: RedisStore | None = None
-        self._keeper: Keeper | None = None
+        self._staying = Staying(self.place, self._opened)
 
     @classmethod
     def at(cls, url: str, clock: Clock | None = None, *, key: str = "", space: str = "harken") -> RedisMoving:
@@ -51,10 +50,8 @@ class RedisMoving:
 
     async def _opened(self) -> RedisStore:
         """The store as everybody uses it."""
-        if self._store is None:
-            key = self._key if await self._wrapped() else ""
-            self._store = RedisStore.at(self._url, self._clock, key=key, space=self._space)
-        return self._store
+        key = self._key if await self._wrapped() else ""
+        return RedisStore.at(self._url, self._clock, key=key, space=self._space)
 
     async def _wrapped(self) -> bytes:
         """The store's keys, empty for one without encryption: that is read as it is, also with a key for the other."""
@@ -66,9 +63,7 @@ class RedisMoving:
         return bytes(wrapped or b"")
 
     async def writers(self) -> Sequence[str]:
-        store = await self._opened()
-        self._keeper = self._keeper or Keeper(store)
-        return await self._keeper.writers(await self._shards(), f"{self.place} is being copied")
+        return await self._staying.writers(self._shards)
 
     async def _shards(self) -> set[int]:
         [names] = await self._link.read(("SMEMBERS", self._link.key("feeds")))
@@ -76,8 +71,7 @@ class RedisMoving:
         return {int(shard or 0) for shard in found}
 
     async def stay(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.stay()
+        await self._staying.stay()
 
     async def _home(self) -> tuple[Home, bytes]:
         """The store that is there, and the key of its names."""
@@ -136,10 +130,8 @@ class RedisMoving:
                 raise Refused(message, fix="If nobody is copying any more: copy again with --force")
             await self._wipe()
             return
-        found = [f"{number} {kind}" for kind, number in (await self.counts()).items() if number]
-        if found:
-            fix = "Name another database of the server (redis://host/1), or empty it"
-            raise Refused(f"{self.place} is not empty: it has {', '.join(found)}", fix=fix)
+        fix = "Name another database of the server (redis://host/1), or empty it"
+        refuse_full(self.place, await self.counts(), fix)
         await self._wipe()
 
     async def _wipe(self) -> None:
@@ -177,22 +169,8 @@ class RedisMoving:
         }
 
     async def mark(self, words: str, fix: str) -> None:
-        store = await self._opened()
-        if words:
-            await store.put(MARK, HERE, {"words": words, "fix": fix, "holder": ""})
-        else:
-            await store.delete(MARK, HERE)
+        await self._staying.mark(words, fix)
 
     async def close(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.leave()
-        if self._store is not None:
-            await self._store.close()
-        self._keeper = self._store = None
+        await self._staying.close()
         await self._link.close()
-
-
-def _place(url: str) -> str:
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    return f"Redis at {parts.hostname or 'its socket'}{port}{parts.path}"

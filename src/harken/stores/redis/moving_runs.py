@@ -12,7 +12,8 @@ from harken.store.moved import MovedRun
 from harken.stores.redis.home import Home
 from harken.stores.redis.runs import WHY
 from harken.stores.redis.standing import Row
-from harken.stores.redis.wire import BUCKET, STATES, Ask
+from harken.stores.redis.wire import BUCKET, Ask
+from harken.stores.states import STATES
 
 __all__ = ["NEVER", "numbered", "runs", "write_runs"]
 

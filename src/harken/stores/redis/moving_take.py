@@ -21,13 +21,13 @@ from harken.store.moved import (
     MovedTrigger,
     Remembered,
 )
+from harken.stores.decoding import decode_feed, decode_health, decode_trigger
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.definitions import facts
 from harken.stores.redis.home import Home
 from harken.stores.redis.moving_ledger import STAMP, TICK
 from harken.stores.redis.moving_rows import DOCUMENT, HEAD, MEMORY
 from harken.stores.redis.moving_runs import write_runs
-from harken.stores.redis.standing import decode_feed, decode_health, decode_trigger
 from harken.stores.redis.wire import (
     ABSENT_STATE,
     BUCKET,

@@ -6,9 +6,9 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.store import NewRun
-from harken.stores.redis.commit import run_id_of
 from harken.stores.redis.home import Home
 from harken.stores.redis.wire import Ask, micros_or_false
+from harken.stores.states import run_id_of
 
 __all__ = ["answer", "cancel", "drop_dead", "new_run", "release", "retry", "start"]
 

@@ -11,7 +11,8 @@ from harken.store import Page
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.home import Home
 from harken.stores.redis.paging import below, older, page
-from harken.stores.redis.wire import ABSENT, BUCKET, STATES, known_of, moment
+from harken.stores.redis.wire import ABSENT, BUCKET, known_of, moment
+from harken.stores.states import STATES
 
 __all__ = ["counts", "event", "events", "events_after", "sighting", "ticks"]
 

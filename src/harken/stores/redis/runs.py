@@ -9,26 +9,27 @@ from typing import Any, Literal
 import msgspec
 
 from harken.event import Recorded
-from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, StepRecord
+from harken.runs import Again, Claimed, Finished, Park, StepRecord
 from harken.schedule import quiet_hours
 from harken.store import Commit, NewRun, Settlement, Stale
+from harken.stores.instants import micros
 from harken.stores.journals import steps
+from harken.stores.reasons import BY_HAND, DROPPED, NOT_OVER, REPLACED
 from harken.stores.redis.commit import caused as caused_commits
 from harken.stores.redis.home import Home
 from harken.stores.redis.orders import new_run
 from harken.stores.redis.standing import definition_of
-from harken.stores.redis.wire import STATES, Ask, micros, micros_or_false, moment, moment_or_none, recorded
+from harken.stores.redis.wire import Ask, micros_or_false, moment, moment_or_none, recorded
+from harken.stores.states import FINAL, READY, STATES, last_words
 
 __all__ = ["WHY", "claim", "extend", "journal", "next_due", "park", "settle"]
 
 AT_ONCE = 200
-READY, DONE, FAILED, DEAD, CANCELLED = 2, 6, 7, 8, 9
-FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
 WHY = {
-    b"replaced": "a newer run of this key took its place",
-    b"overlap": "an earlier run of this key is not over",
-    b"cancelled": "cancelled by hand",
-    b"dropped": "dropped by hand while it was held",
+    b"replaced": REPLACED,
+    b"overlap": NOT_OVER,
+    b"cancelled": BY_HAND,
+    b"dropped": DROPPED,
 }
 """Why the store itself ended a run: Lua knows the word, and only we know the seal."""
 
@@ -80,7 +81,7 @@ async def _claimed(home: Home, row: Sequence[Any]) -> Claimed:
         attempt=int(tries),
         max_attempts=int(most),
         events=tuple(events),
-        input=home.json(extra[0]) if extra and extra[0] is not None else None,
+        input=home.json(extra[0]) if extra else None,
         journal=steps(map(home.seal.open, journal)),
         answer=_answer(home, extra) if extra else None,
         parent=parent.hex(),
@@ -97,8 +98,7 @@ def _answer(home: Home, extra: Sequence[bytes | None]) -> Any:
     if child is None or state is None:
         return None
     said = WHY.get(why or b"", "") or (home.text(error) if error else "")
-    value = None if output is None else home.json(output)
-    return {"run": child.hex(), "status": STATES[int(state)], "output": value, "error": said}
+    return {"run": child.hex(), "status": STATES[int(state)], "output": home.json(output), "error": said}
 
 
 async def next_due(home: Home) -> datetime | None:
@@ -163,7 +163,7 @@ async def settle(home: Home, settlements: Sequence[Settlement]) -> list[Literal[
 
 def _settlement(home: Home, ask: Ask, one: Settlement) -> tuple[Any, ...]:
     outcome = one.outcome
-    error, output = _last_words(outcome)
+    error, output = last_words(outcome)
     again = isinstance(outcome, Again)
     counts = bool(one.trigger) and isinstance(outcome, Finished) and not outcome.filtered
     return (
@@ -178,11 +178,3 @@ def _settlement(home: Home, ask: Ask, one: Settlement) -> tuple[Any, ...]:
         caused_commits(home, ask, one.caused),
         one.trigger if counts else False,
     )
-
-
-def _last_words(outcome: Again | Finished | Failed | Dead | Cancelled) -> tuple[str, Any]:
-    if isinstance(outcome, Finished):
-        return "", outcome.output
-    if isinstance(outcome, Cancelled):
-        return outcome.reason, None
-    return outcome.error, None

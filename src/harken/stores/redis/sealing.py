@@ -6,7 +6,7 @@ import secrets
 
 from harken.errors import Misconfigured, Refused
 from harken.stores.redis.link import Link
-from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
+from harken.stores.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 
 __all__ = ["first_keys", "refuse_newer", "rekey", "seal_for"]
 
@@ -54,10 +54,6 @@ async def rekey(link: Link, old: str, new: str) -> None:
     if wrapped is None:
         fix = "Begin an empty store with HARKEN_ENCRYPTION_KEY set"
         raise Refused("the store in Redis is not encrypted", fix=fix)
-    try:
-        again = wrap(new, *unwrap(old, wrapped.decode()))
-    except Misconfigured:
-        # whoever was interrupted between the store and the stored secrets begins again with the same two keys
-        unwrap(new, wrapped.decode())
-        return
-    await link.read(("SET", link.key("seal"), again))
+    again = rewrap(wrapped.decode(), old, new)
+    if again != wrapped.decode():
+        await link.read(("SET", link.key("seal"), again))

@@ -8,15 +8,15 @@ import msgspec
 
 from harken.errors import NotFound
 from harken.event import Span
-from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.feed import FeedState, Trigger, TriggerState
 from harken.pace import Health
 from harken.store import Listeners
+from harken.stores.budgets import window
+from harken.stores.decoding import decode_feed, decode_health, decode_trigger
 from harken.stores.redis.home import Home
 from harken.stores.redis.wire import fields, moment, moment_or_none
 
 __all__ = [
-    "decode_feed",
-    "decode_trigger",
     "definition_of",
     "feed_states",
     "listeners",
@@ -28,12 +28,7 @@ __all__ = [
 ]
 
 AT_ONCE = 500
-HOUR, DAY = 3_600_000_000, 86_400_000_000
 Row = Mapping[str, bytes]
-
-decode_feed = msgspec.json.Decoder(Feed).decode
-decode_trigger = msgspec.json.Decoder(Trigger).decode
-decode_health = msgspec.json.Decoder(Health).decode
 
 
 async def rows_of(home: Home, keys: Sequence[str]) -> list[Row]:
@@ -125,15 +120,15 @@ def _trigger_state(home: Home, uid: str, row: Row, used: Row, now: int) -> Trigg
         removed_at=moment_or_none(row.get("removed")),
         reads_from=moment_or_none(row.get("reads")),
         backfilling=row.get("backfilling") == b"1",
-        runs_this_hour=int(_spent(used, "runs", now - now % HOUR)),
-        tokens_today=int(_spent(used, "tokens", now - now % DAY)),
-        usd_today=_spent(used, "usd", now - now % DAY),
+        runs_this_hour=int(_spent(used, "runs", now)),
+        tokens_today=int(_spent(used, "tokens", now)),
+        usd_today=_spent(used, "usd", now),
         done=int(row.get("done", 0)),
     )
 
 
-def _spent(used: Row, what: str, window: int) -> float:
-    if int(used.get(f"{what}@", 0)) != window:
+def _spent(used: Row, what: str, now: int) -> float:
+    if int(used.get(f"{what}@", 0)) != window(what, now):
         return 0.0
     return float(used[what])
 

@@ -14,19 +14,19 @@ import msgspec
 
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
+from harken.stores.instants import micros
+from harken.stores.reasons import HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, gathered_as
 from harken.stores.seal import Seal
 
 __all__ = [
     "BUCKET",
     "FRAME",
-    "STATES",
     "Ask",
     "body_of",
     "event_fields",
     "fields",
     "given",
     "known_of",
-    "micros",
     "micros_or_false",
     "moment",
     "moment_or_none",
@@ -39,7 +39,6 @@ __all__ = [
 BUCKET = 1000
 """Events and runs are kept in hashes of so many numbers."""
 
-STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
 OUTCOMES: tuple[Outcome, ...] = (
     "fired",
     "filtered",
@@ -51,11 +50,6 @@ OUTCOMES: tuple[Outcome, ...] = (
     "error",
     "unmatched",
 )
-HOLD_REASONS = {
-    b"flood": "the flood guard holds the runs of a first read",
-    b"paused": "the trigger is paused",
-    b"budget": "the trigger's budget is spent",
-}
 GIVEN = 0xFFFFFFFF
 """The number of a verdict that matching gave: its reason is the whole of it."""
 
@@ -108,10 +102,6 @@ class Ask:
 
     def arguments(self, instructions: Any) -> list[bytes]:
         return [_encode(instructions), b"".join(self.names), *self.texts]
-
-
-def micros(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
 
 
 def micros_or_false(instant: datetime | None) -> int | bool:
@@ -190,14 +180,14 @@ def verdicts_of(seal: Seal, frames: bytes) -> tuple[Verdict, ...]:
 
 def _reason(seal: Seal, outcome: Outcome, reason: bytes, number: int) -> str:
     if outcome == "held":
-        return HOLD_REASONS[reason]
+        return HOLD_REASONS[reason.decode()]
     if outcome == "duplicate":
-        return "this occurrence has its run already"
+        return HAS_ITS_RUN
     if outcome == "skipped":
-        return "an earlier run of this key is not over"
+        return NOT_OVER
     said = seal.open(reason).decode("utf-8", "surrogatepass") if reason else ""
     if outcome == "gathered":
-        return f"event {number} of the run that is gathering" + (f": {said}" if said else "")
+        return gathered_as(number, said)
     return said
 
 

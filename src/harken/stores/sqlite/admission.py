@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from harken.schedule import quiet_hours
-from harken.stores.sqlite.books import Books, micros, moment
-from harken.stores.sqlite.queue import HELD, admit
+from harken.stores.instants import micros, moment
+from harken.stores.sqlite.books import Books
+from harken.stores.sqlite.queue import admit
 from harken.stores.sqlite.spending import has_room, room, spend
+from harken.stores.states import HELD
 
 __all__ = ["count_run", "let_in", "may_start"]
 

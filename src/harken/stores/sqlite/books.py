@@ -5,44 +5,21 @@ One process writes (a lock on the file sees to that), so what is remembered here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apsw
-import msgspec
 
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
-from harken.event import Identity, Span
-from harken.feed import Budget, Feed, Trigger
-from harken.pace import Health
+from harken.event import Identity
+from harken.feed import Budget, Trigger
 from harken.schedule import Quiet
+from harken.stores.decoding import decode_feed, decode_trigger
 from harken.stores.seal import Seal
+from harken.stores.texts import Texts
 
-__all__ = ["Books", "FeedRow", "TriggerRow", "micros", "moment", "moment_or_none"]
-
-# made at import and not when first used: msgspec crashes the process when two threads meet a type for the first time
-decode_feed = msgspec.json.Decoder(Feed).decode
-decode_trigger = msgspec.json.Decoder(Trigger).decode
-decode_health = msgspec.json.Decoder(Health).decode
-decode_spans = msgspec.json.Decoder(list[Span]).decode
-
-
-def micros(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
-
-
-def micros_or_none(instant: datetime | None) -> int | None:
-    return None if instant is None else micros(instant)
-
-
-def moment(us: int) -> datetime:
-    return datetime.fromtimestamp(us / 1_000_000, UTC)
-
-
-def moment_or_none(us: int | None) -> datetime | None:
-    return None if us is None else moment(us)
+__all__ = ["Books", "FeedRow", "TriggerRow"]
 
 
 class FeedRow:
@@ -74,7 +51,7 @@ class TriggerRow:
         self.fired = 0
 
 
-class Books:
+class Books(Texts):
     def __init__(self, connection: apsw.Connection, seal: Seal, clock: Clock, *, for_reading: bool = False) -> None:
         self.connection = connection
         self.execute: Callable[..., Any] = connection.execute
@@ -253,26 +230,3 @@ class Books:
 
     def feed_changed(self, name: str) -> None:
         self._feeds.pop(name, None)
-
-    def text(self, sealed: bytes | None) -> str:
-        return "" if sealed is None else self.seal.open(sealed).decode("utf-8", "surrogatepass")
-
-    def shut(self, text: str) -> bytes:
-        return self.seal.shut(text.encode("utf-8", "surrogatepass"))
-
-    def shut_json(self, value: Any) -> bytes:
-        return self.seal.shut(msgspec.json.encode(value))
-
-    def json(self, sealed: bytes | None) -> Any:
-        return None if sealed is None else msgspec.json.decode(self.seal.open(sealed))
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same coverage in as few spans as possible, oldest first."""
-    result: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        if result and span.start <= result[-1].end:
-            result[-1] = Span(result[-1].start, max(result[-1].end, span.end))
-        else:
-            result.append(span)
-    return result

@@ -7,18 +7,20 @@ from typing import Any
 
 import msgspec
 
-from harken.event import Event, Recorded, Span, Verdict
+from harken.event import Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
+from harken.stores.coverage import KEPT_SPANS, merged, spans_of
+from harken.stores.decoding import decode_verdicts
+from harken.stores.handing import first_claim, just_recorded
+from harken.stores.instants import micros, micros_or_none, moment
+from harken.stores.reasons import repeated
 from harken.stores.sqlite import queue
-from harken.stores.sqlite.books import Books, FeedRow, decode_spans, merged, micros, micros_or_none, moment
+from harken.stores.sqlite.books import Books, FeedRow
 
 __all__ = ["close_span", "commit", "extend_coverage", "write_tick"]
 
-CLAIM_SECONDS = 60
-
 _encode_verdicts = msgspec.json.Encoder().encode
-_decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
 
 INSERT_MEMORY = """INSERT OR IGNORE INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
 VALUES (?,?,?,?,?,?,?)"""
@@ -96,8 +98,10 @@ def _record(
     verdicts = tuple(decided)
     books.execute(INSERT_EVENT, (event_id, feed.id, now, books.seal.shut(_encode_verdicts(verdicts)), *columns))
     if handed:
-        recorded = _recorded(feed, event, event_id, now, verdicts)
-        claimed.extend(_claimed(books, run, recorded, now) for run in handed)
+        recorded = just_recorded(event, event_id, feed.name, moment(now), verdicts)
+        claimed.extend(
+            first_claim(intent, run_id, books.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
+        )
     return event_id, verdicts
 
 
@@ -155,14 +159,13 @@ def _text(books: Books, sealed: bytes | None) -> str | None:
 def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
     books.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
     row = books.row("SELECT verdicts FROM events WHERE id=?", (first,))
-    earlier = _decode_verdicts(books.seal.open(row[0])) if row else ()
-    run_ids = {verdict.trigger: verdict.run_id for verdict in earlier}
-    duplicates: list[Verdict] = []
-    for decision in entry.decisions:
-        trigger = decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
-        reason = f"the same occurrence as event {first}"
-        duplicates.append(Verdict(trigger=trigger, outcome="duplicate", reason=reason, run_id=run_ids.get(trigger, "")))
-    return first, tuple(duplicates)
+    earlier = decode_verdicts(books.seal.open(row[0])) if row else ()
+    names = (_name(books, decision) for decision in entry.decisions)
+    return first, repeated(first, earlier, names)
+
+
+def _name(books: Books, decision: Verdict | Intent) -> str:
+    return decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
 
 
 def _looks_back(wanted: Commit) -> bool:
@@ -175,9 +178,9 @@ def _again(books: Books, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ..
     row = books.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
     if row is None:
         return 0, ()
-    verdicts = {verdict.trigger: verdict for verdict in _decode_verdicts(books.seal.open(row[0]))}
+    verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(books.seal.open(row[0]))}
     for decision in entry.decisions:
-        name = decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
+        name = _name(books, decision)
         if name in verdicts and verdicts[name].outcome != "before_start":
             continue
         if isinstance(decision, Verdict):
@@ -194,37 +197,6 @@ def _backfilled(books: Books, feed: FeedRow, uids: Sequence[str]) -> None:
         books.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
     books.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
     books.feed_changed(feed.name)
-
-
-def _recorded(feed: FeedRow, event: Event, event_id: int, now: int, verdicts: tuple[Verdict, ...]) -> Recorded:
-    return Recorded(
-        id=event_id,
-        feed=feed.name,
-        key=event.key,
-        subject=event.subject,
-        state=event.state,
-        type=event.type,
-        occurred_at=event.occurred_at,
-        recorded_at=moment(now),
-        data=event.data,
-        verdicts=verdicts,
-    )
-
-
-def _claimed(books: Books, run: tuple[int, bytes, Intent], recorded: Recorded, now: int) -> Claimed:
-    _, run_id, intent = run
-    return Claimed(
-        id=run_id.hex(),
-        token=1,
-        trigger=books.trigger(intent.trigger).name,
-        workflow_rev=intent.workflow_rev,
-        attempt=1,
-        max_attempts=intent.max_attempts,
-        events=(recorded,),
-        input=msgspec.json.decode(intent.input) if intent.input else None,
-        created_at=moment(now),
-        alone=not intent.slot,
-    )
 
 
 def _advance(books: Books, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
@@ -286,13 +258,8 @@ def extend_coverage(books: Books, feed: FeedRow, covered: Span) -> None:
         return
     row = books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=?", (feed.id,))
     assert row is not None
-    spans = [Span(covered.start, covered.end)]
-    if row[0] is not None:
-        spans.append(Span(moment(row[0]), moment(row[1])))
-    if row[2] is not None:
-        spans.extend(decode_spans(books.seal.open(row[2])))
-    *older, newest = merged(spans)
+    *older, newest = merged([covered, *spans_of(books.seal, row[2], row[0], row[1])])
     books.execute(
         "UPDATE feeds SET cover_start=?, cover_end=?, coverage=? WHERE id=?",
-        (micros(newest.start), micros(newest.end), books.shut_json(older[-200:]) if older else None, feed.id),
+        (micros(newest.start), micros(newest.end), books.shut_json(older[-KEPT_SPANS:]) if older else None, feed.id),
     )

@@ -10,8 +10,9 @@ import msgspec
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
+from harken.stores.decoding import decode_feed, decode_health
 from harken.stores.sqlite import leasing, queue
-from harken.stores.sqlite.books import Books, decode_feed, decode_health
+from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.standing import feed_states, trigger_states
 
 __all__ = ["open_all"]

@@ -9,7 +9,8 @@ import msgspec
 
 from harken.event import Event, Known
 from harken.store import Failure, Rest
-from harken.stores.sqlite.books import Books, FeedRow, micros, micros_or_none
+from harken.stores.instants import micros, micros_or_none
+from harken.stores.sqlite.books import Books, FeedRow
 from harken.stores.sqlite.commit import close_span, extend_coverage
 
 __all__ = ["bury", "fail", "forget", "recall", "rest"]

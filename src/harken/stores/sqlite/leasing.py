@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harken.store import Generation, Held, Lease
-from harken.stores.sqlite.books import Books, moment, moment_or_none
+from harken.stores.instants import moment, moment_or_none
+from harken.stores.sqlite.books import Books
 
 __all__ = ["GIVEN_UP", "ORPHANED", "begin", "generation", "give_up", "lease", "leases"]
 

@@ -17,6 +17,7 @@ from harken.stores.seal import PlainSeal, unwrap
 from harken.stores.sqlite import opening
 from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.moving_rows import Taking, all_rows
+from harken.stores.staying import refuse_full
 from harken.stores.tables import COUNTED
 
 __all__ = ["SqliteMoving"]
@@ -93,7 +94,7 @@ class SqliteMoving:
             opening.migrate(connection)
             arrival = await arrive(rows, self._key)
             books = Books(connection, arrival.seal, self._clock, for_reading=True)
-            self._refuse_full(books)
+            refuse_full(self.place, _counts(books), "Name a file that is not there")
             connection.execute("BEGIN IMMEDIATE")
             taking = Taking(books)
             taking.begin(arrival.beginning, arrival.wrapped)
@@ -105,15 +106,10 @@ class SqliteMoving:
             # what was not committed is undone by this
             connection.close(True)
 
-    def _refuse_full(self, books: Books) -> None:
-        found = [f"{number} {kind}" for kind, sql in COUNTED.items() if (number := books.value(sql))]
-        if found:
-            raise Refused(f"{self.place} is not empty: it has {', '.join(found)}", fix="Name a file that is not there")
-
     async def counts(self) -> Counts:
         books, _ = self._reader()
         try:
-            return {kind: books.value(sql) for kind, sql in COUNTED.items()}
+            return _counts(books)
         finally:
             books.connection.close(True)
 
@@ -137,3 +133,7 @@ class SqliteMoving:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _counts(books: Books) -> Counts:
+    return {kind: books.value(sql) for kind, sql in COUNTED.items()}

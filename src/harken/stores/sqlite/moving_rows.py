@@ -6,28 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harken.store.moved import (
-    Audit,
     Beginning,
     Chunk,
-    Letter,
     Moved,
-    MovedDocument,
     MovedEvent,
     MovedFeed,
     MovedRun,
-    MovedTick,
     MovedTrigger,
-    Remembered,
 )
 from harken.store.moving import chunks
+from harken.stores.decoding import decode_feed
 from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.leasing import GIVEN_UP
-from harken.stores.table_runs import TableRuns
-from harken.stores.tables import COLUMNS, MOVED_DOCUMENTS, Row, Tables, decode_feed
+from harken.stores.table_runs import HAS_SLOT, TableRuns
+from harken.stores.tables import COLUMNS, MOVED_DOCUMENTS, Row, Tables
 
 __all__ = ["Taking", "all_rows"]
-
-HAS_SLOT = "slot IS NOT NULL AND EXISTS (SELECT 1 FROM slots WHERE key=slot AND run=seq)"
 
 
 def all_rows(books: Books, identity: bytes) -> Iterator[list[Moved]]:
@@ -106,13 +100,9 @@ class Taking:
             MovedFeed: self._feeds,
             MovedTrigger: self._triggers,
             MovedRun: self._take_runs,
-            MovedDocument: self._plainly("documents", self._tables.of_document),
-            MovedEvent: self._plainly("events", self._tables.of_event, ", kid"),
-            Remembered: self._plainly("memory", self._tables.of_memory),
-            MovedTick: self._plainly("ticks", self._tables.of_tick),
-            Letter: self._plainly("buried", self._tables.of_letter),
-            Audit: self._plainly("audit", self._tables.of_audit),
+            MovedEvent: self._events,
         }
+        self._plain = self._tables.plain()
 
     def begin(self, beginning: Beginning, wrapped: str) -> None:
         books = self._books
@@ -127,14 +117,19 @@ class Taking:
         self._insert("leases", "shard, holder, token, until", ended)
 
     def take(self, chunk: Chunk) -> None:
-        self._kinds[type(chunk[0])](chunk)
+        kind = type(chunk[0])
+        if kind in self._plain:
+            table, of_row = self._plain[kind]
+            self._insert(table, COLUMNS[table], [of_row(row) for row in chunk])
+        else:
+            self._kinds[kind](chunk)
 
     def _insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
         marks = ",".join("?" * len(columns.split(",")))
         self._books.connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
 
-    def _plainly(self, table: str, of_row: Callable[[Any], Row], more: str = "") -> Callable[[Sequence[Moved]], None]:
-        return lambda chunk: self._insert(table, COLUMNS[table] + more, [of_row(row) for row in chunk])
+    def _events(self, chunk: Sequence[MovedEvent]) -> None:
+        self._insert("events", COLUMNS["events"] + ", kid", [self._tables.of_event(row) for row in chunk])
 
     def _feeds(self, chunk: Sequence[MovedFeed]) -> None:
         definitions = [decode_feed(row.definition) for row in chunk]

@@ -12,7 +12,7 @@ import apsw
 
 from harken.errors import Misconfigured, Refused
 from harken.folders import make_private
-from harken.stores.seal import AesSeal, PlainSeal, Seal, unwrap, wrap
+from harken.stores.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.stores.sqlite.encrypt import encrypt
 
 __all__ = ["connect", "existing_seal", "lock", "migrate", "refuse_old", "rekey", "seal_for"]
@@ -148,7 +148,7 @@ def rekey(path: Path, old: str, new: str) -> None:
         if not wrapped:
             fix = "Set HARKEN_ENCRYPTION_KEY and start: that encrypts what is there"
             raise Refused(f"the store {path} is not encrypted", fix=fix)
-        again = _rewrapped(wrapped, old, new)
+        again = rewrap(wrapped, old, new)
         connection = connect(path)
         try:
             connection.execute("PRAGMA secure_delete=ON")
@@ -159,12 +159,3 @@ def rekey(path: Path, old: str, new: str) -> None:
             connection.close()
     finally:
         os.close(held)
-
-
-def _rewrapped(wrapped: str, old: str, new: str) -> str:
-    try:
-        return wrap(new, *unwrap(old, wrapped))
-    except Misconfigured:
-        # whoever was interrupted between the store and the stored secrets begins again with the same two keys
-        unwrap(new, wrapped)
-        return wrapped

@@ -6,9 +6,12 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.store import NewRun
+from harken.stores.instants import micros
+from harken.stores.reasons import BY_HAND
 from harken.stores.sqlite.admission import count_run
-from harken.stores.sqlite.books import Books, micros
-from harken.stores.sqlite.queue import (
+from harken.stores.sqlite.books import Books
+from harken.stores.sqlite.queue import admit, free_slot, let_go
+from harken.stores.states import (
     BLOCKED,
     CANCELLED,
     DEAD,
@@ -19,19 +22,17 @@ from harken.stores.sqlite.queue import (
     RUNNING,
     STATES,
     WAITING,
-    admit,
-    free_slot,
-    let_go,
+    id_of,
     run_id_of,
 )
 
-__all__ = ["answer", "cancel", "drop_dead", "id_of", "release", "retry", "start", "tell_parent"]
+__all__ = ["answer", "cancel", "drop_dead", "release", "retry", "start", "tell_parent"]
 
 
 def start(books: Books, new: NewRun) -> str:
     trigger = books.trigger_named(new.trigger) if new.trigger else None
     uid = trigger.uid if trigger else new.workflow
-    run_id = run_id_of(books, uid, 0, new.id_key, "by hand")
+    run_id = run_id_of(books.seal, uid, 0, new.id_key, "by hand")
     now = books.now()
     seq = books.next_run
     due = micros(new.due_at) if new.due_at else now
@@ -73,12 +74,12 @@ def cancel(books: Books, run_id: str) -> bool:
         return True
     if state not in (GATHERING, HELD, READY, BLOCKED, WAITING):
         return False
-    reason = books.shut("cancelled by hand")
+    reason = books.shut(BY_HAND)
     books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, books.now(), reason, seq))
     if slot is not None:
         free_slot(books, slot, seq)
     if parent is not None:
-        tell_parent(books, parent, run_id, CANCELLED, None, "cancelled by hand")
+        tell_parent(books, parent, run_id, CANCELLED, None, BY_HAND)
     return True
 
 
@@ -134,11 +135,3 @@ def tell_parent(books: Books, parent: bytes, child: str, state: int, output: Any
     waits = books.value("SELECT waiting_for FROM runs WHERE id=? AND state=?", (parent, WAITING))
     if waits == f"run:{child}":
         answer(books, parent.hex(), {"run": child, "status": STATES[state], "output": output, "error": error})
-
-
-def id_of(run_id: str) -> bytes:
-    """The stored form of a run's id; empty, and so never found, for what is not one."""
-    try:
-        return bytes.fromhex(run_id)
-    except ValueError:
-        return b""

@@ -7,48 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from harken.event import Verdict
 from harken.store import GatherInto, Intent
-from harken.stores.sqlite.books import Books, TriggerRow, micros
+from harken.stores.decoding import decode_verdicts
+from harken.stores.instants import micros
+from harken.stores.reasons import DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_as
+from harken.stores.sqlite.books import Books, TriggerRow
 from harken.stores.sqlite.spending import has_room, spend
+from harken.stores.states import BLOCKED, CANCELLED, GATHERING, HELD, READY, RUNNING, WAITING, run_id_of
 
-__all__ = [
-    "BLOCKED",
-    "CANCELLED",
-    "DEAD",
-    "DONE",
-    "FAILED",
-    "GATHERING",
-    "HELD",
-    "READY",
-    "RUNNING",
-    "STATES",
-    "WAITING",
-    "admit",
-    "close_gathering",
-    "free_slot",
-    "let_go",
-    "release_flood",
-    "resolve",
-    "run_id_of",
-]
-
-GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED = range(10)
-STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
+__all__ = ["admit", "close_gathering", "free_slot", "let_go", "release_flood", "resolve"]
 
 CLAIM_US = 60_000_000
-
-_decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
 
 INSERT_RUN = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts,
 token, lease_until, holder, event, input, slot, overlap, gather, gathered, hold, created_at, started_at)
 VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
-
-
-def run_id_of(books: Books, uid: str, epoch: int, run_key: str, replay: str = "") -> bytes:
-    return books.seal.name(f"run\0{uid}\0{epoch}\0{run_key}\0{replay}")
 
 
 def resolve(
@@ -58,7 +32,7 @@ def resolve(
     trigger = books.trigger(intent.trigger)
     if intent.gather is not None:
         return _gather(books, trigger, intent, intent.gather, event_id, now)
-    run_id = run_id_of(books, intent.trigger, intent.epoch, intent.run_key)
+    run_id = run_id_of(books.seal, intent.trigger, intent.epoch, intent.run_key)
     shared = _gathered_before(books, trigger, intent.run_key) if trigger.shares else None
     if shared is not None:
         # it was old when it was found first, and looks young now that a sibling's reset shows it again
@@ -73,7 +47,7 @@ def resolve(
                 return _duplicate(trigger, run_id)
             taken = take_slot(books, slot, intent.overlap, seq, now)
             if taken is None:
-                return Verdict(trigger=trigger.name, outcome="skipped", reason="an earlier run of this key is not over")
+                return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
             state = READY if taken else BLOCKED
     due = micros(intent.due_at)
     if intent.quiet is not None and micros(intent.quiet.start) <= now < micros(intent.quiet.end):
@@ -106,13 +80,6 @@ def resolve(
     return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
 
 
-HOLD_REASONS = {
-    "flood": "the flood guard holds the runs of a first read",
-    "paused": "the trigger is paused",
-    "budget": "the trigger's budget is spent",
-}
-
-
 def over_budget(books: Books, trigger: TriggerRow, now: int) -> bool:
     """Nothing is left, or others have waited for longer."""
     assert trigger.budget is not None
@@ -133,12 +100,11 @@ def _mark(books: Books, trigger: TriggerRow, intent: Intent, seq: int, now: int,
 
 
 def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
-    reason = "this occurrence has its run already"
-    return Verdict(trigger=trigger.name, outcome="duplicate", reason=reason, run_id=run_id.hex())
+    return Verdict(trigger=trigger.name, outcome="duplicate", reason=HAS_ITS_RUN, run_id=run_id.hex())
 
 
 def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
-    alone = run_id_of(books, intent.trigger, intent.epoch, intent.run_key)
+    alone = run_id_of(books.seal, intent.trigger, intent.epoch, intent.run_key)
     # it may have had a run of its own when it was younger, or before somebody edited the trigger
     known = books.value("SELECT 1 FROM runs WHERE id=?", (alone,))
     earlier = alone if known else _gathered_before(books, trigger, intent.run_key)
@@ -155,7 +121,7 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
         row = None
     if row is None:
         seq, gathered = books.next_run, 1
-        run_id = run_id_of(books, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
+        run_id = run_id_of(books.seal, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
         slot = books.seal.name(intent.slot) if intent.slot and intent.overlap != "allow" else None
         # fmt: off
         fresh = (
@@ -180,7 +146,7 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
     books.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
     if into.max and gathered >= into.max:
         close_gathering(books, seq, now)
-    reason = f"event {gathered} of the run that is gathering" + (f": {intent.reason}" if intent.reason else "")
+    reason = gathered_as(gathered, intent.reason)
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
 
@@ -191,7 +157,7 @@ def _gathered_before(books: Books, trigger: TriggerRow, run_key: str) -> bytes |
         (books.seal.name(run_key), trigger.id),
     ).fetchall()
     for (sealed,) in rows:
-        for verdict in _decode_verdicts(books.seal.open(sealed)):
+        for verdict in decode_verdicts(books.seal.open(sealed)):
             if verdict.trigger == trigger.name and verdict.outcome == "gathered":
                 return bytes.fromhex(verdict.run_id)
     return None
@@ -215,7 +181,7 @@ def admit(books: Books, seq: int, now: int, due: int | None = None) -> None:
     if slot is not None:
         taken = take_slot(books, slot, overlap, seq, now)
         if taken is None:
-            reason = books.shut("an earlier run of this key is not over")
+            reason = books.shut(NOT_OVER)
             books.execute(
                 "UPDATE runs SET state=?, finished_at=?, error=?, hold=NULL WHERE seq=?", (CANCELLED, now, reason, seq)
             )
@@ -239,7 +205,7 @@ def take_slot(books: Books, slot: bytes, overlap: str, seq: int, now: int) -> bo
 
 
 def _push_out(books: Books, slot: bytes, current: int, seq: int, now: int) -> bool:
-    reason = books.shut("a newer run of this key took its place")
+    reason = books.shut(REPLACED)
     books.execute(
         f"UPDATE runs SET state=?, finished_at=?, error=? WHERE state={BLOCKED} AND slot=?",
         (CANCELLED, now, reason, slot),
@@ -291,7 +257,7 @@ def let_go(books: Books, trigger: TriggerRow, hold: str, now: int, *, drop: bool
         )
     for seq, due, slot in held:
         if drop:
-            reason = books.shut("dropped by hand while it was held")
+            reason = books.shut(DROPPED)
             books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, now, reason, seq))
             if slot is not None:
                 free_slot(books, slot, seq)

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from harken.errors import LeaseLost
-from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
+from harken.runs import Again, Claimed, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
+from harken.stores.budgets import HOUR
+from harken.stores.instants import micros, moment, moment_or_none
 from harken.stores.sqlite.admission import let_in, may_start
-from harken.stores.sqlite.books import Books, micros, moment, moment_or_none
+from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.commit import commit
-from harken.stores.sqlite.orders import id_of, start, tell_parent
-from harken.stores.sqlite.queue import (
-    CANCELLED,
-    DEAD,
+from harken.stores.sqlite.orders import start, tell_parent
+from harken.stores.sqlite.queue import close_gathering, free_slot
+from harken.stores.sqlite.records import events_of, journal_of
+from harken.stores.sqlite.spending import charge
+from harken.stores.states import (
     DONE,
-    FAILED,
+    FINAL,
     GATHERING,
+    NEVER,
     READY,
     RUNNING,
     WAITING,
-    close_gathering,
-    free_slot,
+    id_of,
+    last_words,
 )
-from harken.stores.sqlite.records import events_of, journal_of
-from harken.stores.sqlite.spending import HOUR, charge
 
 __all__ = ["claim", "extend", "journal", "next_due", "park", "settle"]
 
@@ -34,9 +36,6 @@ __all__ = ["claim", "extend", "journal", "next_due", "park", "settle"]
 
 READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? FROM runs
 WHERE state<6 AND state={READY} AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?"""
-
-NEVER = 2**62
-"""The due time of a run that only an answer can wake."""
 
 
 def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
@@ -222,8 +221,8 @@ def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost
     if slot is not None:
         free_slot(books, slot, seq)
     if parent is not None:
-        error, output = _last_words(outcome)
-        tell_parent(books, parent, one.id, _FINAL[type(outcome)], output, error)
+        error, output = last_words(outcome)
+        tell_parent(books, parent, one.id, FINAL[type(outcome)], output, error)
     return "settled"
 
 
@@ -240,26 +239,15 @@ def _write_outcome(books: Books, seq: int, outcome: RunOutcome, now: int) -> Non
             (READY, micros(outcome.at), 1 if outcome.counts else 0, books.shut(outcome.error), seq),
         )
         return
-    error, output = _last_words(outcome)
+    error, output = last_words(outcome)
     books.execute(
         """UPDATE runs SET state=?, finished_at=?, error=?, output=?, lease_until=NULL, holder=NULL, answer=NULL
         WHERE seq=?""",
         (
-            _FINAL[type(outcome)],
+            FINAL[type(outcome)],
             now,
             books.shut(error) if error else None,
             None if output is None else books.shut_json(output),
             seq,
         ),
     )
-
-
-_FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
-
-
-def _last_words(outcome: RunOutcome) -> tuple[str, Any]:
-    if isinstance(outcome, Finished):
-        return "", outcome.output
-    if isinstance(outcome, Cancelled):
-        return outcome.reason, None
-    return outcome.error, None

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from harken.feed import Budget
 from harken.runs import StepRecord
+from harken.stores.budgets import left, window
 from harken.stores.sqlite.books import Books
 
-__all__ = ["HOUR", "charge", "has_room", "room", "spend", "window"]
-
-HOUR, DAY = 3_600_000_000, 86_400_000_000
-_WINDOWS = {"runs": HOUR, "tokens": DAY, "usd": DAY}
+__all__ = ["charge", "has_room", "room", "spend"]
 
 SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET
 amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
-
-
-def window(what: str, now: int) -> int:
-    """Where the hour or day begins that this is counted in: calendar ones, in UTC."""
-    return now - now % _WINDOWS[what]
 
 
 def spend(books: Books, trigger: int, what: str, amount: float, now: int) -> None:
@@ -51,11 +42,5 @@ def has_room(books: Books, trigger: int, budget: Budget, now: int) -> bool:
 
 
 def room(books: Books, trigger: int, budget: Budget, now: int) -> float:
-    """How many runs may start now; without end while only tokens or money are limited and not used up."""
-    rows = books.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,))
-    used: dict[str, Any] = {what: amount for what, since, amount in rows if since == window(what, now)}
-    if budget.tokens_per_day is not None and used.get("tokens", 0) >= budget.tokens_per_day:
-        return 0
-    if budget.usd_per_day is not None and used.get("usd", 0.0) >= budget.usd_per_day:
-        return 0
-    return float("inf") if budget.runs_per_hour is None else budget.runs_per_hour - used.get("runs", 0)
+    """How many runs may start now."""
+    return left(budget, books.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.leasing import ORPHANED
-from harken.stores.sqlite.queue import READY, RUNNING
+from harken.stores.states import READY, RUNNING
 
 __all__ = ["bury_the_dead", "check", "reap", "retain"]
 

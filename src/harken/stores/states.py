@@ -1,7 +1,10 @@
-"""The states of a run as they are stored, and how its id is made."""
+"""The states of a run as every store keeps them, and how its id is made."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
 from harken.stores.seal import Seal
 
 __all__ = [
@@ -10,6 +13,7 @@ __all__ = [
     "DEAD",
     "DONE",
     "FAILED",
+    "FINAL",
     "GATHERING",
     "HELD",
     "NEVER",
@@ -18,14 +22,18 @@ __all__ = [
     "STATES",
     "WAITING",
     "id_of",
+    "last_words",
     "run_id_of",
 ]
 
 GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED = range(10)
 STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
 
+FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
+"""The state in which an outcome leaves its run."""
+
 NEVER = 2**62
-"""The due time of a run that only an answer can wake."""
+"""The due time, in a table, of a run that only an answer can wake."""
 
 
 def run_id_of(seal: Seal, uid: str, epoch: int, run_key: str, replay: str = "") -> bytes:
@@ -38,3 +46,12 @@ def id_of(run_id: str) -> bytes:
         return bytes.fromhex(run_id)
     except ValueError:
         return b""
+
+
+def last_words(outcome: RunOutcome) -> tuple[str, Any]:
+    """Error and output of a run's try."""
+    if isinstance(outcome, Finished):
+        return "", outcome.output
+    if isinstance(outcome, Cancelled):
+        return outcome.reason, None
+    return outcome.error, None

@@ -1,0 +1,30 @@
+"""What is left of a trigger's budget in this hour and day: calendar ones, in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from harken.feed import Budget
+
+__all__ = ["DAY", "HOUR", "left", "window"]
+
+HOUR, DAY = 3_600_000_000, 86_400_000_000
+_WINDOWS = {"runs": HOUR, "tokens": DAY, "usd": DAY}
+
+
+def window(what: str, now: int) -> int:
+    """Where the hour or day begins that this is counted in."""
+    return now - now % _WINDOWS[what]
+
+
+def left(budget: Budget, spent: Iterable[Any], now: int) -> float:
+    """How many runs may start now; without end while only tokens or money are limited and not used up.
+
+    `spent` has rows of what, since and amount."""
+    used = {what: amount for what, since, amount in spent if since == now - now % _WINDOWS[what]}
+    if budget.tokens_per_day is not None and used.get("tokens", 0) >= budget.tokens_per_day:
+        return 0
+    if budget.usd_per_day is not None and used.get("usd", 0.0) >= budget.usd_per_day:
+        return 0
+    return float("inf") if budget.runs_per_hour is None else budget.runs_per_hour - used.get("runs", 0)
