@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import Any
 
+from harken.errors import Misconfigured
 from harken.http.guard import check_address
 
-__all__ = ["addresses", "dial"]
+__all__ = ["addresses", "dial", "shut", "trusted"]
 
 
 def addresses(host: str, port: int, allow_private: bool) -> list[tuple[Any, ...]]:
@@ -27,3 +29,22 @@ def dial(places: list[tuple[Any, ...]], timeout: float | None) -> socket.socket:
         except OSError as error:
             problem = error
     raise problem
+
+
+def trusted(ca_bundle: str) -> ssl.SSLContext:
+    """Encryption that trusts the certificates in the file, or those of the system if it is empty."""
+    try:
+        return ssl.create_default_context(cafile=ca_bundle or None)
+    except OSError:
+        raise Misconfigured("ca_bundle of the mail server cannot be read", fix="Check the path") from None
+
+
+def shut(sock: socket.socket | None) -> None:
+    """End what is said over the connection, so that a thread that waits for the other side waits no longer."""
+    if sock is None:
+        return
+    try:
+        # not the method of a TLS socket, which would pull it away under the thread that reads
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    except OSError:
+        return  # closed already, which is what we want

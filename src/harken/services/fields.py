@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from harken.language.paths import lookup, suggest
 
-__all__ = ["described", "instant", "text_of"]
+__all__ = ["Precision", "described", "folded", "instant", "list_of", "stamp", "text_of", "whole_number"]
+
+Precision: TypeAlias = Literal["auto", "milliseconds"]
 
 _NUMBER = re.compile(r"-?\d{9,17}(\.\d{1,9})?")
 _MS, _US = 1e11, 1e14
@@ -27,6 +29,19 @@ def text_of(data: Any, path: str) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
+def folded(data: Any, path: str) -> str:
+    """The text at the path for comparing it without capitals; empty when it is missing."""
+    return (text_of(data, path) or "").casefold()
+
+
+def whole_number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def list_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def instant(value: Any) -> datetime | None:
     """An instant written as RFC 3339, RFC 2822, or epoch seconds, ms or µs. Without a zone it is taken as UTC."""
     try:
@@ -37,6 +52,11 @@ def instant(value: Any) -> datetime | None:
     except (ValueError, OverflowError, OSError, TypeError, IndexError):
         return None
     return None
+
+
+def stamp(at: datetime | None, precision: Precision = "auto") -> str | None:
+    """The instant as RFC 3339; in UTC with a Z."""
+    return None if at is None else at.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def described(data: Any, wanted: str = "") -> str:

@@ -11,7 +11,7 @@ from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.language.paths import lookup
 from harken.services.fields import described, instant, text_of
-from harken.services.paging import digest_of
+from harken.services.paging import digest_of_json
 
 __all__ = ["Shape", "events_of", "items_at"]
 
@@ -64,7 +64,7 @@ def _event(item: Any, number: int, shape: Shape) -> Event:
 
 
 def _itself(item: Any) -> str:
-    return item if isinstance(item, str) and item else digest_of(msgspec.json.encode(item, order="deterministic"))
+    return item if isinstance(item, str) and item else digest_of_json(item)
 
 
 def _nowhere(what: str, path: str, setting: str, item: Any, shape: Shape) -> NeedsAttention:

@@ -12,13 +12,25 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from harken.errors import NeedsAttention, RetryLater
+from harken.errors import NeedsAttention
 from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
+from harken.services.asking_again import WebAddress, expect_answer, host_of, validators_of
 from harken.services.items import Shape, events_of, items_at
-from harken.services.paging import Paging, Place, address, digest_of, first, following, restarted, slipped, turn
+from harken.services.paging import (
+    Paging,
+    Place,
+    address,
+    digest_of,
+    digest_of_json,
+    first,
+    following,
+    restarted,
+    slipped,
+    turn,
+)
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["JsonListing", "Query", "plugin"]
@@ -31,7 +43,7 @@ class Query(BaseModel):
     """What to ask, where the items are, and what identifies one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    url: str = Field(description="address of the listing (http or https)")
+    url: WebAddress = Field(description="address of the listing (http or https)")
     method: Literal["GET", "POST"] = Field("GET", description="HTTP method")
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send; never shown again")
     body: Any = Field(None, description="what to send with POST: text as it is, anything else as JSON")
@@ -47,12 +59,6 @@ class Query(BaseModel):
     paging: Paging | None = Field(None, description="how the listing continues")
     max_per_tick: int = Field(20, ge=0, description="runs that become due at once; the rest follow, spaced")
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
-
-    @field_validator("url")
-    @classmethod
-    def _web_address(cls, value: str) -> str:
-        HttpUrl(value)
-        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Query:
@@ -73,7 +79,7 @@ class Query(BaseModel):
         """Changes when the listing or its reading does. Headers are no part of it: they hold tokens, which rotate."""
         asked = self.model_dump(mode="json", exclude={"headers", "max_per_tick", "paging", "allow_private_networks"})
         paging = self.paging.model_dump(exclude={"max_pages"}) if self.paging else None
-        return digest_of(msgspec.json.encode([asked, paging], order="deterministic"))
+        return digest_of_json([asked, paging])
 
 
 class JsonListing:
@@ -85,7 +91,7 @@ class JsonListing:
         self._of = query.fingerprint()
         self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
         self._secrets = _secrets(self._headers)
-        self._whose = str(HttpUrl(query.url).host)
+        self._whose = host_of(query.url)
         self._shape = Shape(
             whose=self._whose,
             id_field=query.id_field,
@@ -123,18 +129,17 @@ class JsonListing:
 
     async def _ask(self, place: Place) -> Reply:
         query, body = self._query, self._query.body
-        known = bool(place.etag or place.last_modified)
+        conditional = validators_of(place.etag, place.last_modified)
         reply = await self._host.http.request(
             query.method,
             address(query.paging, query.url, place.at),
             headers={"Accept": "application/json", **self._headers},
             json=None if isinstance(body, str) else body,
             data=body.encode() if isinstance(body, str) else None,
-            conditional=Validators(etag=place.etag, last_modified=place.last_modified) if known else None,
+            conditional=conditional,
             allow_private=query.allow_private_networks or self._host.allow_private,
         )
-        if reply.not_modified and not known:
-            raise RetryLater(f"{self._whose} answered 304 to a request for everything")
+        expect_answer(reply, conditional, self._whose)
         return reply
 
     def _page(self, place: Place, reply: Reply, document: Any) -> Batch:
@@ -193,20 +198,12 @@ def _blot(secrets: Iterable[bytes], reply: Reply) -> None:
             reply.body = reply.body.replace(secret, b"***")
 
 
-def _source(query: Query, account: object, host: Host) -> JsonListing:
-    return JsonListing(query, host)
-
-
-def _delivery(query: Query, integration: str) -> Delivery:
-    return Delivery(template="{json}")
-
-
 plugin = Plugin(
     kind="json",
     summary="Any JSON listing over HTTP",
     docs="reference/services/json.md",
     query=Query,
-    source=_source,
-    delivery=_delivery,
+    source=lambda query, account, host: JsonListing(query, host),
+    delivery=lambda query, integration: Delivery(template="{json}"),
     aliases=("webhook_poll",),
 )

@@ -28,6 +28,7 @@ __all__ = [
     "Position",
     "address",
     "digest_of",
+    "digest_of_json",
     "first",
     "following",
     "restarted",
@@ -197,6 +198,11 @@ def restarted(place: Place, paging: Paging) -> Place | None:
 
 def digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def digest_of_json(value: Any) -> str:
+    """The same for equal values, in whichever order their keys are."""
+    return digest_of(msgspec.json.encode(value, order="deterministic"))
 
 
 def _next_url(reply: Reply, value: Any) -> str | None:

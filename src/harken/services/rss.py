@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
-from harken.http import Reply, Validators, raise_for
+from harken.http import Reply, raise_for
+from harken.services.asking_again import WebAddress, expect_answer, host_of, validators_of
 from harken.services.paging import digest_of
 from harken.services.syndication import Entry, NotAFeed, alternate, entries_of, is_page, oldest_first
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
@@ -34,16 +35,10 @@ class Query(BaseModel):
     """Which feed to read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    feed_url: str = Field(description="address of the feed (http or https)")
+    feed_url: WebAddress = Field(description="address of the feed (http or https)")
     max_per_tick: int = Field(5, ge=0, description="runs that become due at once; the rest follow, spaced")
     type: Literal["rss.entry"] = Field("rss.entry", description="type of the events")
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
-
-    @field_validator("feed_url")
-    @classmethod
-    def _web_address(cls, value: str) -> str:
-        HttpUrl(value)
-        return value
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,21 +55,20 @@ class NewsFeed:
         self._query = query
         self._host = host
         self._of = digest_of(query.feed_url.encode())
-        self._whose = str(HttpUrl(query.feed_url).host)
+        self._whose = host_of(query.feed_url)
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place = self._place(cursor)
-        known = bool(place.etag or place.last_modified)
+        conditional = validators_of(place.etag, place.last_modified)
         reply = await self._host.http.request(
             "GET",
             self._query.feed_url,
             headers={"Accept": _ACCEPT},
-            conditional=Validators(etag=place.etag, last_modified=place.last_modified) if known else None,
+            conditional=conditional,
             max_bytes=_LARGEST,
             allow_private=self._query.allow_private_networks or self._host.allow_private,
         )
-        if reply.not_modified and not known:
-            raise RetryLater(f"{self._whose} answered 304 to a request for everything")
+        expect_answer(reply, conditional, self._whose)
         raise_for(reply)
         if reply.not_modified or (place.digest and place.digest == digest_of(reply.body)):
             return Batch(cursor=cursor, unchanged=True)
@@ -122,19 +116,11 @@ def _between(begin: datetime, moment: datetime | None, end: datetime) -> bool:
     return moment is not None and begin <= moment < end
 
 
-def _source(query: Query, account: object, host: Host) -> NewsFeed:
-    return NewsFeed(query, host)
-
-
-def _delivery(query: Query, integration: str) -> Delivery:
-    return Delivery(template="{title}\n{link}")
-
-
 plugin = Plugin(
     kind="rss",
     summary="RSS, Atom and JSON feeds",
     docs="reference/services/rss.md",
     query=Query,
-    source=_source,
-    delivery=_delivery,
+    source=lambda query, account, host: NewsFeed(query, host),
+    delivery=lambda query, integration: Delivery(template="{title}\n{link}"),
 )

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, SecretStr
 
-__all__ = ["one_word", "server_address"]
+__all__ = ["one_word", "server_address", "word"]
 
 
-def one_word(value: SecretStr, what: str) -> SecretStr:
-    """The token without the blanks around it; ValueError, which says `what` it is not, when it cannot be one."""
-    token = value.get_secret_value().strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f"this is not {what}: it is one word, without spaces")
-    return SecretStr(token)
+def one_word(what: str) -> AfterValidator:
+    """For a SecretStr: the token without the blanks around it; an error says `what` it is not when it cannot be one."""
+    said = f"{what}: it is one word, without spaces"
+    return AfterValidator(lambda value: SecretStr(word(value.get_secret_value(), said)))
+
+
+def word(value: str, what: str) -> str:
+    """The text without the blanks around it; ValueError, which says `what` it is not, when it is not one word."""
+    text = value.strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(f"this is not {what}")
+    return text
 
 
 def server_address(value: str, what: str) -> SplitResult:

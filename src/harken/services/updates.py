@@ -7,7 +7,7 @@ and the same time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 
 from harken.errors import RetryLater
+from harken.event import Event
 from harken.http import Reply
+from harken.source import Batch
 
-__all__ = ["SETTLED", "Mark", "Page", "Place", "following", "resume", "server_time", "unchanged"]
+__all__ = ["SETTLED", "Mark", "Page", "Place", "batch_at", "following", "fresh", "resume", "server_time", "unchanged"]
 
 # how far a read overlaps the one before: the list and the histories come from copies that may be behind
 LATE = timedelta(minutes=10)
@@ -112,8 +114,21 @@ def unchanged(place: Place, now: datetime, names: Sequence[str]) -> Place:
     return _next_list(place, mark, names)
 
 
+def fresh(events: Iterable[Event | None], place: Place, now: datetime) -> list[Event]:
+    """Those that happened within this read, oldest first; what has no time counts as happening `now`."""
+    shown = [event for event in events if event is not None]
+    # what came to match earlier was shown by an earlier read, or lies before it all; it was only changed since
+    within = [one for one in shown if one.occurred_at is None or not place.begin or one.occurred_at >= place.begin]
+    return sorted(within, key=lambda event: event.occurred_at or now)
+
+
+def batch_at(place: Place, events: Sequence[Event] = (), *, unchanged: bool = False) -> Batch:
+    """The events, with the place as the cursor; there is more where it has a name."""
+    return Batch(events=events, cursor=msgspec.to_builtins(place), more=bool(place.name), unchanged=unchanged)
+
+
 def server_time(reply: Reply, now: datetime) -> datetime:
-    """When the server answered, by its own clock if that is behind ours."""
+    """When the server answered, by its own clock if that is behind ours: a laptop's may be hours ahead."""
     try:
         told = parsedate_to_datetime(reply.headers.get("Date", ""))
     except ValueError:

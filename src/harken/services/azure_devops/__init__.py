@@ -6,18 +6,15 @@ https://learn.microsoft.com/en-us/rest/api/azure/devops/wit/work-items/list
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-
-import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import MOST, Account, Api, Found, TooMany
 from harken.services.azure_devops.check import check, whoami
-from harken.services.azure_devops.history import Gone, Histories
+from harken.services.azure_devops.history import history_of
 from harken.services.azure_devops.item import (
     FIELDS,
     Item,
@@ -30,12 +27,12 @@ from harken.services.azure_devops.item import (
 )
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.wiql import changed, whole
-from harken.services.updates import Page, Place, following, resume
+from harken.services.histories import Gone, Histories, History, together
+from harken.services.updates import Page, Place, batch_at, following, fresh, resume
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "WorkItems", "plugin"]
 
-AT_ONCE = 5
 NARROWEST = timedelta(milliseconds=1)
 TIED = 1000
 """So many work items that were changed within a millisecond are read at once."""
@@ -55,18 +52,18 @@ class WorkItems:
         self._clauses = query.clauses()
         self._of = query.fingerprint()
         self._wanted = wanted_by(query, host.identity)
-        self._histories = Histories(self._api)
-        self._busy = asyncio.Semaphore(AT_ONCE)
+        self._histories = Histories()
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place = resume(cursor, self._of, since, self._projects)
         found, end = await self._slice(place)
         items = [item for batch in _batches(found.ids) for item in await self._api.items(batch, FIELDS)]
-        events = await self._events([item_of(item) for item in items], place)
+        # what was changed since the query may not match any more
+        wanted = [item for item in map(item_of, items) if not has_left(item, self._wanted)]
+        events = fresh(await together(map(self._event, wanted)), place, self._clock.now())
         # the slice ends at a time of ours, so whatever changes meanwhile is in a later one
         page = Page(times=[end], link="further" if end else None, etag="", now=found.at)
-        to = following(place, page, self._projects)
-        return Batch(events=events, cursor=msgspec.to_builtins(to), more=bool(to.name))
+        return batch_at(following(place, page, self._projects), events)
 
     async def _slice(self, place: Place) -> tuple[Found, datetime | None]:
         """What the next slice holds, and its end; a slice without an end is the last one."""
@@ -96,25 +93,11 @@ class WorkItems:
         found = await self._api.items([id], ["System.ChangedDate"])
         return item_of(found[0]).changed_at if found else None
 
-    async def _events(self, items: Sequence[Item], place: Place) -> list[Event]:
-        # what was changed since the query may not match any more
-        wanted = [item for item in items if not has_left(item, self._wanted)]
-        try:
-            async with asyncio.TaskGroup() as group:
-                each = [group.create_task(self._event(item)) for item in wanted]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        shown = [event for one in each if (event := one.result()) is not None]
-        # what came to match earlier was shown by an earlier read, or lies before it all; it was only changed since
-        fresh = [one for one in shown if one.occurred_at is None or not place.begin or one.occurred_at >= place.begin]
-        return sorted(fresh, key=lambda event: event.occurred_at or self._clock.now())
-
     async def _event(self, item: Item) -> Event | None:
-        history: Sequence[object] | None = ()
+        history: History = ()
         if needs_history(item, self._wanted):
             try:
-                async with self._busy:
-                    history = await self._histories.of(item)
+                history = await history_of(item, self._histories, self._api)
             except Gone:
                 return None
         project = str(item.fields.get("System.TeamProject") or self._projects[0])

@@ -5,7 +5,6 @@ https://learn.microsoft.com/en-us/rest/api/azure/devops/wit/work-items/update
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from harken.services.azure_devops.api import Api, listed, told
 from harken.services.azure_devops.item import Item, item_of, tags_of
 from harken.services.azure_devops.query import Tag
 from harken.services.azure_devops.text import html_of
+from harken.services.comments import some_text, step_mark
 from harken.services.fields import text_of
 from harken.source import Act, Call
 
@@ -38,12 +38,7 @@ class _OnItem(BaseModel):
 class Comment(_OnItem):
     text: str = Field(min_length=1, description="text of the comment")
 
-    @field_validator("text")
-    @classmethod
-    def _something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("is empty")
-        return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    _something = field_validator("text")(some_text(LONGEST))
 
 
 class Tagged(_OnItem):
@@ -58,7 +53,7 @@ class Move(_OnItem):
 async def comment(call: Call) -> dict[str, Any]:
     """Write a comment that ends with a mark of this step, unless one with that mark is there."""
     api, params = Api(call.account, call.host), call.params
-    mark = f"[harken {hashlib.sha256(call.idempotency_key.encode()).hexdigest()[:12]}]"
+    mark = f"[harken {step_mark(call)}]"
     if await _is_written(api, params.work_item, mark):
         return {"work_item": params.work_item, "changed": False}
     said = f"<div>{html_of(params.text)}</div><div><small>{mark}</small></div>"

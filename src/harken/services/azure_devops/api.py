@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
 
 import msgspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -19,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.services.fields import described, text_of
+from harken.services.rest_api import address_of
 from harken.services.signing_in import one_word, server_address
 from harken.services.updates import server_time
 from harken.source import Host
@@ -64,7 +64,9 @@ class Account(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     organization: Project = Field(description="organization, the first part of the address after dev.azure.com/")
-    token: SecretStr = Field(description="personal access token with Work Items (Read, or Read & write for actions)")
+    token: Annotated[SecretStr, one_word("a personal access token")] = Field(
+        description="personal access token with Work Items (Read, or Read & write for actions)"
+    )
     base_url: str = Field(
         "https://dev.azure.com",
         description="address (Azure DevOps Server: https://HOST/tfs, with the collection as organization)",
@@ -72,11 +74,6 @@ class Account(BaseModel):
     api_version: str = Field(
         "7.1", pattern=r"^[1-9][0-9]?\.[0-9]$", description="version of the API; 7.0 or 6.0 for an older server"
     )
-
-    @field_validator("token")
-    @classmethod
-    def _one_word(cls, value: SecretStr) -> SecretStr:
-        return one_word(value, "a personal access token")
 
     @field_validator("base_url")
     @classmethod
@@ -95,14 +92,9 @@ class Api:
         self._host = host
         self._secret = base64.b64encode(f":{account.token.get_secret_value()}".encode()).decode()
 
-    @property
-    def name(self) -> str:
-        return urlsplit(self._account.base_url).hostname or "Azure DevOps"
-
     def address(self, *path: str) -> str:
         """An address within the organization."""
-        parts = (self._account.organization, *path)
-        return "/".join((self._account.base_url, *(quote(part, safe="") for part in parts)))
+        return address_of(self._account.base_url, self._account.organization, *path)
 
     async def ask(self, *path: str, params: Mapping[str, str | int] | None = None, version: str = "") -> Reply:
         return await self._send("GET", self.address(*path), params=params or {}, version=version)

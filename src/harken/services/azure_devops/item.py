@@ -16,8 +16,8 @@ import msgspec
 from harken.event import Event, Identity
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text
-from harken.services.fields import instant, text_of
-from harken.services.paging import digest_of
+from harken.services.fields import instant, stamp, text_of, whole_number
+from harken.services.paging import digest_of_json
 
 __all__ = [
     "FIELDS",
@@ -104,11 +104,11 @@ def item_of(found: Any) -> Item:
     document = found if isinstance(found, Mapping) else {"value": found}
     fields = document.get("fields")
     fields = fields if isinstance(fields, Mapping) else {}
-    id = _count(document.get("id")) or _count(fields.get("System.Id"))
+    id = whole_number(document.get("id")) or whole_number(fields.get("System.Id"))
     return Item(
         id=id,
-        name=digest_of(msgspec.json.encode(document, order="deterministic")) if id is None else str(id),
-        rev=_count(document.get("rev")) or _count(fields.get("System.Rev")),
+        name=digest_of_json(document) if id is None else str(id),
+        rev=whole_number(document.get("rev")) or whole_number(fields.get("System.Rev")),
         fields=fields,
         created_at=instant(fields.get("System.CreatedDate")),
         changed_at=instant(fields.get("System.ChangedDate")),
@@ -156,7 +156,7 @@ def event_of(item: Item, at: datetime | None, wanted: Wanted, url: str) -> Event
     return Event(
         subject=item.name,
         type="azure_devops.work_item",
-        data={**_data(item, url), "matched_at": _stamp(at) if wanted.identity != "change" else None},
+        data={**_data(item, url), "matched_at": stamp(at) if wanted.identity != "change" else None},
         state=_state(item, at, wanted),
         occurred_at=at,
     )
@@ -172,7 +172,7 @@ def _began_to_fit(item: Item, history: Sequence[Any], wanted: Wanted) -> datetim
     values: dict[str, Any] = {}
     since: datetime | None = None
     updates = [one for one in history if isinstance(one, Mapping)]
-    for update in sorted(updates, key=lambda one: _count(one.get("rev")) or 0):
+    for update in sorted(updates, key=lambda one: whole_number(one.get("rev")) or 0):
         changes = update.get("fields")
         changes = changes if isinstance(changes, Mapping) else {}
         for name in FOLLOWED:
@@ -194,10 +194,10 @@ def _new(changes: Mapping[str, Any], name: str) -> Any:
 def _state(item: Item, at: datetime | None, wanted: Wanted) -> str:
     state = _text(item.fields, "System.State")
     if wanted.identity == "change":
-        return str(item.rev) if item.rev is not None else _stamp(item.changed_at) or state
+        return str(item.rev) if item.rev is not None else stamp(item.changed_at) or state
     if wanted.identity == "transition" and wanted.asks:
         # what does not match is not listed: it may have been so since the last read, and be back
-        return f"{state} {_stamp(at) or ''}".strip()
+        return f"{state} {stamp(at) or ''}".strip()
     return state
 
 
@@ -215,14 +215,14 @@ def _data(item: Item, url: str) -> dict[str, Any]:
         "project": _text(fields, "System.TeamProject"),
         "area_path": _text(fields, "System.AreaPath"),
         "iteration_path": _text(fields, "System.IterationPath"),
-        "priority": _count(fields.get(PRIORITY)),
+        "priority": whole_number(fields.get(PRIORITY)),
         "assigned_to": _person(fields.get("System.AssignedTo")),
         "created_by": _person(fields.get("System.CreatedBy")),
         "changed_by": _person(fields.get("System.ChangedBy")),
-        "comments": _count(fields.get("System.CommentCount")) or 0,
-        "created_at": _stamp(item.created_at),
-        "changed_at": _stamp(item.changed_at),
-        "state_changed_at": _stamp(item.state_changed_at),
+        "comments": whole_number(fields.get("System.CommentCount")) or 0,
+        "created_at": stamp(item.created_at),
+        "changed_at": stamp(item.changed_at),
+        "state_changed_at": stamp(item.state_changed_at),
         "url": url,
     }
 
@@ -250,11 +250,3 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 def _folded(fields: Mapping[str, Any], name: str) -> str:
     return _text(fields, name).casefold()
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat().replace("+00:00", "Z")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from harken.services.azure_devops.api import Project
-from harken.services.azure_devops.wiql import any_of, plain_value, quoted
-from harken.services.paging import digest_of
+from harken.services.azure_devops.wiql import any_of, quoted
+from harken.services.queries import each_once, fingerprint_of, plain_value, several_texts
 
 __all__ = ["NOBODY", "Query", "Tag"]
 
 NOBODY = "none"
-
-
-def _several(value: Any) -> Any:
-    several = [value] if isinstance(value, str) or type(value) is int else value
-    return [str(one) if type(one) is int else one for one in several] if isinstance(several, list | tuple) else several
 
 
 def _a_tag(value: str) -> str:
@@ -43,16 +37,16 @@ class Query(BaseModel):
     """Which work items: with all `tags`, and with one of `types` and of `states`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    projects: Annotated[tuple[Project, ...], BeforeValidator(_several)] = Field(
+    projects: Annotated[tuple[Project, ...], BeforeValidator(several_texts)] = Field(
         min_length=1, max_length=100, description="projects, by name"
     )
-    types: Annotated[tuple[Value, ...], BeforeValidator(_several)] = Field(
+    types: Annotated[tuple[Value, ...], BeforeValidator(several_texts)] = Field(
         (), max_length=50, description="types of work items, such as Bug; one is enough"
     )
-    states: Annotated[tuple[Value, ...], BeforeValidator(_several)] = Field(
+    states: Annotated[tuple[Value, ...], BeforeValidator(several_texts)] = Field(
         (), max_length=50, description="states, such as New or Active; one is enough"
     )
-    tags: Annotated[tuple[Tag, ...], BeforeValidator(_several)] = Field(
+    tags: Annotated[tuple[Tag, ...], BeforeValidator(several_texts)] = Field(
         (), max_length=20, description="tags that a work item must have, all of them; capitals do not matter"
     )
     assigned_to: Annotated[str, AfterValidator(_a_person)] | None = Field(
@@ -60,13 +54,7 @@ class Query(BaseModel):
     )
     area_path: Value | None = Field(None, description="area, with those below it, such as Shop\\Checkout")
 
-    @field_validator("projects")
-    @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        known: dict[str, str] = {}
-        for name in value:
-            known.setdefault(name.lower(), name)
-        return tuple(known.values())
+    _each_once = field_validator("projects")(each_once)
 
     def clauses(self) -> list[str]:
         """What every request asks for."""
@@ -84,4 +72,4 @@ class Query(BaseModel):
         return self.assigned_to is not None and self.assigned_to.lower() == NOBODY
 
     def fingerprint(self) -> str:
-        return digest_of(msgspec.json.encode(self.model_dump(mode="json"), order="deterministic"))
+        return fingerprint_of(self)

@@ -5,27 +5,12 @@ https://learn.microsoft.com/en-us/azure/devops/boards/queries/wiql-syntax
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-__all__ = ["any_of", "changed", "plain_value", "quoted", "whole"]
+from harken.services.queries import plain_value
 
-LONGEST_VALUE = 255
-
-
-def plain_value(value: object) -> str:
-    """A value as it may stand in a query: short text without control characters. ValueError says what is wrong."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError("must be text")
-    text = str(value).strip()
-    if not text:
-        raise ValueError("must not be empty")
-    if len(text) > LONGEST_VALUE:
-        raise ValueError(f"is longer than {LONGEST_VALUE} characters")
-    if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") for letter in text):
-        raise ValueError("holds a control character, such as a line end. Remove it")
-    return text
+__all__ = ["any_of", "changed", "quoted", "whole"]
 
 
 def quoted(value: str) -> str:

@@ -19,6 +19,7 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.services.datadog.monitor import number_of
 from harken.services.fields import instant
+from harken.services.signing_in import server_address, word
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Page"]
@@ -41,10 +42,7 @@ class Account(BaseModel):
     @field_validator("api_key", "app_key")
     @classmethod
     def _one_word(cls, value: SecretStr) -> SecretStr:
-        key = value.get_secret_value().strip()
-        if not key or not key.isascii() or not key.isprintable() or " " in key:
-            raise ValueError("this is not a Datadog key: it is one word of letters and digits")
-        return SecretStr(key)
+        return SecretStr(word(value.get_secret_value(), "a Datadog key: it is one word of letters and digits"))
 
     @field_validator("site")
     @classmethod
@@ -58,9 +56,8 @@ class Account(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value or "https://x")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("this is not the address of an API, such as https://api.datadoghq.com")
+        if value:
+            server_address(value, "the address of an API, such as https://api.datadoghq.com")
         return value.rstrip("/")
 
     @property

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import re
 import smtplib
-import socket
 import ssl
 from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any
 
-from harken.errors import HarkenError, Misconfigured, NeedsAttention, RetryLater
-from harken.services.dialling import addresses, dial
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.services.dialling import addresses, dial, shut, trusted
 from harken.services.email.account import Account
 from harken.services.email.letter import address
 
@@ -31,7 +30,7 @@ class Conversation(smtplib.SMTP):
     def __init__(self, account: Account, allow_private: bool) -> None:
         self._account = account
         self._allow_private = allow_private
-        self._tls = None if account.security == "none" else _trust(account.ca_bundle)
+        self._tls = None if account.security == "none" else trusted(account.ca_bundle)
         self._broken_off = False
         super().__init__(timeout=account.timeout)
 
@@ -51,12 +50,7 @@ class Conversation(smtplib.SMTP):
     def break_off(self) -> None:
         """Wake the thread that waits for the server."""
         self._broken_off = True
-        if self.sock is not None:
-            try:
-                # not the method of a TLS socket, which would pull it away under the thread that reads
-                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
-            except OSError:
-                return  # closed already, which is what we want
+        shut(self.sock)
 
     def _get_socket(self, host: str, port: int, timeout: Any) -> Any:
         places = addresses(host, port, self._allow_private)
@@ -151,10 +145,3 @@ def _answered(error: smtplib.SMTPResponseException, account: Account) -> HarkenE
     if signing or error.smtp_code == 530:
         return NeedsAttention(said, fix=f"Check username and password (often an app password): {CONFIGURE}")
     return NeedsAttention(said, fix="Check the addresses, and that the server takes letters from this sender")
-
-
-def _trust(ca_bundle: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_bundle or None)
-    except OSError:
-        raise Misconfigured("ca_bundle of the mail server cannot be read", fix="Check the path") from None

@@ -5,27 +5,22 @@ https://docs.github.com/en/rest/issues/issues#list-repository-issues
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
-import msgspec
-
-from harken.errors import RetryLater
 from harken.event import Event
-from harken.http import Reply, Validators
 from harken.services.github.actions import ACTIONS
-from harken.services.github.api import Account, Api, listed
+from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
-from harken.services.github.history import Gone, Histories
+from harken.services.github.history import read_history
 from harken.services.github.issue import Issue, event_of, fits, issue_of, matched_at, needs_history, wanted_by
 from harken.services.github.query import Query
-from harken.services.updates import Page, Place, following, resume, server_time, unchanged
+from harken.services.histories import Gone, Histories, History, together
+from harken.services.issues import ask, history_of, page_of
+from harken.services.updates import Place, batch_at, following, fresh, resume, server_time, unchanged
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
-
-AT_ONCE = 5
 
 
 class Issues:
@@ -38,56 +33,26 @@ class Issues:
         self._filters = query.filters()
         self._of = query.fingerprint()
         self._wanted = wanted_by(query, host.identity)
-        self._histories = Histories(self._api)
-        self._busy = asyncio.Semaphore(AT_ONCE)
+        self._histories = Histories()
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place = resume(cursor, self._of, since, self._repos)
-        reply = await self._ask(place)
+        params = [*self._filters, *_in_order(place)]
+        reply = await ask(self._api, place, self._api.repo(place.name, "issues"), params)
         now = server_time(reply, self._clock.now())
         if reply.not_modified:
-            return self._batch(unchanged(place, now, self._repos), unchanged=True)
-        issues = [issue_of(item, place.name) for item in listed(reply, f"the issues of {place.name}")]
-        events = await self._events(issues, place, now)
-        page = Page(
-            times=[issue.updated_at for issue in issues],
-            link=reply.link("next"),
-            etag=reply.headers.get("ETag", ""),
-            now=now,
-        )
-        return self._batch(following(place, page, self._repos), events)
-
-    async def _ask(self, place: Place) -> Reply:
-        if place.link:
-            return await self._api.ask(place.link)
-        conditional = Validators(etag=place.etag) if place.etag else None
-        params = [*self._filters, *_in_order(place)]
-        reply = await self._api.ask(self._api.repo(place.name, "issues"), params, conditional)
-        if reply.not_modified and conditional is None:
-            raise RetryLater(f"{self._api.name} answered 304 to a request for everything")
-        return reply
-
-    def _batch(self, to: Place, events: Sequence[Event] = (), *, unchanged: bool = False) -> Batch:
-        return Batch(events=events, cursor=msgspec.to_builtins(to), more=bool(to.name), unchanged=unchanged)
-
-    async def _events(self, issues: Sequence[Issue], place: Place, now: datetime) -> list[Event]:
+            return batch_at(unchanged(place, now, self._repos), unchanged=True)
+        issues = [issue_of(item, place.name) for item in self._api.listed(reply, f"the issues of {place.name}")]
         wanted = [issue for issue in issues if fits(issue, self._wanted)]
-        try:
-            async with asyncio.TaskGroup() as group:
-                each = [group.create_task(self._event(issue, place.name, now)) for issue in wanted]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        shown = [event for one in each if (event := one.result()) is not None]
-        # what came to match earlier was shown by an earlier read, or lies before it all; it was only changed since
-        fresh = [one for one in shown if one.occurred_at is None or not place.begin or one.occurred_at >= place.begin]
-        return sorted(fresh, key=lambda event: event.occurred_at or now)
+        events = await together(self._event(issue, place.name, now) for issue in wanted)
+        page = page_of(self._api, reply, issues, now)
+        return batch_at(following(place, page, self._repos), fresh(events, place, now))
 
     async def _event(self, issue: Issue, repo: str, now: datetime) -> Event | None:
-        history: Sequence[object] | None = ()
+        history: History = ()
         if needs_history(issue, self._wanted):
             try:
-                async with self._busy:
-                    history = await self._histories.of(issue, repo, now)
+                history = await history_of(issue, self._histories, now, partial(read_history, self._api, issue, repo))
             except Gone:
                 return None
         return event_of(issue, matched_at(issue, history, self._wanted), self._wanted, repo)

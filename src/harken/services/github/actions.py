@@ -6,22 +6,20 @@ https://docs.github.com/en/rest/issues/labels#add-labels-to-an-issue
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harken.errors import NeedsAttention
 from harken.http import Reply
+from harken.services.comments import comment_once, some_text
 from harken.services.fields import text_of
-from harken.services.github.api import Api, Repo, listed, told
+from harken.services.github.api import Api, Repo
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
 
 LONGEST = 65_000
-MOST_PAGES = 50
 
 
 class _OnIssue(BaseModel):
@@ -33,12 +31,7 @@ class _OnIssue(BaseModel):
 class Comment(_OnIssue):
     text: str = Field(min_length=1, description="text of the comment, in Markdown")
 
-    @field_validator("text")
-    @classmethod
-    def _something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("is empty")
-        return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    _something = field_validator("text")(some_text(LONGEST))
 
 
 class Label(_OnIssue):
@@ -55,19 +48,9 @@ class Label(_OnIssue):
 async def comment(call: Call) -> dict[str, Any]:
     """Write a comment that ends with an unseen mark of this step, unless one with that mark is there."""
     api, params = Api(call.account, call.host), call.params
-    mark = f"<!-- harken {hashlib.sha256(call.idempotency_key.encode()).hexdigest()[:16]} -->"
-    first = await api.ask(api.repo(params.repo, "issues", str(params.issue), "comments"), [("per_page", 100)])
-    comments, whole = await api.rest(first, MOST_PAGES)
-    for found in comments:
-        if mark in (text_of(found, "body") or ""):
-            return _commented(params, found, changed=False)
-    if not whole:
-        about = f"{params.repo}#{params.issue} has more than {MOST_PAGES * 100:,} comments"
-        raise NeedsAttention(f"{about}, and ours cannot be looked for among them", fix="Comment on another issue")
-    # where the look ended: a repository that was renamed is somewhere else
-    written = await api.write("POST", str(first.url.with_query(None)), {"body": f"{params.text}\n\n{mark}"})
-    told(written)
-    return _commented(params, written.json(), changed=True)
+    address = api.repo(params.repo, "issues", str(params.issue), "comments")
+    found, changed = await comment_once(api, address, call, params.text, f"{params.repo}#{params.issue}")
+    return _commented(params, found, changed=changed)
 
 
 def _commented(params: Comment, found: Any, *, changed: bool) -> dict[str, Any]:
@@ -84,18 +67,18 @@ async def label(call: Call) -> dict[str, Any]:
     """Add the label to those that are there; others are never touched."""
     api, params = Api(call.account, call.host), call.params
     reply = await _ask_labels(api, params)
-    labels = _names(reply)
+    labels = _names(api, reply)
     if _spelt(labels, params.label) is not None:
         return _labelled(params, labels, changed=False)
     written = await api.write("POST", str(reply.url.with_query(None)), {"labels": [params.label]})
-    return _labelled(params, _names(written), changed=True)
+    return _labelled(params, _names(api, written), changed=True)
 
 
 async def unlabel(call: Call) -> dict[str, Any]:
     """Take the label away if it is there."""
     api, params = Api(call.account, call.host), call.params
     reply = await _ask_labels(api, params)
-    labels = _names(reply)
+    labels = _names(api, reply)
     there = _spelt(labels, params.label)
     if there is None:
         return _labelled(params, labels, changed=False)
@@ -103,15 +86,15 @@ async def unlabel(call: Call) -> dict[str, Any]:
     if written.status == 404:
         # somebody else was quicker
         return _labelled(params, [name for name in labels if name != there], changed=False)
-    return _labelled(params, _names(written), changed=True)
+    return _labelled(params, _names(api, written), changed=True)
 
 
 async def _ask_labels(api: Api, params: Label) -> Reply:
     return await api.ask(api.repo(params.repo, "issues", str(params.issue), "labels"), [("per_page", 100)])
 
 
-def _names(reply: Reply) -> list[str]:
-    return [text_of(one, "name") or "" for one in listed(reply)]
+def _names(api: Api, reply: Reply) -> list[str]:
+    return [text_of(one, "name") or "" for one in api.listed(reply)]
 
 
 def _spelt(labels: list[str], wanted: str) -> str | None:

@@ -7,19 +7,19 @@ https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.http import Reply, Validators, raise_for
-from harken.services.fields import described, text_of
+from harken.http import Reply, raise_for
+from harken.services.fields import text_of
+from harken.services.rest_api import RestApi
 from harken.services.signing_in import one_word, server_address
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Repo", "listed", "told"]
+__all__ = ["Account", "Api", "Repo", "told"]
 
 CONFIGURE = "harken integrations github configure"
 VERSION = "2022-11-28"
@@ -52,15 +52,12 @@ class Account(BaseModel):
     """A personal access token, or one of an app."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-    token: SecretStr = Field(description="access token: fine-grained with Issues, or classic with `repo`")
+    token: Annotated[SecretStr, one_word("an access token")] = Field(
+        description="access token: fine-grained with Issues, or classic with `repo`"
+    )
     base_url: str = Field(
         "https://api.github.com", description="address of the API (GitHub Enterprise: https://HOST/api/v3)"
     )
-
-    @field_validator("token")
-    @classmethod
-    def _one_word(cls, value: SecretStr) -> SecretStr:
-        return one_word(value, "an access token")
 
     @field_validator("base_url")
     @classmethod
@@ -71,58 +68,20 @@ class Account(BaseModel):
         return value.rstrip("/")
 
 
-class Api:
-    """Requests in the name of one account. Each is answered with the reply, whatever its status is."""
+class Api(RestApi):
+    """GitHub, in the name of one account."""
 
     def __init__(self, account: Account, host: Host) -> None:
-        self._account = account
-        self._host = host
-
-    @property
-    def name(self) -> str:
-        return urlsplit(self._account.base_url).hostname or "GitHub"
-
-    def address(self, *path: str) -> str:
-        return "/".join((self._account.base_url, *(quote(part, safe="") for part in path)))
+        headers = {
+            "Authorization": f"Bearer {account.token.get_secret_value()}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": VERSION,
+        }
+        super().__init__(host, root=account.base_url, headers=headers, told=told)
 
     def repo(self, name: str, *path: str) -> str:
         """An address within a repository."""
         return self.address("repos", *name.split("/"), *path)
-
-    async def ask(
-        self,
-        url: str,
-        params: Sequence[tuple[str, str | int]] = (),
-        conditional: Validators | None = None,
-    ) -> Reply:
-        return await self._send("GET", url, params=list(params), conditional=conditional)
-
-    async def rest(self, reply: Reply, most: int) -> tuple[list[Any], bool]:
-        """What a listing holds from this page on, and whether that is all of it."""
-        found: list[Any] = []
-        for _ in range(most):
-            found += listed(reply)
-            following = reply.link("next")
-            if following is None:
-                return found, True
-            reply = await self.ask(following)
-        return found, False
-
-    async def write(self, method: str, url: str, json: Any = None) -> Reply:
-        return await self._send(method, url, json=json)
-
-    async def _send(self, method: str, url: str, **options: Any) -> Reply:
-        return await self._host.http.request(
-            method,
-            url,
-            headers={
-                "Authorization": f"Bearer {self._account.token.get_secret_value()}",
-                "Accept": "application/vnd.github+json",
-                "X-GitHub-Api-Version": VERSION,
-            },
-            allow_private=self._host.allow_private,
-            **options,
-        )
 
 
 def told(reply: Reply, what: str = "") -> None:
@@ -134,16 +93,6 @@ def told(reply: Reply, what: str = "") -> None:
         fix = "The organization uses single sign-on: open github.com/settings/tokens and authorize the token for it"
         raise NeedsAttention(f"{reply.url.host} answered 403 to {what or reply.method}", fix=fix)
     raise_for(reply, what, fix=_FIXES.get(status, ""))
-
-
-def listed(reply: Reply, what: str = "") -> list[Any]:
-    """The list in an answer."""
-    told(reply, what)
-    document = reply.json()
-    if not isinstance(document, list):
-        seen = described(document)
-        raise RetryLater(f"{reply.url.host} answered with something that is no list; {seen}", fix="Check base_url")
-    return document
 
 
 def _tell_limit(reply: Reply) -> None:

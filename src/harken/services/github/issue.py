@@ -8,44 +8,32 @@ https://docs.github.com/en/rest/using-the-rest-api/issue-event-types
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from harken.event import Event, Identity
-from harken.services.fields import instant, text_of
+from harken.services import issues
+from harken.services.fields import folded, instant, list_of, text_of, whole_number
 from harken.services.github.query import Query
-from harken.services.paging import digest_of
+from harken.services.histories import History
+from harken.services.paging import digest_of_json
 
 __all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needs_history", "wanted_by"]
 
 
-class Issue(msgspec.Struct, frozen=True, kw_only=True):
+class Issue(issues.Issue, frozen=True, kw_only=True):
     """What matters of an issue. `reopened` is None where the answer does not tell."""
 
-    id: str
-    number: int | None
-    state: str
     pull: bool
     reopened: bool | None
-    created_at: datetime | None
-    updated_at: datetime | None
-    closed_at: datetime | None
-    data: dict[str, Any]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class Wanted(issues.Wanted, frozen=True, kw_only=True):
     """What an issue has to be, in lower case; what is empty is not asked for."""
 
     kind: str = "issues"
     state: str = "open"
-    labels: frozenset[str] = frozenset()
-    assignee: str = ""
-    authors: frozenset[str] = frozenset()
-    milestone: str = ""
-    identity: Identity = "once"
 
 
 def wanted_by(query: Query, identity: Identity) -> Wanted:
@@ -66,8 +54,8 @@ def issue_of(item: Any, repo: str) -> Issue:
     pull = _is_pull(item)
     reason = None if pull or "state_reason" not in item else item["state_reason"] == "reopened"
     return Issue(
-        id=text_of(item, "id") or digest_of(msgspec.json.encode(item, order="deterministic")),
-        number=_count(item.get("number")),
+        id=text_of(item, "id") or digest_of_json(item),
+        number=whole_number(item.get("number")),
         state=text_of(item, "state") or "",
         pull=pull,
         reopened=reason,
@@ -82,9 +70,9 @@ def fits(issue: Issue, wanted: Wanted) -> bool:
     """What GitHub was not asked for: kind, author and milestone."""
     if wanted.kind != "both" and issue.pull != (wanted.kind == "pulls"):
         return False
-    if wanted.authors and _folded(issue.data, "author.login") not in wanted.authors:
+    if wanted.authors and folded(issue.data, "author.login") not in wanted.authors:
         return False
-    return not wanted.milestone or _folded(issue.data, "milestone.title") == wanted.milestone
+    return not wanted.milestone or folded(issue.data, "milestone.title") == wanted.milestone
 
 
 def needs_history(issue: Issue, wanted: Wanted) -> bool:
@@ -99,66 +87,43 @@ def needs_history(issue: Issue, wanted: Wanted) -> bool:
     return back and issue.reopened is not False
 
 
-def matched_at(issue: Issue, history: Sequence[Any] | None, wanted: Wanted) -> datetime | None:
+def matched_at(issue: Issue, history: History, wanted: Wanted) -> datetime | None:
     """Since when it matches without a break. Without a history that can be read: its last change."""
-    if wanted.identity == "change" or history is None:
-        return issue.updated_at or issue.created_at
-    times = [issue.created_at] if issue.created_at else []
-    if issue.closed_at and issue.state == "closed" and (wanted.state == "closed" or wanted.identity == "transition"):
-        times.append(issue.closed_at)
-    made = (instant(event.get("created_at")) for event in history if _made_it_fit(event, wanted))
-    return max([*times, *(at for at in made if at)], default=issue.updated_at)
+    return issues.since_when(issue, history, wanted, _made_it_fit)
 
 
 def event_of(issue: Issue, at: datetime | None, wanted: Wanted, repo: str) -> Event:
-    """The occurrence; its subject begins with what people call the issue, and is never given to another."""
-    name = repo if issue.number is None else f"{repo}#{issue.number}"
-    return Event(
-        subject=f"{name}@{issue.id}",
-        type="github.pull_request" if issue.pull else "github.issue",
-        data=issue.data | {"matched_at": _stamp(at) if wanted.identity != "change" else None},
-        state=_state(issue, at, wanted),
-        occurred_at=at,
-    )
-
-
-def _state(issue: Issue, at: datetime | None, wanted: Wanted) -> str:
-    if wanted.identity == "change":
-        return _stamp(issue.updated_at) or issue.state
-    if wanted.identity == "transition" and wanted.state != "all":
-        # the other state is not listed: it may have been there since the last read, and be back
-        return f"{issue.state} {_stamp(at) or ''}".strip()
-    return issue.state
+    return issues.occurrence(issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue")
 
 
 def _made_it_fit(event: Any, wanted: Wanted) -> bool:
     kind = text_of(event, "event") if isinstance(event, Mapping) else None
     if kind == "labeled":
-        return _folded(event, "label.name") in wanted.labels
+        return folded(event, "label.name") in wanted.labels
     if kind == "assigned":
         # old servers do not say to whom
-        return bool(wanted.assignee) and _folded(event, "assignee.login") in (wanted.assignee, "")
+        return bool(wanted.assignee) and folded(event, "assignee.login") in (wanted.assignee, "")
     if kind == "unassigned":
         return wanted.assignee == "none"
     if kind == "milestoned":
-        return bool(wanted.milestone) and _folded(event, "milestone.title") == wanted.milestone
+        return bool(wanted.milestone) and folded(event, "milestone.title") == wanted.milestone
     return kind == "reopened" and (wanted.state == "open" or wanted.identity == "transition")
 
 
 def _data(item: Mapping[str, Any], repo: str) -> dict[str, Any]:
     draft, pull = item.get("draft"), item.get("pull_request")
     return {
-        "id": _count(item.get("id")),
-        "number": _count(item.get("number")),
+        "id": whole_number(item.get("id")),
+        "number": whole_number(item.get("number")),
         "title": text_of(item, "title") or "",
         "body": text_of(item, "body") or "",
         "state": text_of(item, "state") or "",
         "state_reason": text_of(item, "state_reason"),
-        "labels": [name for one in _listed(item.get("labels")) if (name := _label(one))],
+        "labels": [name for one in list_of(item.get("labels")) if (name := _label(one))],
         "author": {"login": text_of(item, "user.login") or ""},
         "assignees": _assignees(item),
         "milestone": _milestone(item.get("milestone")),
-        "comments": _count(item.get("comments")) or 0,
+        "comments": whole_number(item.get("comments")) or 0,
         "created_at": text_of(item, "created_at"),
         "updated_at": text_of(item, "updated_at"),
         "closed_at": text_of(item, "closed_at"),
@@ -177,31 +142,15 @@ def _is_pull(item: Mapping[str, Any]) -> bool:
 
 
 def _assignees(item: Mapping[str, Any]) -> list[dict[str, str]]:
-    several = _listed(item.get("assignees")) or [item.get("assignee")]
+    several = list_of(item.get("assignees")) or [item.get("assignee")]
     return [{"login": login} for one in several if (login := text_of(one, "login"))]
 
 
 def _milestone(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
         return None
-    return {"number": _count(value.get("number")), "title": text_of(value, "title") or ""}
+    return {"number": whole_number(value.get("number")), "title": text_of(value, "title") or ""}
 
 
 def _label(value: Any) -> str | None:
     return value if isinstance(value, str) else text_of(value, "name")
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _folded(data: Any, path: str) -> str:
-    return (text_of(data, path) or "").casefold()
-
-
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat().replace("+00:00", "Z")

@@ -5,13 +5,12 @@ https://docs.gitlab.com/api/notes/ · https://docs.gitlab.com/api/issues/#update
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harken.errors import NeedsAttention
 from harken.http import Reply
+from harken.services.comments import comment_once, some_text
 from harken.services.fields import text_of
 from harken.services.gitlab.api import Api, Project, told
 from harken.source import Act, Call
@@ -19,7 +18,6 @@ from harken.source import Act, Call
 __all__ = ["ACTIONS"]
 
 LONGEST = 900_000
-MOST_PAGES = 50
 
 
 class _OnIssue(BaseModel):
@@ -31,12 +29,7 @@ class _OnIssue(BaseModel):
 class Note(_OnIssue):
     text: str = Field(min_length=1, description="text of the comment, in Markdown")
 
-    @field_validator("text")
-    @classmethod
-    def _something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("is empty")
-        return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    _something = field_validator("text")(some_text(LONGEST))
 
 
 class Label(_OnIssue):
@@ -53,22 +46,8 @@ class Label(_OnIssue):
 async def note(call: Call) -> dict[str, Any]:
     """Write a comment that ends with an unseen mark of this step, unless one with that mark is there."""
     api, params = Api(call.account, call.host), call.params
-    mark = f"<!-- harken {hashlib.sha256(call.idempotency_key.encode()).hexdigest()[:16]} -->"
-    first = await api.ask(api.project(params.project, "issues", str(params.issue), "notes"), [("per_page", 100)])
-    notes, whole = await api.rest(first, MOST_PAGES)
-    for found in notes:
-        if mark in (text_of(found, "body") or ""):
-            return _noted(params, found, changed=False)
-    if not whole:
-        about = f"{params.project}#{params.issue} has more than {MOST_PAGES * 100:,} comments"
-        raise NeedsAttention(f"{about}, and ours cannot be looked for among them", fix="Comment on another issue")
-    # where the look ended: a project that was moved is somewhere else
-    written = await api.write("POST", str(first.url.with_query(None)), {"body": f"{params.text}\n\n{mark}"})
-    told(written)
-    return _noted(params, written.json(), changed=True)
-
-
-def _noted(params: Note, found: Any, *, changed: bool) -> dict[str, Any]:
+    address = api.project(params.project, "issues", str(params.issue), "notes")
+    found, changed = await comment_once(api, address, call, params.text, f"{params.project}#{params.issue}")
     id = text_of(found, "id") or ""
     return {"project": params.project, "issue": params.issue, "note": id, "changed": changed}
 

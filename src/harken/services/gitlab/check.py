@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.services.fields import text_of
-from harken.services.gitlab.api import Account, Api, listed, told
+from harken.services.gitlab.api import Account, Api, told
 from harken.services.gitlab.query import Query
 from harken.source import Checked, Host
 
@@ -53,7 +53,7 @@ async def check(query: Query, account: Account, host: Host) -> Checked:
         unknown += await _missing(api, query, project)
     people = [*([query.assignee] if query.assignee and query.assignee.lower() != "none" else []), *query.author]
     for person in people:
-        known = listed(await api.ask(api.address("users"), [("username", person)]))
+        known = api.listed(await api.ask(api.address("users"), [("username", person)]))
         if not known:
             unknown.append(f"there is no user {person}: write the name that stands behind @ at GitLab")
             continue
@@ -71,6 +71,6 @@ async def _missing(api: Api, query: Query, project: str) -> list[str]:
         told(reply)
     if query.milestone:
         asked: list[tuple[str, str | int]] = [("title", query.milestone), ("include_ancestors", "true")]
-        if not listed(await api.ask(api.project(project, "milestones"), asked)):
+        if not api.listed(await api.ask(api.project(project, "milestones"), asked)):
             missing.append(f"there is no milestone {query.milestone!r} in {project}: write its title")
     return missing

@@ -8,16 +8,17 @@ https://docs.gitlab.com/api/issues/ · https://docs.gitlab.com/api/resource_labe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from harken.event import Event, Identity
-from harken.services.fields import instant, text_of
+from harken.services import issues
+from harken.services.fields import folded, instant, list_of, text_of, whole_number
 from harken.services.gitlab.query import Query
-from harken.services.paging import digest_of
+from harken.services.histories import History
+from harken.services.issues import Issue
+from harken.services.paging import digest_of_json
 
 __all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needed", "wanted_by"]
 
@@ -25,27 +26,10 @@ _ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECA
 _UNASSIGNED = re.compile(r"\bunassigned @|\bremoved assignee", re.IGNORECASE)
 
 
-class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """What matters of an issue."""
-
-    id: str
-    iid: int | None
-    state: str
-    created_at: datetime | None
-    updated_at: datetime | None
-    closed_at: datetime | None
-    data: dict[str, Any]
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class Wanted(issues.Wanted, frozen=True, kw_only=True):
     """What an issue has to be; what is empty is not asked for. Names of people are in lower case."""
 
     state: str = "opened"
-    labels: frozenset[str] = frozenset()
-    assignee: str = ""
-    authors: frozenset[str] = frozenset()
-    milestone: str = ""
-    identity: Identity = "once"
 
 
 def wanted_by(query: Query, identity: Identity) -> Wanted:
@@ -63,8 +47,8 @@ def issue_of(item: Any, project: str) -> Issue:
     """Read one item of the listing."""
     item = item if isinstance(item, dict) else {"value": item}
     return Issue(
-        id=text_of(item, "id") or digest_of(msgspec.json.encode(item, order="deterministic")),
-        iid=_count(item.get("iid")),
+        id=text_of(item, "id") or digest_of_json(item),
+        number=whole_number(item.get("iid")),
         state=text_of(item, "state") or "",
         created_at=instant(item.get("created_at")),
         updated_at=instant(item.get("updated_at")),
@@ -75,14 +59,14 @@ def issue_of(item: Any, project: str) -> Issue:
 
 def fits(issue: Issue, wanted: Wanted) -> bool:
     """What GitLab was not asked for: author and milestone."""
-    if wanted.authors and _folded(issue.data, "author.username") not in wanted.authors:
+    if wanted.authors and folded(issue.data, "author.username") not in wanted.authors:
         return False
-    return not wanted.milestone or _folded(issue.data, "milestone.title") == wanted.milestone
+    return not wanted.milestone or folded(issue.data, "milestone.title") == wanted.milestone
 
 
 def needed(issue: Issue, wanted: Wanted) -> list[str]:
     """The histories that tell since when the issue matches, where the list alone does not."""
-    if wanted.identity == "change" or issue.iid is None or issue.updated_at == issue.created_at:
+    if wanted.identity == "change" or issue.number is None or issue.updated_at == issue.created_at:
         return []
     back = wanted.state == "opened" or (wanted.identity == "transition" and issue.state != "closed")
     asked = {
@@ -94,36 +78,13 @@ def needed(issue: Issue, wanted: Wanted) -> list[str]:
     return [name for name, wants in asked.items() if wants]
 
 
-def matched_at(issue: Issue, history: Sequence[Any] | None, wanted: Wanted) -> datetime | None:
+def matched_at(issue: Issue, history: History, wanted: Wanted) -> datetime | None:
     """Since when it matches without a break. Without a history that can be read: its last change."""
-    if wanted.identity == "change" or history is None:
-        return issue.updated_at or issue.created_at
-    times = [issue.created_at] if issue.created_at else []
-    if issue.closed_at and issue.state == "closed" and (wanted.state == "closed" or wanted.identity == "transition"):
-        times.append(issue.closed_at)
-    made = (instant(event.get("created_at")) for event in history if _made_it_fit(event, wanted))
-    return max([*times, *(at for at in made if at)], default=issue.updated_at)
+    return issues.since_when(issue, history, wanted, _made_it_fit)
 
 
 def event_of(issue: Issue, at: datetime | None, wanted: Wanted, project: str) -> Event:
-    """The occurrence; its subject begins with what people call the issue, and is never given to another."""
-    name = project if issue.iid is None else f"{project}#{issue.iid}"
-    return Event(
-        subject=f"{name}@{issue.id}",
-        type="gitlab.issue",
-        data=issue.data | {"matched_at": _stamp(at) if wanted.identity != "change" else None},
-        state=_state(issue, at, wanted),
-        occurred_at=at,
-    )
-
-
-def _state(issue: Issue, at: datetime | None, wanted: Wanted) -> str:
-    if wanted.identity == "change":
-        return _stamp(issue.updated_at) or issue.state
-    if wanted.identity == "transition" and wanted.state != "all":
-        # the other state is not listed: it may have been there since the last read, and be back
-        return f"{issue.state} {_stamp(at) or ''}".strip()
-    return issue.state
+    return issues.occurrence(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
 
 
 def _made_it_fit(event: Mapping[str, Any], wanted: Wanted) -> bool:
@@ -131,7 +92,7 @@ def _made_it_fit(event: Mapping[str, Any], wanted: Wanted) -> bool:
     if "label" in event:
         return event.get("action") == "add" and text_of(event, "label.name") in wanted.labels
     if "milestone" in event:
-        named = _folded(event, "milestone.title") == wanted.milestone
+        named = folded(event, "milestone.title") == wanted.milestone
         return bool(wanted.milestone) and event.get("action") == "add" and named
     if "body" in event:
         return event.get("system") is True and _assigns(text_of(event, "body") or "", wanted.assignee)
@@ -148,17 +109,17 @@ def _assigns(note: str, assignee: str) -> bool:
 def _data(item: Mapping[str, Any], project: str) -> dict[str, Any]:
     secret = item.get("confidential")
     return {
-        "id": _count(item.get("id")),
-        "iid": _count(item.get("iid")),
+        "id": whole_number(item.get("id")),
+        "iid": whole_number(item.get("iid")),
         "title": text_of(item, "title") or "",
         "description": text_of(item, "description") or "",
         "state": text_of(item, "state") or "",
         "type": text_of(item, "issue_type") or "issue",
-        "labels": [name for one in _listed(item.get("labels")) if (name := _label(one))],
+        "labels": [name for one in list_of(item.get("labels")) if (name := _label(one))],
         "author": _person(item.get("author")),
-        "assignees": [_person(one) for one in _listed(item.get("assignees")) if isinstance(one, Mapping)],
+        "assignees": [_person(one) for one in list_of(item.get("assignees")) if isinstance(one, Mapping)],
         "milestone": text_of(item, "milestone.title") and {"title": text_of(item, "milestone.title")},
-        "comments": _count(item.get("user_notes_count")) or 0,
+        "comments": whole_number(item.get("user_notes_count")) or 0,
         "created_at": text_of(item, "created_at"),
         "updated_at": text_of(item, "updated_at"),
         "closed_at": text_of(item, "closed_at"),
@@ -175,19 +136,3 @@ def _person(user: Any) -> dict[str, str]:
 
 def _label(value: Any) -> str | None:
     return value if isinstance(value, str) else text_of(value, "name")
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _folded(data: Any, path: str) -> str:
-    return (text_of(data, path) or "").casefold()
-
-
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

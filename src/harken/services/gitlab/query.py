@@ -5,20 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from harken.services.gitlab.api import Project
-from harken.services.paging import digest_of
+from harken.services.queries import each_once, fingerprint_of, label_name, several_texts
 
 __all__ = ["Query", "Username"]
 
 _USERNAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
-
-
-def _several(value: Any) -> Any:
-    several = [value] if isinstance(value, str) or type(value) is int else value
-    return [str(one) if type(one) is int else one for one in several] if isinstance(several, list | tuple) else several
 
 
 def _username(value: Any) -> Any:
@@ -32,6 +26,13 @@ def _username(value: Any) -> Any:
     return name
 
 
+def _label(value: str) -> str:
+    name = label_name(value, "GitLab")
+    if name.lower() in ("none", "any"):
+        raise ValueError("GitLab takes none and any for something else than a label")
+    return name
+
+
 Username = Annotated[str, BeforeValidator(_username)]
 
 
@@ -39,15 +40,15 @@ class Query(BaseModel):
     """Which issues: with all `labels`, as GitLab has it, and by one of `author`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    projects: Annotated[tuple[Project, ...], BeforeValidator(_several)] = Field(
+    projects: Annotated[tuple[Project, ...], BeforeValidator(several_texts)] = Field(
         min_length=1, max_length=100, description="projects, as group/name or by number"
     )
     state: Literal["opened", "closed", "all"] = Field("opened", description="opened, closed or all")
-    labels: Annotated[tuple[str, ...], BeforeValidator(_several)] = Field(
+    labels: Annotated[tuple[str, ...], BeforeValidator(several_texts)] = Field(
         (), description="labels that an issue must have, all of them; capitals matter"
     )
     assignee: Username | None = Field(None, description="user name of who it is assigned to; none: to nobody")
-    author: Annotated[tuple[Username, ...], BeforeValidator(_several)] = Field(
+    author: Annotated[tuple[Username, ...], BeforeValidator(several_texts)] = Field(
         (), description="user names of those who opened it; one is enough"
     )
     milestone: str | None = Field(None, min_length=1, description="title of its milestone")
@@ -57,25 +58,12 @@ class Query(BaseModel):
     def _gitlabs_word(cls, value: Any) -> Any:
         return "opened" if value == "open" else value
 
-    @field_validator("projects")
-    @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        known: dict[str, str] = {}
-        for name in value:
-            known.setdefault(name.lower(), name)
-        return tuple(known.values())
+    _each_once = field_validator("projects")(each_once)
 
     @field_validator("labels")
     @classmethod
     def _whole_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if not name.strip() or not name.isprintable():
-                raise ValueError("a label is empty, or has characters that cannot be printed")
-            if "," in name:
-                raise ValueError("GitLab takes a comma for the end of a label: write several labels as a list")
-            if name.strip().lower() in ("none", "any"):
-                raise ValueError("GitLab takes none and any for something else than a label")
-        return tuple(name.strip() for name in value)
+        return tuple(map(_label, value))
 
     def filters(self) -> list[tuple[str, str | int]]:
         """What every page asks for. Author and milestone are looked at here."""
@@ -89,4 +77,4 @@ class Query(BaseModel):
         return found
 
     def fingerprint(self) -> str:
-        return digest_of(msgspec.json.encode(self.model_dump(mode="json"), order="deterministic"))
+        return fingerprint_of(self)

@@ -5,9 +5,9 @@ https://developers.google.com/identity/protocols/oauth2/native-app
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from harken.services.signing_in import server_address, word
 
 __all__ = ["CONFIGURE", "GoogleAccount", "OAuthClient"]
 
@@ -25,7 +25,7 @@ class OAuthClient(BaseModel):
     @field_validator("client_id")
     @classmethod
     def _client(cls, value: str) -> str:
-        return _one_word(value, "an OAuth client's id, such as 1234-abcd.apps.googleusercontent.com")
+        return word(value, "an OAuth client's id, such as 1234-abcd.apps.googleusercontent.com")
 
     @field_validator("client_secret")
     @classmethod
@@ -35,9 +35,8 @@ class OAuthClient(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if value and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
-            raise ValueError("this is not an address, such as http://127.0.0.1:8085")
+        if value:
+            server_address(value, "an address, such as http://127.0.0.1:8085")
         return value.rstrip("/")
 
     def address(self, home: str, path: str) -> str:
@@ -77,11 +76,4 @@ class GoogleAccount(OAuthClient):
 
 
 def _hidden_word(value: SecretStr) -> SecretStr:
-    return SecretStr(_one_word(value.get_secret_value(), "a secret of Google, which is one word without spaces"))
-
-
-def _one_word(value: str, what: str) -> str:
-    value = value.strip()
-    if not value or not value.isascii() or not value.isprintable() or " " in value:
-        raise ValueError(f"this is not {what}")
-    return value
+    return SecretStr(word(value.get_secret_value(), "a secret of Google, which is one word without spaces"))

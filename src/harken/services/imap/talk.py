@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import imaplib
 import re
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,8 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harken.errors import HarkenError, Misconfigured, NeedsAttention, RetryLater
-from harken.services.dialling import addresses, dial
+from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.services.dialling import addresses, dial, shut, trusted
 from harken.services.imap.account import CONFIGURE, Account, is_here
 from harken.services.imap.fetched import Raw, raws_of
 
@@ -58,7 +57,7 @@ class Talk(imaplib.IMAP4):
         self.sock: Any = None
         self._account = account
         self._allow_private = allow_private
-        self._tls = None if account.tls == "false" else _trust(account.ca_bundle)
+        self._tls = None if account.tls == "false" else trusted(account.ca_bundle)
         self._left = MOST_BYTES
         self._broken_off = False
 
@@ -116,12 +115,7 @@ class Talk(imaplib.IMAP4):
     def break_off(self) -> None:
         """Wake the thread that waits for the server."""
         self._broken_off = True
-        if self.sock is not None:
-            try:
-                # not the method of a TLS socket, which would pull it away under the thread that reads
-                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
-            except OSError:
-                return  # closed already, which is what we want
+        shut(self.sock)
 
     def hang_up(self) -> None:
         for line in (getattr(self, "file", None), self.sock):
@@ -227,10 +221,3 @@ def _answered(error: Said, account: Account) -> HarkenError:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _trust(ca_bundle: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_bundle or None)
-    except OSError:
-        raise Misconfigured("ca_bundle of the mail server cannot be read", fix="Check the path") from None

@@ -17,14 +17,16 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event, Identity
 from harken.http import Reply
 from harken.services.fields import instant, text_of
+from harken.services.histories import together
 from harken.services.jira.actions import COMMENT, TRANSITION
 from harken.services.jira.check import check, whoami
 from harken.services.jira.details import history_since, mentions_since
 from harken.services.jira.issue import FIELDS, Occurrence, data_of, occurrences
-from harken.services.jira.pages import Place, ended, place_at, restarted, server_time, slipped, turned
+from harken.services.jira.pages import Place, ended, place_at, restarted, slipped, turned
 from harken.services.jira.people import find_person
 from harken.services.jira.query import Meant, Query, filter_of, jql_of
 from harken.services.jira.site import Account, Site
+from harken.services.updates import server_time
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
@@ -105,13 +107,9 @@ class Issues:
         return listed
 
     async def _events(self, issues: Sequence[Mapping[str, Any]], since: datetime, meant: Meant) -> list[Event]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                each = [group.create_task(self._shown(issue, since, meant)) for issue in issues]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        each = await together(self._shown(issue, since, meant) for issue in issues)
         # what is older was read long ago, and may be forgotten
-        shown = [event for one in each for event in one.result()]
+        shown = [event for one in each for event in one]
         events = [event for event in shown if event.occurred_at is None or event.occurred_at >= since]
         return sorted(events, key=lambda event: event.occurred_at.timestamp() if event.occurred_at else 0.0)
 

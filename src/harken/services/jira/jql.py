@@ -6,36 +6,22 @@ The language: https://support.atlassian.com/jira-software-cloud/docs/jql-fields/
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["any_of", "joined", "plain_value", "quoted", "since_clause", "whole_jql"]
+from harken.services.queries import has_control
 
-LONGEST_VALUE = 255
+__all__ = ["any_of", "joined", "quoted", "since_clause", "whole_jql"]
+
 LONGEST_JQL = 10_000
 # the index may cut an instant off at its minute, and repeats are harmless
 SLACK = timedelta(minutes=1)
 _ORDER_BY = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
-def plain_value(value: object) -> str:
-    """A value as it may stand in a query: short text without control characters. ValueError says what is wrong."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError("must be text")
-    text = str(value).strip()
-    if not text:
-        raise ValueError("must not be empty")
-    if len(text) > LONGEST_VALUE:
-        raise ValueError(f"is longer than {LONGEST_VALUE} characters")
-    if any(_is_control(letter) for letter in text):
-        raise ValueError("holds a control character, such as a line end. Remove it")
-    return text
-
-
 def quoted(value: str) -> str:
     """The value as a JQL string; whatever is in it stays inside."""
-    if any(_is_control(letter) for letter in value):
+    if has_control(value):
         raise ValueError("holds a control character")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
@@ -69,7 +55,7 @@ def whole_jql(text: str) -> str:
         raise ValueError("must not be empty")
     if len(flat) > LONGEST_JQL:
         raise ValueError(f"is longer than {LONGEST_JQL} characters")
-    if any(_is_control(letter) for letter in flat):
+    if has_control(flat):
         raise ValueError("holds a control character. Remove it")
     bare = _outside_quotes(flat)
     if "\\" in bare:
@@ -107,7 +93,3 @@ def _check_parentheses(bare: str) -> None:
             raise ValueError("closes a parenthesis that was not opened")
     if depth:
         raise ValueError("has a parenthesis that is never closed")
-
-
-def _is_control(letter: str) -> bool:
-    return unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs")

@@ -7,17 +7,15 @@ pages overlap, and a page that shows nothing of the one before it sends the read
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from harken.errors import RetryLater
-from harken.http import Reply
 from harken.source import Cursor
 
-__all__ = ["Place", "ended", "place_at", "restarted", "server_time", "slipped", "turned"]
+__all__ = ["Place", "ended", "place_at", "restarted", "slipped", "turned"]
 
 OVERLAP = 5
 MOST_RESTARTS = 3
@@ -91,12 +89,3 @@ def restarted(place: Place) -> Place | None:
 
 def ended(place: Place) -> Place:
     return Place(of=place.of, mark=place.began or place.mark, asked=place.asked)
-
-
-def server_time(reply: Reply, now: datetime) -> datetime:
-    """When Jira answered, by its own clock if that is behind ours: a laptop's clock may be hours ahead."""
-    try:
-        told = parsedate_to_datetime(reply.headers.get("Date", ""))
-    except ValueError:
-        return now
-    return min(now, told.astimezone(UTC) if told.tzinfo else told.replace(tzinfo=UTC))

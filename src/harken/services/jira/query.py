@@ -11,8 +11,9 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from harken.services.jira.issue import Filter
-from harken.services.jira.jql import any_of, joined, plain_value, since_clause, whole_jql
+from harken.services.jira.jql import any_of, joined, since_clause, whole_jql
 from harken.services.jira.people import Person
+from harken.services.queries import plain_value
 
 __all__ = ["Meant", "Query", "filter_of", "jql_of"]
 

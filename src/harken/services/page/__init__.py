@@ -13,16 +13,18 @@ from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from yarl import URL
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
-from harken.http import Reply, Validators, raise_for
+from harken.http import Reply, raise_for
+from harken.services.asking_again import WebAddress, expect_answer, host_of, validators_of
+from harken.services.fields import stamp
 from harken.services.page.change import Change, change_of, shortened
 from harken.services.page.ignoring import without
 from harken.services.page.reading import Part, Seen, check_selector, look
-from harken.services.paging import digest_of
+from harken.services.paging import digest_of, digest_of_json
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Page", "Query", "plugin"]
@@ -42,7 +44,7 @@ class Query(BaseModel):
     """Which page, which part of it, and what does not count."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    url: str = Field(description="address of the page (http or https)")
+    url: WebAddress = Field(description="address of the page (http or https)")
     selector: str = Field("", description="CSS selector of the part that counts; empty: all text of the page")
     json_path: str = Field("", description="instead of a selector: dotted path of a value in a JSON answer")
     attribute: str = Field("", description="an attribute of what the selector finds counts, instead of its text")
@@ -52,12 +54,6 @@ class Query(BaseModel):
     )
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send; never shown again")
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
-
-    @field_validator("url")
-    @classmethod
-    def _web_address(cls, value: str) -> str:
-        HttpUrl(value)
-        return value
 
     @field_validator("selector")
     @classmethod
@@ -88,7 +84,7 @@ class Query(BaseModel):
     def fingerprint(self) -> str:
         """Changes when another text is asked for. Headers are no part of it: they hold tokens, which rotate."""
         asked = self.model_dump(mode="json", exclude={"headers", "allow_private_networks"})
-        return digest_of(msgspec.json.encode(asked, order="deterministic"))
+        return digest_of_json(asked)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,7 +104,7 @@ class Page:
         self._host = host
         self._of = query.fingerprint()
         self._shown = _shown(query.url)
-        self._whose = str(HttpUrl(query.url).host)
+        self._whose = host_of(query.url)
         self._part = Part(selector=query.selector, json_path=query.json_path, attribute=query.attribute)
         self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
 
@@ -136,17 +132,16 @@ class Page:
         return place if place.of == self._of else None
 
     async def _ask(self, before: Place | None) -> Reply:
-        known = before and (before.etag or before.last_modified)
+        conditional = validators_of(before.etag, before.last_modified) if before else None
         reply = await self._host.http.request(
             "GET",
             self._query.url,
             headers={"Accept": "text/html, application/json;q=0.9, */*;q=0.5", **self._headers},
-            conditional=Validators(etag=before.etag, last_modified=before.last_modified) if before and known else None,
+            conditional=conditional,
             max_bytes=LARGEST,
             allow_private=self._query.allow_private_networks or self._host.allow_private,
         )
-        if reply.not_modified and not known:
-            raise RetryLater(f"{self._whose} answered 304 to a request for everything")
+        expect_answer(reply, conditional, self._whose)
         return reply
 
     async def _see(self, reply: Reply, *, worked: bool) -> Seen:
@@ -186,7 +181,7 @@ class Page:
             "diff": change.diff,
             "added": change.added,
             "removed": change.removed,
-            "changed_at": self._host.clock.now().isoformat().replace("+00:00", "Z"),
+            "changed_at": stamp(self._host.clock.now()),
         }
         return Event(subject=self._shown, type="page.changed", state=now.mark, data=data)
 
@@ -203,20 +198,12 @@ def _shown(address: str) -> str:
     return str(url.with_query(hidden)) if any(value == "***" for _, value in hidden) else str(url)
 
 
-def _source(query: Query, account: object, host: Host) -> Page:
-    return Page(query, host)
-
-
-def _delivery(query: Query, integration: str) -> Delivery:
-    return Delivery(template="{url} changed\n{diff}")
-
-
 plugin = Plugin(
     kind="page",
     summary="A web page, or a part of it, that changes",
     docs="reference/services/page.md",
     query=Query,
-    source=_source,
+    source=lambda query, account, host: Page(query, host),
     identity="transition",
-    delivery=_delivery,
+    delivery=lambda query, integration: Delivery(template="{url} changed\n{diff}"),
 )

@@ -21,7 +21,7 @@ from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api, Id, told
 from harken.services.pagerduty.incident import Incident, Wanted, event_of, incident_of
 from harken.services.pagerduty.pages import LIMIT, Part, Place, asked, following, remembering, resume
-from harken.services.paging import digest_of
+from harken.services.queries import fingerprint_of
 from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Incidents", "Query", "check", "plugin", "whoami"]
@@ -85,7 +85,7 @@ class Query(BaseModel):
         ]
 
     def fingerprint(self) -> str:
-        return digest_of(msgspec.json.encode(self.model_dump(mode="json"), order="deterministic"))
+        return fingerprint_of(self)
 
 
 class Incidents:

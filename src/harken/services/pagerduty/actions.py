@@ -6,12 +6,12 @@ https://developer.pagerduty.com/api-reference/a1d6ed16c8a8d-create-a-note-on-an-
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harken.http import Reply
+from harken.services.comments import step_mark
 from harken.services.fields import text_of
 from harken.services.pagerduty.api import Api, Id, told
 from harken.source import Act, Call
@@ -52,7 +52,7 @@ async def acknowledge(call: Call) -> dict[str, Any]:
 async def note(call: Call) -> dict[str, Any]:
     """Write a note that ends with a mark of this step, unless a note with that mark is there."""
     api, params = Api(call.account, call.host), call.params
-    mark = f"(harken {hashlib.sha256(call.idempotency_key.encode()).hexdigest()[:12]})"
+    mark = f"(harken {step_mark(call)})"
     notes = (await api.get("incidents", params.incident, "notes")).get("notes")
     for found in notes if isinstance(notes, list) else []:
         if mark in (text_of(found, "content") or ""):

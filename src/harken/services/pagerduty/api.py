@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
+from harken.services.rest_api import address_of
 from harken.services.signing_in import one_word, server_address
 from harken.source import Host
 
@@ -43,18 +44,15 @@ class Account(BaseModel):
     """A REST API key, and in whose name it writes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-    token: SecretStr = Field(description="REST API key: your own (My Profile, User Settings), or a general one")
+    token: Annotated[SecretStr, one_word("an API key")] = Field(
+        description="REST API key: your own (My Profile, User Settings), or a general one"
+    )
     base_url: str = Field(
         "https://api.pagerduty.com", description="address of the API (in the EU: https://api.eu.pagerduty.com)"
     )
     from_email: str = Field(
         "", description="e-mail address of a PagerDuty user, in whose name a general key writes (optional)"
     )
-
-    @field_validator("token")
-    @classmethod
-    def _one_word(cls, value: SecretStr) -> SecretStr:
-        return one_word(value, "an API key")
 
     @field_validator("base_url")
     @classmethod
@@ -105,7 +103,7 @@ class Api:
     ) -> Reply:
         return await self._host.http.request(
             method,
-            "/".join((self._account.base_url, *(quote(part, safe="") for part in path))),
+            address_of(self._account.base_url, *path),
             params=list(params),
             json=json,
             headers={

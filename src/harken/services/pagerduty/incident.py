@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
-from harken.services.fields import instant, text_of
-from harken.services.paging import digest_of
+from harken.services.fields import instant, list_of, stamp, text_of
+from harken.services.paging import digest_of_json
 
 __all__ = ["Incident", "Wanted", "event_of", "incident_of"]
 
@@ -72,7 +72,7 @@ def event_of(incident: Incident, wanted: Wanted, acked: str = "") -> Event | Non
     if mine and incident.assigned is not None and mine not in incident.assigned:
         return None
     at = (incident.assigned or {}).get(mine) if mine else None
-    data = incident.data | {"assigned_at": _stamp(at)}
+    data = incident.data | {"assigned_at": stamp(at)}
     return Event(
         subject=_subject(incident, at),
         type=TYPE,
@@ -86,13 +86,13 @@ def _subject(incident: Incident, at: datetime | None) -> str:
     """The incident's id; each later assignment to the same person is an occurrence with a name of its own."""
     if at is None or (incident.created_at and at - incident.created_at <= AT_ONCE):
         return incident.id
-    return f"{incident.id}@{_stamp(at)}"
+    return f"{incident.id}@{stamp(at)}"
 
 
 def _state(incident: Incident, wanted: Wanted, acked: str) -> str:
-    changed = _stamp(incident.changed_at)
+    changed = stamp(incident.changed_at)
     if wanted.identity == "change":
-        return _stamp(incident.updated_at) or changed or incident.status
+        return stamp(incident.updated_at) or changed or incident.status
     if wanted.identity == "transition" and wanted.hidden:
         # it may have been in a status that is not wanted since the last read, and be back; while an incident is
         # triggered, its last_status_change_at moves with every update and tells nothing
@@ -145,8 +145,8 @@ def _data(item: Mapping[str, Any]) -> dict[str, Any]:
         "incident_key": text_of(item, "incident_key") or "",
         "service": _named(item.get("service")),
         "escalation_policy": _named(item.get("escalation_policy")),
-        "teams": [_named(team) for team in _listed(item.get("teams"))],
-        "assignments": [_assignment(found) for found in _listed(item.get("assignments"))],
+        "teams": [_named(team) for team in list_of(item.get("teams"))],
+        "assignments": [_assignment(found) for found in list_of(item.get("assignments"))],
     }
 
 
@@ -161,13 +161,5 @@ def _named(reference: Any) -> dict[str, Any]:
     }
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _without_id(item: Mapping[str, Any]) -> str:
-    return text_of(item, "incident_number") or digest_of(msgspec.json.encode(item, order="deterministic"))
-
-
-def _stamp(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat().replace("+00:00", "Z")
+    return text_of(item, "incident_number") or digest_of_json(item)

@@ -16,10 +16,12 @@ import msgspec
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
 from harken.services.sql.account import Address
 from harken.services.sql.statement import Dialect
+from harken.services.sql.values import weight
 
 __all__ = [
     "MOST_BYTES",
     "Database",
+    "Held",
     "Rows",
     "Session",
     "away",
@@ -42,6 +44,22 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
     cut: bool = False
+
+
+class Held:
+    """The rows of a page, as they come. Two are held at least: the first may be the last of the page before."""
+
+    def __init__(self) -> None:
+        self.rows: list[Sequence[Any]] = []
+        self._room = MOST_BYTES
+
+    @property
+    def full(self) -> bool:
+        return self._room < 0 and len(self.rows) > 1
+
+    def add(self, row: Sequence[Any]) -> None:
+        self.rows.append(row)
+        self._room -= weight(row)
 
 
 class Session(Protocol):

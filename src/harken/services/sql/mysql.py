@@ -16,7 +16,7 @@ import msgspec
 from harken.errors import HarkenError, NeedsAttention
 from harken.services.sql.account import Address
 from harken.services.sql.answers import (
-    MOST_BYTES,
+    Held,
     Rows,
     Session,
     away,
@@ -26,7 +26,6 @@ from harken.services.sql.answers import (
     tls_context,
     untrusted,
 )
-from harken.services.sql.values import weight
 
 if TYPE_CHECKING:
     from aiomysql import Connection  # type: ignore[import-untyped]
@@ -105,16 +104,14 @@ class _Transaction:
             # always with values, so that a doubled % becomes one again
             await cursor.execute(sql, given or ())
             columns = cursor.description or ()
-            rows: list[list[Any]] = []
-            room, cut = MOST_BYTES, False
+            held, cut = Held(), False
             async for row in cursor:
-                if room < 0 and len(rows) > 1:
+                if held.full:
                     # the rest is read and dropped: the connection has no other way to be used again
                     cut = True
                     continue
-                rows.append([_decoded(value, column[1]) for value, column in zip(row, columns, strict=True)])
-                room -= weight(rows[-1])
-        return Rows(names=[column[0] for column in columns], rows=rows, cut=cut)
+                held.add([_decoded(value, column[1]) for value, column in zip(row, columns, strict=True)])
+        return Rows(names=[column[0] for column in columns], rows=held.rows, cut=cut)
 
     async def whoami(self) -> Mapping[str, str]:
         user, database, version = (await self.ask("SELECT CURRENT_USER(), DATABASE(), VERSION()")).rows[0]

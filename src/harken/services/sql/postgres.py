@@ -16,7 +16,7 @@ import msgspec
 from harken.errors import HarkenError
 from harken.services.sql.account import Address
 from harken.services.sql.answers import (
-    MOST_BYTES,
+    Held,
     Rows,
     Session,
     away,
@@ -26,7 +26,6 @@ from harken.services.sql.answers import (
     tls_context,
     untrusted,
 )
-from harken.services.sql.values import weight
 
 if TYPE_CHECKING:
     from asyncpg import Connection  # type: ignore[import-untyped]
@@ -93,16 +92,13 @@ class _Transaction:
             statement = await self._connection.prepare(sql)
             columns = statement.get_attributes()
             types = [column.type.name for column in columns]
-            rows: list[list[Any]] = []
-            room, cut = MOST_BYTES, False
+            held, cut = Held(), False
             async for record in statement.cursor(*values, prefetch=_AT_ONCE):
-                # two rows at least: the first may be the last of the page before
-                if room < 0 and len(rows) > 1:
+                if held.full:
                     cut = True
                     break
-                rows.append([_decoded(value, kind) for value, kind in zip(record, types, strict=True)])
-                room -= weight(rows[-1])
-        return Rows(names=[column.name for column in columns], rows=rows, cut=cut)
+                held.add([_decoded(value, kind) for value, kind in zip(record, types, strict=True)])
+        return Rows(names=[column.name for column in columns], rows=held.rows, cut=cut)
 
     async def whoami(self) -> Mapping[str, str]:
         sql = "SELECT current_user, current_database(), current_setting('server_version')"

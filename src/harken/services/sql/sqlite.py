@@ -15,8 +15,7 @@ from urllib.parse import quote
 
 from harken.errors import HarkenError
 from harken.services.sql.account import Address
-from harken.services.sql.answers import MOST_BYTES, Rows, Session, away, refused, slow
-from harken.services.sql.values import weight
+from harken.services.sql.answers import MOST_BYTES, Held, Rows, Session, away, refused, slow
 
 __all__ = ["Sqlite"]
 
@@ -100,15 +99,13 @@ def _open(path: Path, seconds: float) -> sqlite3.Connection:
 
 def _asked(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> Rows:
     cursor = connection.execute(sql, values)
-    rows: list[Sequence[Any]] = []
-    room, cut = MOST_BYTES, False
+    held, cut = Held(), False
     for row in cursor:
-        if room < 0 and len(rows) > 1:
+        if held.full:
             cut = True
             break
-        rows.append(row)
-        room -= weight(row)
-    return Rows(names=[column[0] for column in cursor.description], rows=rows, cut=cut)
+        held.add(row)
+    return Rows(names=[column[0] for column in cursor.description], rows=held.rows, cut=cut)
 
 
 async def _in_thread(work: Callable[[], T], where: str, seconds: float, stop: Callable[[], None] = lambda: None) -> T:

@@ -1,0 +1,66 @@
+"""What people write in a query, as a service needs it: one value for several, each once, and nothing but plain text."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+
+from harken.services.paging import digest_of_json
+
+__all__ = ["each_once", "fingerprint_of", "has_control", "label_name", "plain_value", "several", "several_texts"]
+
+LONGEST_VALUE = 255
+
+
+def several(value: Any) -> Any:
+    """A text or number alone stands for a list of one."""
+    return [value] if isinstance(value, str) or type(value) is int else value
+
+
+def several_texts(value: Any) -> Any:
+    """Like `several`; a number is a name that YAML takes for one."""
+    found = several(value)
+    return [str(one) if type(one) is int else one for one in found] if isinstance(found, list | tuple) else found
+
+
+def each_once(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as they were first written; capitals make no other name."""
+    known: dict[str, str] = {}
+    for name in names:
+        known.setdefault(name.lower(), name)
+    return tuple(known.values())
+
+
+def label_name(name: str, whose: str) -> str:
+    """The label without blanks around it. ValueError where it cannot stand in a list with commas between."""
+    if not name.strip() or not name.isprintable():
+        raise ValueError("a label is empty, or has characters that cannot be printed")
+    if "," in name:
+        raise ValueError(f"{whose} takes a comma for the end of a label: write several labels as a list")
+    return name.strip()
+
+
+def plain_value(value: object) -> str:
+    """A value as it may stand in a query: short text without control characters. ValueError says what is wrong."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError("must be text")
+    text = str(value).strip()
+    if not text:
+        raise ValueError("must not be empty")
+    if len(text) > LONGEST_VALUE:
+        raise ValueError(f"is longer than {LONGEST_VALUE} characters")
+    if has_control(text):
+        raise ValueError("holds a control character, such as a line end. Remove it")
+    return text
+
+
+def has_control(text: str) -> bool:
+    return any(unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") for letter in text)
+
+
+def fingerprint_of(query: BaseModel) -> str:
+    """Changes when anything of the query does."""
+    return digest_of_json(query.model_dump(mode="json"))
