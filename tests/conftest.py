@@ -1,4 +1,4 @@
-"""Shared by all tests: readable asserts in the shipped suites, and time for real processes on a busy machine."""
+"""Shared by all tests: readable asserts in suites that others run, and time for real processes on a busy machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.rooms import in_memory
 __all__ = ["logs_as_they_were", "long_naps"]
 
 pytest.register_assert_rewrite("harken.testing.source", "harken.testing.destination", "harken.testing.store")
+pytest.register_assert_rewrite("tests.services.trackers", "tests.services.whole")
 
 PROCESS_SECONDS = 400
 

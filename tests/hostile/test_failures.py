@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,17 @@ def settle_in(directory: Path, shop: str, other: str, interval: str = "60s") -> 
     )
 
 
+@asynccontextmanager
+async def at_home(directory: Path, clock: VirtualClock) -> AsyncIterator[tuple[House, Listing]]:
+    """A house that has just begun to read two listings, and the first of them."""
+    async with listing(clock) as shop, listing(clock) as other:
+        settle_in(directory, shop.url, other.url)
+        house = House(directory, clock)
+        await house.up()
+        yield house, shop
+        await house.down()
+
+
 async def failing(house: House, times: int) -> None:
     """Let it fail so often, however long it waits between."""
     while (await row(house))["failures"] < times:
@@ -49,11 +62,8 @@ def lines(logs: Any, level: str) -> list[str]:
 async def test_five_failures_are_an_error_ten_a_pause_and_both_survive_restarts(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    async with listing(clock) as shop, listing(clock) as other:
-        settle_in(tmp_path, shop.url, other.url)
-        house = House(tmp_path, clock)
-        with structlog.testing.capture_logs() as logs:
-            await house.up()
+    with structlog.testing.capture_logs() as logs:
+        async with at_home(tmp_path, clock) as (house, shop):
             await clock.sleep(5)
             shop.answers += [BROKEN] * 100
             await failing(house, 3)
@@ -69,23 +79,19 @@ async def test_five_failures_are_an_error_ten_a_pause_and_both_survive_restarts(
             assert lines(logs, "error") == ["feed.error", "feed.paused"]
             asked = len(shop.seen)
             await clock.sleep(7200)
-        assert len(shop.seen) == asked
-        found = await row(house)
-        assert (found["status"], found["failures"], found["next_read_at"]) == ("paused", 10, None)
-        assert "harken triggers resume items" in found["advice"]
-        assert "503" in found["last_error"]
-        assert (await row(house, "other"))["status"] == "healthy"
-        await house.down()
+            assert len(shop.seen) == asked
+            found = await row(house)
+            assert (found["status"], found["failures"], found["next_read_at"]) == ("paused", 10, None)
+            assert "harken triggers resume items" in found["advice"]
+            assert "503" in found["last_error"]
+            assert (await row(house, "other"))["status"] == "healthy"
 
 
 @virtual
 async def test_reset_frees_a_paused_trigger_and_everything_meanwhile_is_read(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    async with listing(clock) as shop, listing(clock) as other:
-        settle_in(tmp_path, shop.url, other.url)
-        house = House(tmp_path, clock)
-        await house.up()
+    async with at_home(tmp_path, clock) as (house, shop):
         await clock.sleep(5)
         shop.answers += [BROKEN] * 10
         await failing(house, 10)
@@ -99,15 +105,11 @@ async def test_reset_frees_a_paused_trigger_and_everything_meanwhile_is_read(
         assert (freed["status"], freed["failures"]) == ("healthy", 0)
         await clock.sleep(30)
         assert await house.fired("items") == ["meanwhile"]
-        await house.down()
 
 
 @virtual
 async def test_429s_never_count_and_timeouts_do(tmp_path: Path, clock: VirtualClock) -> None:
-    async with listing(clock) as shop, listing(clock) as other:
-        settle_in(tmp_path, shop.url, other.url)
-        house = House(tmp_path, clock)
-        await house.up()
+    async with at_home(tmp_path, clock) as (house, shop):
         await clock.sleep(5)
         shop.answers += [Answer(status=429)] * 20
         while shop.answers:
@@ -117,18 +119,14 @@ async def test_429s_never_count_and_timeouts_do(tmp_path: Path, clock: VirtualCl
         await failing(house, 10)
         assert (await row(house))["status"] == "paused"
         assert "no page within 10 s" in (await row(house))["last_error"]
-        await house.down()
 
 
 @virtual
 async def test_a_wrong_token_pauses_at_once_tells_once_and_leaves_the_others_alone(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    async with listing(clock) as shop, listing(clock) as other:
-        settle_in(tmp_path, shop.url, other.url)
-        house = House(tmp_path, clock)
-        with structlog.testing.capture_logs() as logs:
-            await house.up()
+    with structlog.testing.capture_logs() as logs:
+        async with at_home(tmp_path, clock) as (house, shop):
             await clock.sleep(5)
             shop.answers += [FORBIDDEN] * 3
             await clock.sleep(100)
@@ -139,20 +137,20 @@ async def test_a_wrong_token_pauses_at_once_tells_once_and_leaves_the_others_alo
             # a person looks whether it works again, before it does
             await house.ask("triggers.run", name="items")
             await clock.sleep(100)
-        paused = [entry for entry in logs if entry["log_level"] == "error"]
-        assert [(entry["event"], entry["feed"]) for entry in paused] == [("feed.paused", "items")]
-        assert "401" in paused[0]["reason"]
-        assert (await row(house, "other"))["status"] == "healthy"
-        [event] = await told(house)
-        assert (event["type"], event["data"]["feed"], event["data"]["triggers"]) == ("feed.paused", "items", ["items"])
-        assert "401" in event["data"]["reason"]
-        assert event["data"]["alert"]
-        assert event["data"]["text"].startswith("items (json) has stopped and needs you: ")
-        assert event["data"]["text"].endswith("When it is mended: harken triggers resume items")
-        await mended(house, shop)
-        assert [event["type"] for event in await told(house)] == ["feed.recovered", "feed.paused"]
-        assert len(await house.runs("told")) == 2
-        await house.down()
+            paused = [entry for entry in logs if entry["log_level"] == "error"]
+            assert [(entry["event"], entry["feed"]) for entry in paused] == [("feed.paused", "items")]
+            assert "401" in paused[0]["reason"]
+            assert (await row(house, "other"))["status"] == "healthy"
+            [event] = await told(house)
+            data = event["data"]
+            assert (event["type"], data["feed"], data["triggers"]) == ("feed.paused", "items", ["items"])
+            assert "401" in data["reason"]
+            assert data["alert"]
+            assert data["text"].startswith("items (json) has stopped and needs you: ")
+            assert data["text"].endswith("When it is mended: harken triggers resume items")
+            await mended(house, shop)
+            assert [event["type"] for event in await told(house)] == ["feed.recovered", "feed.paused"]
+            assert len(await house.runs("told")) == 2
 
 
 async def told(house: House) -> list[dict[str, Any]]:
@@ -168,10 +166,7 @@ async def mended(house: House, shop: Listing) -> None:
 
 @virtual
 async def test_a_second_stop_after_a_recovery_is_told_again(tmp_path: Path, clock: VirtualClock) -> None:
-    async with listing(clock) as shop, listing(clock) as other:
-        settle_in(tmp_path, shop.url, other.url)
-        house = House(tmp_path, clock)
-        await house.up()
+    async with at_home(tmp_path, clock) as (house, shop):
         for _ in range(2):
             await clock.sleep(60)
             shop.answers.append(FORBIDDEN)
@@ -179,15 +174,11 @@ async def test_a_second_stop_after_a_recovery_is_told_again(tmp_path: Path, cloc
             await mended(house, shop)
         types = [event["type"] for event in reversed(await told(house))]
         assert types == ["feed.paused", "feed.recovered"] * 2
-        await house.down()
 
 
 @virtual
 async def test_a_crash_between_telling_and_noting_it_tells_nobody_twice(tmp_path: Path, clock: VirtualClock) -> None:
-    async with listing(clock) as shop, listing(clock) as other:
-        settle_in(tmp_path, shop.url, other.url)
-        house = House(tmp_path, clock)
-        await house.up()
+    async with at_home(tmp_path, clock) as (house, shop):
         shop.answers += [FORBIDDEN] * 2
         await clock.sleep(100)
         await house.app.store.delete("alert", "items")
@@ -196,7 +187,6 @@ async def test_a_crash_between_telling_and_noting_it_tells_nobody_twice(tmp_path
         await clock.sleep(100)
         assert [event["type"] for event in await told(house)] == ["feed.paused"]
         assert len(await house.runs("told")) == 1
-        await house.down()
 
 
 async def refuses(definitions: Any) -> Any:

@@ -15,6 +15,22 @@ IGNORING = trigger(startup="ignore_historical")
 LOOKING_BACK = trigger(startup="backfill", backfill=4 * HOUR)
 
 
+async def start_an_hour_after(house: House, early: str) -> None:
+    house.world.put(early)
+    await house.clock.sleep(HOUR)
+    await house.start(PLAIN)
+
+
+async def add_a_trigger_that_looks_back(house: House, *, unread: str, stored: str) -> None:
+    """To a house where one thing came before the start and one after it."""
+    house.world.put(unread)
+    await house.clock.sleep(60)
+    await house.start(PLAIN)
+    house.world.put(stored)
+    await house.clock.sleep(120)
+    await house.reload(PLAIN, trigger("late", backfill=HOUR))
+
+
 @virtual
 async def test_since_last_goes_on_where_it_stopped(clock: VirtualClock, tmp_path: Path) -> None:
     house = House(clock, tmp_path)
@@ -149,9 +165,7 @@ async def test_backfill_reads_again_and_fires_only_what_has_not_fired(clock: Vir
 @virtual
 async def test_backfill_fires_what_was_before_the_start_once(clock: VirtualClock, tmp_path: Path) -> None:
     house = House(clock, tmp_path, "listing")
-    house.world.put("early")
-    await clock.sleep(HOUR)
-    await house.start(PLAIN)
+    await start_an_hour_after(house, "early")
     assert (await house.verdict("early")).outcome == "before_start"
     await house.down(60)
     await house.start(LOOKING_BACK)
@@ -169,9 +183,7 @@ async def test_backfill_fires_what_was_before_the_start_once(clock: VirtualClock
 @virtual
 async def test_an_edit_to_backfill_waits_for_the_next_start(clock: VirtualClock, tmp_path: Path) -> None:
     house = House(clock, tmp_path, "listing")
-    house.world.put("early")
-    await clock.sleep(HOUR)
-    await house.start(PLAIN)
+    await start_an_hour_after(house, "early")
     await house.reload(LOOKING_BACK)
     await clock.sleep(200)
     assert await house.fired() == []
@@ -183,12 +195,7 @@ async def test_a_new_trigger_on_a_known_feed_looks_back_over_what_is_stored_and_
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     house = House(clock, tmp_path)
-    house.world.put("unread")
-    await clock.sleep(60)
-    await house.start(PLAIN)
-    house.world.put("stored")
-    await clock.sleep(120)
-    await house.reload(PLAIN, trigger("late", backfill=HOUR))
+    await add_a_trigger_that_looks_back(house, unread="unread", stored="stored")
     await clock.sleep(200)
     assert await house.fired("late") == ["stored", "unread"]
     assert await house.fired() == ["stored"]
@@ -213,12 +220,7 @@ async def test_a_condition_decides_about_what_is_stored_too(clock: VirtualClock,
 @virtual
 async def test_a_backfill_that_is_cut_off_is_finished_by_the_next_process(clock: VirtualClock, tmp_path: Path) -> None:
     house = House(clock, tmp_path)
-    house.world.put("unread")
-    await clock.sleep(60)
-    await house.start(PLAIN)
-    house.world.put("stored")
-    await clock.sleep(120)
-    await house.reload(PLAIN, trigger("late", backfill=HOUR))
+    await add_a_trigger_that_looks_back(house, unread="unread", stored="stored")
     await house.crash()
     await house.start()
     await clock.sleep(200)
@@ -229,9 +231,7 @@ async def test_a_backfill_that_is_cut_off_is_finished_by_the_next_process(clock:
 @virtual
 async def test_a_read_that_was_cut_off_does_not_count_as_the_backfill(clock: VirtualClock, tmp_path: Path) -> None:
     house = House(clock, tmp_path, page_size=2)
-    house.world.put("early")
-    await clock.sleep(HOUR)
-    await house.start(PLAIN)
+    await start_an_hour_after(house, "early")
     for number in range(6):
         house.world.put(f"n{number}")
     house.world.latency = 4.0
@@ -251,9 +251,7 @@ async def test_a_read_that_began_before_the_trigger_came_does_not_count_as_its_b
 ) -> None:
     house = House(clock, tmp_path, page_size=2)
     house.feed = msgspec.structs.replace(FEED, tick_timeout=5.0)
-    house.world.put("early")
-    await clock.sleep(HOUR)
-    await house.start(PLAIN)
+    await start_an_hour_after(house, "early")
     wanted = [f"n{number:02}" for number in range(14)]
     for name in wanted:
         house.world.put(name)

@@ -4,6 +4,8 @@ sleep and restarts included."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,16 @@ ENVIRONMENT = {
 }
 
 
+@asynccontextmanager
+async def after_a_night(laptop: Laptop) -> AsyncIterator[None]:
+    """It is opened in the morning and catches up; at the end of the block it is closed again."""
+    await laptop.clock.sleep(9 * HOUR)
+    await laptop.up()
+    await laptop.clock.sleep(AWAKE)
+    yield
+    await laptop.down()
+
+
 @pytest.mark.parametrize("workflow", [TRIAGE, PERSONAL, TEAM, MENTIONS, ASSIGNED, ALERTS], ids=name_of)
 def test_each_loads_with_nothing_but_the_token_in_the_environment(tmp_path: Path, workflow: str):
     (tmp_path / "workflows").mkdir()
@@ -111,13 +123,10 @@ async def test_pagerduty_mine_and_the_teams(clock: VirtualClock, tmp_path: Path)
         await clock.sleep(AWAKE)
         await laptop.down()
         asleep = duty.trigger("While it was closed")
-        await clock.sleep(9 * HOUR)
-        await laptop.up()
-        await clock.sleep(AWAKE)
-        ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
-        of_team = await laptop.ran("team-service-monitor")
-        told = await laptop.said("team-service-monitor")
-        await laptop.down()
+        async with after_a_night(laptop):
+            ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
+            of_team = await laptop.ran("team-service-monitor")
+            told = await laptop.said("team-service-monitor")
 
     assert set(ran.values()) == {1}
     assert {key.partition("@")[0] for key in ran} == {mine, late, others, asleep}
@@ -145,11 +154,8 @@ async def test_slack_mentions_in_channels_and_old_threads(clock: VirtualClock, t
         await clock.sleep(AWAKE)
         await laptop.down()
         asked.append(scene.happen())
-        await clock.sleep(9 * HOUR)
-        await laptop.up()
-        await clock.sleep(AWAKE)
-        ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
-        await laptop.down()
+        async with after_a_night(laptop):
+            ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
 
     assert ran == Counter(asked)
     assert "Bob wrote in #engineering:\n@Jo and now?" in said[asked[2]]
@@ -175,11 +181,8 @@ async def test_jira_tickets_that_are_mine_or_become_mine(clock: VirtualClock, tm
         await laptop.down()
         made.append(scene.happen())
         jira.edit(others, "edited since")
-        await clock.sleep(9 * HOUR)
-        await laptop.up()
-        await clock.sleep(AWAKE)
-        ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
-        await laptop.down()
+        async with after_a_night(laptop):
+            ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
 
     assert set(ran.values()) == {1}
     assert {key.partition("#")[0] for key in ran} == {others, *(key.partition("#")[0] for key in made)}
@@ -209,11 +212,8 @@ async def test_datadog_changes_of_monitors_and_their_groups(clock: VirtualClock,
         await clock.sleep(AWAKE)
         await laptop.down()
         changed.append(scene.happen())
-        await clock.sleep(9 * HOUR)
-        await laptop.up()
-        await clock.sleep(AWAKE)
-        ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
-        await laptop.down()
+        async with after_a_night(laptop):
+            ran, said = await laptop.ran(scene.trigger), await laptop.said(scene.trigger)
 
     assert ran == Counter(changed)
     assert 'Errors is warn\n["service:api"]\nThe load is high. @team' in said[changed[2]]

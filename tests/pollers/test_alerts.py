@@ -46,6 +46,12 @@ async def until_open(house: House) -> None:
         await house.clock.sleep(5)
 
 
+async def failed(it: World, house: House) -> None:
+    """The breaker has just opened, and what it reads stays broken."""
+    it.listing.answers += [BROKEN] * 10_000
+    await until_open(house)
+
+
 async def until_clean(house: House) -> None:
     while not house.app.intake.feeds["poller/watch"].health.clean:
         await house.clock.sleep(5)
@@ -53,8 +59,7 @@ async def until_clean(house: House) -> None:
 
 async def failed_and_mended(it: World, house: House) -> None:
     """One trouble from its beginning to its end."""
-    it.listing.answers += [BROKEN] * 100
-    await until_open(house)
+    await failed(it, house)
     await house.clock.sleep(20)
     it.listing.answers.clear()
     await until_clean(house)
@@ -65,8 +70,7 @@ async def failed_and_mended(it: World, house: House) -> None:
 async def test_an_open_breaker_is_told_once_with_what_a_person_needs(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         house = await ready(it, clock)
-        it.listing.answers += [BROKEN] * 100
-        await until_open(house)
+        await failed(it, house)
         assert alerts(it) == []
         await clock.sleep(10)
         [(_, text)] = it.chat.said
@@ -131,8 +135,7 @@ async def test_what_still_lasts_when_the_cooldown_is_over_is_told_then(clock: Vi
         house = await ready(it, clock)
         await failed_and_mended(it, house)
         told = it.chat.seen[0].at
-        it.listing.answers += [BROKEN] * 10_000
-        await until_open(house)
+        await failed(it, house)
         await house.die()
         await house.up()
         await clock.sleep(told + HOUR - clock.time() - 10)
@@ -170,8 +173,7 @@ async def test_an_alert_that_did_not_arrive_is_sent_again_and_uses_up_nothing(
     async with world(clock, tmp_path) as it:
         it.chat.blocked.add("-1001")
         house = await ready(it, clock)
-        it.listing.answers += [BROKEN] * 100
-        await until_open(house)
+        await failed(it, house)
         await clock.sleep(40)
         assert len(it.chat.seen) == 2
         await house.die()
@@ -190,8 +192,7 @@ async def test_an_alert_that_did_not_arrive_is_sent_again_and_uses_up_nothing(
 async def test_an_alert_goes_to_the_new_place_as_soon_as_that_is_written(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         house = await ready(it, clock, failure_to="{channel: telegram, to: '7'}")
-        it.listing.answers += [BROKEN] * 100
-        await until_open(house)
+        await failed(it, house)
         await clock.sleep(HOUR)
         assert alerts(it) == []
         it.write(it.job(failure_to=TO_OPS))
@@ -237,8 +238,7 @@ async def test_a_recovery_waits_for_the_alert_that_it_answers(clock: VirtualCloc
 async def test_a_crash_between_telling_and_noting_it_tells_nobody_twice(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         house = await ready(it, clock)
-        it.listing.answers += [BROKEN] * 100
-        await until_open(house)
+        await failed(it, house)
         await clock.sleep(20)
         await house.app.store.delete("alert", "poller/watch")
         await house.die()
@@ -260,8 +260,7 @@ async def test_a_crash_after_recording_what_was_not_told_does_not_swallow_the_al
         await failed_and_mended(it, house)
         before = await house.app.store.get("alert", "poller/watch")
         assert before is not None
-        it.listing.answers += [BROKEN] * 1_000
-        await until_open(house)
+        await failed(it, house)
         await clock.sleep(20)
         await house.app.store.put("alert", "poller/watch", before.value)
         await house.die()
@@ -288,8 +287,7 @@ async def test_without_failure_to_it_is_an_event_for_whoever_listens(clock: Virt
 async def test_nothing_that_was_told_is_kept_of_a_job_that_left(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         house = await ready(it, clock)
-        it.listing.answers += [BROKEN] * 100
-        await until_open(house)
+        await failed(it, house)
         await clock.sleep(20)
         it.write(it.job("other"))
         await house.ask("reload")

@@ -19,16 +19,17 @@ async def shown(house: House) -> dict[str, Any]:
     return found
 
 
-def written(it: World, clock: VirtualClock, **changes: str) -> House:
-    it.write(it.job(paused_on_boot="true", **changes))
-    return House(it.directory, clock)
+async def started(it: World, *siblings: str) -> House:
+    it.write(it.job(paused_on_boot="true"), *siblings)
+    house = House(it.directory, it.clock)
+    await house.up()
+    return house
 
 
 @virtual
 async def test_nothing_is_read_until_somebody_resumes_it(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        house = written(it, clock)
-        await house.up()
+        house = await started(it)
         await clock.sleep(600)
         assert asked(it) == 0
         found = await shown(house)
@@ -42,8 +43,7 @@ async def test_nothing_is_read_until_somebody_resumes_it(clock: VirtualClock, tm
 @virtual
 async def test_it_waits_again_after_the_next_start_and_after_kill_9(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        house = written(it, clock)
-        await house.up()
+        house = await started(it)
         await house.ask("triggers.resume", name="watch")
         await clock.sleep(90)
         read = asked(it)
@@ -59,8 +59,7 @@ async def test_it_waits_again_after_the_next_start_and_after_kill_9(clock: Virtu
 @virtual
 async def test_a_reload_neither_pauses_nor_resumes(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        house = written(it, clock)
-        await house.up()
+        house = await started(it)
         await house.ask("reload")
         await clock.sleep(120)
         assert asked(it) == 0
@@ -76,8 +75,7 @@ async def test_a_reload_neither_pauses_nor_resumes(clock: VirtualClock, tmp_path
 @virtual
 async def test_the_reason_that_a_person_gave_is_kept(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        house = written(it, clock)
-        await house.up()
+        house = await started(it)
         await house.ask("triggers.pause", name="watch", reason="holiday")
         await house.down()
         await house.up()
@@ -88,9 +86,7 @@ async def test_the_reason_that_a_person_gave_is_kept(clock: VirtualClock, tmp_pa
 @virtual
 async def test_its_siblings_run(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        it.write(it.job(paused_on_boot="true"), it.job("other"))
-        house = House(it.directory, clock)
-        await house.up()
+        house = await started(it, it.job("other"))
         await clock.sleep(30)
         assert asked(it) == 1
         assert (await house.ask("triggers.show", name="other"))["status"] == "healthy"
@@ -100,8 +96,7 @@ async def test_its_siblings_run(clock: VirtualClock, tmp_path: Path) -> None:
 @virtual
 async def test_what_came_before_the_resume_is_read_after_it(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        house = written(it, clock)
-        await house.up()
+        house = await started(it)
         await house.ask("triggers.resume", name="watch")
         await clock.sleep(30)
         await house.die()

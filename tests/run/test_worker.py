@@ -25,6 +25,11 @@ async def begun(world: World, count: int = 1) -> None:
     raise AssertionError("the desk was never asked")
 
 
+async def take(world: World, n: int) -> None:
+    """Have the worker execute the run of an event, which is claimed as it is written."""
+    world.worker.accept((await world.push({"n": n}, claim=world.worker.reserve(1))).claimed)
+
+
 @virtual
 async def test_each_step_is_journaled_before_the_next_and_the_last_rides_along(
     clock: VirtualClock, tmp_path: Path
@@ -55,8 +60,7 @@ async def test_ends_that_come_while_one_is_written_share_the_next_write(clock: V
         await world.end()
         world.store.calls.clear()
         for n in range(10):
-            granted = world.worker.reserve(1)
-            world.worker.accept((await world.push({"n": n}, claim=granted)).claimed)
+            await take(world, n)
         await asyncio.sleep(1)
         assert [len(args[0]) for args in world.store.asked("settle")] == [10]
 
@@ -69,7 +73,7 @@ async def test_the_end_of_a_run_that_nothing_waits_for_is_no_reason_to_look_for_
         await asyncio.sleep(1)
         world.store.calls.clear()
         for n in range(10):
-            world.worker.accept((await world.push({"n": n}, claim=world.worker.reserve(1))).claimed)
+            await take(world, n)
             await asyncio.sleep(0.05)
         assert world.worker.done == 10
         assert world.store.asked("claim") == []

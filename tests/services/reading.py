@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -30,6 +31,16 @@ async def read(source: PollSource, cursor: Cursor = None, since: Any = START) ->
 
 def events(batches: Iterable[Batch]) -> list[Event]:
     return [event for batch in batches for event in batch.events]
+
+
+async def shown(source: PollSource) -> list[Event]:
+    """What a first read tells of."""
+    return events(await read(source))
+
+
+async def times(source: PollSource) -> list[datetime | None]:
+    """When that happened."""
+    return [event.occurred_at for event in await shown(source)]
 
 
 def subjects(batches: Iterable[Batch]) -> list[str]:

@@ -7,8 +7,17 @@ from pathlib import Path
 from harken.services.agent_turn import plugin
 from harken.source import Host
 from harken.testing import HandClock, VirtualClock, virtual
-from tests.pollers.world import world
+from tests.pollers.world import World, world
 from tests.services.whole import running
+
+
+def ask(it: World, name: str, every: int, config: str) -> None:
+    """A job that asks the model every so many seconds and writes to the chat."""
+    deliver = "deliver: {channel: telegram, to: '42'}"
+    schedule = f"schedule: {{every_secs: {every}}}"
+    it.write(f"{{id: {name}, kind: agent_turn, agent: ana, {schedule}, config: {{{config}, {deliver}}}}}")
+    with it.directory.joinpath("harken.yaml").open("a") as main:
+        main.write("models: {default: echo}\n")
 
 
 async def test_every_read_is_a_turn_of_its_own(host: Host, clock: HandClock) -> None:
@@ -24,10 +33,7 @@ async def test_every_read_is_a_turn_of_its_own(host: Host, clock: HandClock) -> 
 @virtual
 async def test_a_turn_is_delivered_at_every_tick_and_asked_once(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        config = "{prompt: 'Say {{.trigger.event.date}}', deliver: {channel: telegram, to: '42'}}"
-        it.write(f"{{id: morning, kind: agent_turn, agent: ana, schedule: {{every_secs: 600}}, config: {config}}}")
-        with it.directory.joinpath("harken.yaml").open("a") as main:
-            main.write("models: {default: echo}\n")
+        ask(it, "morning", 600, "prompt: 'Say {{.trigger.event.date}}'")
         async with running(tmp_path, clock) as app:
             await clock.sleep(60)
             it.chat.down = True
@@ -48,10 +54,7 @@ async def test_a_turn_is_delivered_at_every_tick_and_asked_once(clock: VirtualCl
 @virtual
 async def test_turns_beyond_the_tokens_of_a_day_wait_for_the_next(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        config = "{prompt: 'Say hello to everybody', tokens_per_day: 10, deliver: {channel: telegram, to: '42'}}"
-        it.write(f"{{id: chatty, kind: agent_turn, agent: ana, schedule: {{every_secs: 60}}, config: {config}}}")
-        with it.directory.joinpath("harken.yaml").open("a") as main:
-            main.write("models: {default: echo}\n")
+        ask(it, "chatty", 60, "prompt: 'Say hello to everybody', tokens_per_day: 10")
         async with running(tmp_path, clock) as app:
             await clock.sleep(1_800)
             runs = (await app.operator.call("runs.list", trigger="chatty", limit=500))["items"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,13 +18,6 @@ from harken.testing.fakes.server import Answer, Seen
 from harken.testing.source import Service, SourceContract
 from tests.services.boards import SHOP, source
 from tests.services.reading import events, page, read, subjects
-
-
-@pytest.fixture
-async def board(clock: HandClock) -> AsyncIterator[AzureDevOps]:
-    fake = AzureDevOps(clock)
-    async with fake.serve():
-        yield fake
 
 
 def wiql(seen: Seen) -> str:

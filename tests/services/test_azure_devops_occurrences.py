@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from harken.event import Event
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
 from tests.services.boards import histories, source
-from tests.services.reading import events, read
+from tests.services.reading import events, read, shown, times
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-async def board(clock: HandClock) -> AsyncIterator[AzureDevOps]:
-    fake = AzureDevOps(clock)
-    async with fake.serve():
-        yield fake
-
-
-async def shown(board: AzureDevOps, host: Host, **query: Any) -> list[Event]:
-    return events(await read(source(board, host, **query)))
-
-
-async def times(board: AzureDevOps, host: Host, **query: Any) -> list[datetime | None]:
-    return [event.occurred_at for event in await shown(board, host, **query)]
 
 
 async def test_an_old_work_item_that_is_tagged_today_happens_when_it_was_tagged(
@@ -42,7 +25,7 @@ async def test_an_old_work_item_that_is_tagged_today_happens_when_it_was_tagged(
     tagged = clock.now()
     clock.advance(10)
     board.comment(old)
-    assert await times(board, host, tags="bug") == [tagged]
+    assert await times(source(board, host, tags="bug")) == [tagged]
 
 
 @pytest.mark.parametrize(
@@ -58,14 +41,14 @@ async def test_an_old_work_item_that_is_tagged_today_happens_when_it_was_tagged(
 )
 async def test_a_comment_on_an_old_work_item_is_no_occurrence(board: AzureDevOps, host: Host, query: Any):
     board.comment(board.create("bug", to="mia", age=DAY))
-    assert await shown(board, host, **query) == []
+    assert await shown(source(board, host, **query)) == []
 
 
 async def test_another_tag_on_an_old_work_item_is_no_occurrence(board: AzureDevOps, host: Host):
     old = board.create("bug", age=DAY)
     board.tag(old, "ui")
-    assert await shown(board, host, tags="bug") == []
-    assert len(await shown(board, host, tags=["ui", "bug"])) == 1
+    assert await shown(source(board, host, tags="bug")) == []
+    assert len(await shown(source(board, host, tags=["ui", "bug"]))) == 1
 
 
 async def test_an_old_work_item_that_is_assigned_today_happens_today(board: AzureDevOps, host: Host, clock: HandClock):
@@ -73,8 +56,8 @@ async def test_an_old_work_item_that_is_assigned_today_happens_today(board: Azur
     board.assign(old, "leo")
     clock.advance(10)
     board.assign(old, "mia")
-    assert await times(board, host, assigned_to="Mia@Acme.example") == [clock.now()]
-    assert await times(board, host, assigned_to="Mia") == [clock.now()], "people are known by their name, too"
+    assert await times(source(board, host, assigned_to="Mia@Acme.example")) == [clock.now()]
+    assert await times(source(board, host, assigned_to="Mia")) == [clock.now()], "people are known by their name, too"
 
 
 async def test_a_work_item_that_nobody_has_any_more_happens_when_it_was_taken_away(
@@ -83,7 +66,7 @@ async def test_a_work_item_that_nobody_has_any_more_happens_when_it_was_taken_aw
     old = board.create(to="mia", age=DAY)
     clock.advance(10)
     board.assign(old, "")
-    assert await times(board, host, assigned_to="none") == [clock.now()]
+    assert await times(source(board, host, assigned_to="none")) == [clock.now()]
 
 
 async def test_a_move_between_wanted_states_is_no_occurrence_and_a_return_to_them_is_one(
@@ -91,11 +74,11 @@ async def test_a_move_between_wanted_states_is_no_occurrence_and_a_return_to_the
 ):
     old = board.create(age=DAY)
     board.move(old, "Active")
-    assert await shown(board, host, states=["New", "Active"]) == []
+    assert await shown(source(board, host, states=["New", "Active"])) == []
     board.move(old, "Closed")
     clock.advance(10)
     board.move(old, "Active")
-    assert await times(board, host, states=["New", "Active"]) == [clock.now()]
+    assert await times(source(board, host, states=["New", "Active"])) == [clock.now()]
 
 
 async def test_a_work_item_that_is_moved_into_the_project_or_area_happens_then(
@@ -104,10 +87,10 @@ async def test_a_work_item_that_is_moved_into_the_project_or_area_happens_then(
     old = board.create(project="Search", age=DAY)
     clock.advance(10)
     board.change(old, {"System.TeamProject": "Shop", "System.AreaPath": "Shop"})
-    assert await times(board, host, types="Bug") == [clock.now()]
+    assert await times(source(board, host, types="Bug")) == [clock.now()]
     clock.advance(10)
     board.change(old, {"System.AreaPath": "Shop\\Checkout\\Cart"})
-    assert await times(board, host, area_path="Shop\\Checkout") == [clock.now()]
+    assert await times(source(board, host, area_path="Shop\\Checkout")) == [clock.now()]
 
 
 async def test_a_tag_that_comes_back_counts_from_then(board: AzureDevOps, host: Host, clock: HandClock):
@@ -115,7 +98,7 @@ async def test_a_tag_that_comes_back_counts_from_then(board: AzureDevOps, host: 
     board.untag(old, "bug")
     clock.advance(10)
     board.tag(old, "bug")
-    assert await times(board, host, tags="bug") == [clock.now()]
+    assert await times(source(board, host, tags="bug")) == [clock.now()]
 
 
 async def test_only_a_work_item_that_changed_is_asked_for_its_history_and_once_for_each_change(
@@ -135,7 +118,7 @@ async def test_only_a_work_item_that_changed_is_asked_for_its_history_and_once_f
 async def test_a_plain_query_needs_no_histories(board: AzureDevOps, host: Host):
     for _ in range(5):
         board.comment(board.create(age=DAY))
-    assert await shown(board, host) == []
+    assert await shown(source(board, host)) == []
     assert histories(board) == 0
 
 
@@ -159,7 +142,7 @@ async def test_a_history_of_many_pages_is_read_to_its_end(board: AzureDevOps, ho
         board.comment(old)
     clock.advance(10)
     board.tag(old, "bug")
-    assert await times(board, host, tags="bug") == [clock.now()]
+    assert await times(source(board, host, tags="bug")) == [clock.now()]
 
 
 async def test_a_work_item_that_is_deleted_while_it_is_read_is_left_out_and_others_are_not(
@@ -169,7 +152,7 @@ async def test_a_work_item_that_is_deleted_while_it_is_read_is_left_out_and_othe
     board.tag(gone, "bug")
     board.tag(other, "bug")
     board.after[2] = lambda: setattr(gone, "deleted", True)
-    assert [event.subject for event in await shown(board, host, tags="bug")] == [str(other.id)]
+    assert [event.subject for event in await shown(source(board, host, tags="bug"))] == [str(other.id)]
 
 
 async def test_every_change_of_state_is_a_transition(board: AzureDevOps, host: Host, clock: HandClock):
@@ -190,11 +173,11 @@ async def test_where_some_states_are_hidden_each_return_is_a_transition(
     board: AzureDevOps, host: Host, clock: HandClock
 ):
     made = board.create()
-    (first,) = await shown(board, host, states="New", identity="transition")
+    (first,) = await shown(source(board, host, states="New", identity="transition"))
     clock.advance(60)
     board.move(made, "Active")
     board.move(made, "New")
-    (again,) = await shown(board, host, states="New", identity="transition")
+    (again,) = await shown(source(board, host, states="New", identity="transition"))
     assert (first.state, again.state) == ("New 2026-01-05T09:00:00Z", "New 2026-01-05T09:01:00Z")
 
 
@@ -202,6 +185,6 @@ async def test_every_revision_is_a_change_and_needs_no_history(board: AzureDevOp
     made = board.create("bug")
     clock.advance(60)
     board.comment(made)
-    (event,) = await shown(board, host, tags="bug", identity="change")
+    (event,) = await shown(source(board, host, tags="bug", identity="change"))
     assert (event.state, event.occurred_at, event.data["matched_at"]) == ("2", clock.now(), None)
     assert histories(board) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,18 +12,10 @@ from harken.services.azure_devops import Account, Query, plugin
 from harken.services.azure_devops.check import check, whoami
 from harken.services.azure_devops.text import html_of, plain_text
 from harken.source import Host
-from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.server import Answer
 from tests.services.boards import SHOP, account, source
 from tests.services.reading import page, read, subjects
-
-
-@pytest.fixture
-async def board(clock: HandClock) -> AsyncIterator[AzureDevOps]:
-    fake = AzureDevOps(clock)
-    async with fake.serve():
-        yield fake
 
 
 async def test_a_wrong_token_names_the_command_and_not_the_token(board: AzureDevOps, host: Host):

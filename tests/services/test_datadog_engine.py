@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from harken.app import App
-from harken.app.home import alone
 from harken.operate.check import load_directory
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.datadog import API_KEY, APP_KEY, FakeDatadog
+from tests.services import whole
+from tests.services.whole import occurrences, running
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "datadog"
 MAIN = """\
@@ -47,27 +44,12 @@ steps:
 
 
 def write(directory: Path, fake: FakeDatadog, *, api_key: str = API_KEY) -> None:
-    (directory / "workflows").mkdir(exist_ok=True)
-    (directory / "workflows" / "alerts.yaml").write_text(ALERTS, "utf-8")
-    (directory / "harken.yaml").write_text(MAIN.format(url=fake.url, api_key=api_key, app_key=APP_KEY), "utf-8")
-
-
-@asynccontextmanager
-async def running(directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
-    loaded = load_directory(directory, {})
-    assert [str(finding) for finding in loaded.findings] == []
-    app = App(loaded, alone(SqliteStore.at(directory / "harken.db", clock, inline=True)), clock)
-    await app.begin()
-    yield app
-    await app.stop()
-    await app.store.close()
+    whole.write(directory, MAIN.format(url=fake.url, api_key=api_key, app_key=APP_KEY), alerts=ALERTS)
 
 
 async def fired(app: App) -> list[str]:
     """The objects that runs were for, each run being done."""
-    runs: list[Any] = (await app.operator.call("runs.list", limit=500))["items"]
-    assert {run["status"] for run in runs} <= {"done"}, [run["error"] for run in runs]
-    return sorted(key.partition("@")[0] for run in runs for key in run["event_keys"])
+    return sorted(key.partition("@")[0] for key in await occurrences(app))
 
 
 @virtual

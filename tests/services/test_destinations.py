@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,8 @@ from harken.testing.destination import DestinationContract, Outlet
 from harken.testing.fakes.discord import FakeDiscord
 from harken.testing.fakes.mail import FakeMail
 from harken.testing.fakes.ntfy import FakeNtfy
+from harken.testing.fakes.server import FakeServer
+from harken.testing.fakes.slack import FakeSlack
 from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import FakeWhatsApp
 from tests.services.outlets import (
@@ -26,63 +30,43 @@ from tests.services.outlets import (
     OnWebhook,
     OnWhatsApp,
 )
-from tests.services.slack_world import workspace
+
+Served = tuple[Callable[[HandClock], FakeServer], Callable[[Any, Host], Outlet]]
 
 
-class TestTelegram(DestinationContract):
+def with_nobody_waiting(clock: HandClock) -> FakeWhatsApp:
+    """Nobody wrote to us lately, so only a template may be sent."""
+    fake = FakeWhatsApp(clock)
+    fake.wrote.clear()
+    return fake
+
+
+SERVED: dict[str, Served] = {
+    "telegram": (FakeTelegram, OnTelegram),
+    "discord bot": (FakeDiscord, partial(OnDiscord, hook=False)),
+    "discord webhook": (FakeDiscord, partial(OnDiscord, hook=True)),
+    "ntfy": (FakeNtfy, OnNtfy),
+    "whatsapp": (FakeWhatsApp, OnWhatsApp),
+    "whatsapp template": (with_nobody_waiting, partial(OnWhatsApp, template="alert")),
+    "webhook": (FakeHook, OnWebhook),
+    "apprise": (FakeHook, OnApprise),
+}
+
+
+@pytest.mark.parametrize("served", SERVED.values(), ids=SERVED)
+class TestServed(DestinationContract):
     @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeTelegram(clock)
+    async def outlet(self, served: Served, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
+        make, on = served
+        fake = make(clock)
         async with fake.serve():
-            yield OnTelegram(fake, host)
-
-
-class TestDiscordBot(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeDiscord(clock)
-        async with fake.serve():
-            yield OnDiscord(fake, host, hook=False)
-
-
-class TestDiscordWebhook(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeDiscord(clock)
-        async with fake.serve():
-            yield OnDiscord(fake, host, hook=True)
-
-
-class TestNtfy(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeNtfy(clock)
-        async with fake.serve():
-            yield OnNtfy(fake, host)
-
-
-class TestWhatsApp(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeWhatsApp(clock)
-        async with fake.serve():
-            yield OnWhatsApp(fake, host)
-
-
-class TestWhatsAppTemplate(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeWhatsApp(clock)
-        fake.wrote.clear()
-        async with fake.serve():
-            yield OnWhatsApp(fake, host, template="alert")
+            yield on(fake, host)
 
 
 class TestSlack(DestinationContract):
     @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        async with workspace(clock) as fake:
-            yield OnSlack(fake, host)
+    def outlet(self, slack: FakeSlack, host: Host) -> Outlet:
+        return OnSlack(slack, host)
 
 
 class TestMail(DestinationContract):
@@ -91,19 +75,3 @@ class TestMail(DestinationContract):
         fake = FakeMail(tmp_path)
         async with fake.serve():
             yield OnMail(fake, host)
-
-
-class TestWebhook(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeHook(clock)
-        async with fake.serve():
-            yield OnWebhook(fake, host)
-
-
-class TestApprise(DestinationContract):
-    @pytest.fixture
-    async def outlet(self, clock: HandClock, host: Host) -> AsyncIterator[Outlet]:
-        fake = FakeHook(clock)
-        async with fake.serve():
-            yield OnApprise(fake, host)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,13 +17,6 @@ from harken.testing.fakes.server import Answer
 from harken.testing.source import Service, SourceContract
 from tests.services.hub import SHOP, source
 from tests.services.reading import events, page, read, subjects
-
-
-@pytest.fixture
-async def hub(clock: HandClock) -> AsyncIterator[GitHub]:
-    fake = GitHub(clock)
-    async with fake.serve():
-        yield fake
 
 
 def names(found: Sequence[str]) -> list[str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harken.app import App
 from harken.operate.check import load_directory
-from harken.testing import VirtualClock, virtual
+from harken.testing import VirtualClock
 from harken.testing.fakes.github import GitHub
-from tests.services.whole import running
+from tests.services.trackers import ConditionalTrackerContract, Tracker
 
 pytestmark = pytest.mark.usefixtures("long_naps")
 
@@ -65,123 +63,26 @@ steps:
 """
 
 
-def write(directory: Path, hub: GitHub, **workflows: str) -> None:
-    (directory / "workflows").mkdir(exist_ok=True)
-    (directory / "harken.yaml").write_text(MAIN.format(url=hub.url))
-    for name, text in workflows.items():
-        (directory / "workflows" / f"{name}.yaml").write_text(text)
+class TestGitHub(ConditionalTrackerContract):
+    kind, main, triage, life, secret = "github", MAIN, TRIAGE, LIFE, "classic"
 
-
-async def fired(app: App, trigger: str) -> Counter[str]:
-    """How often the trigger ran for each issue, all runs being done."""
-    runs: list[Any] = (await app.operator.call("runs.list", trigger=trigger, limit=500))["items"]
-    assert {run["status"] for run in runs} <= {"done"}, [run["error"] for run in runs]
-    return Counter(key.partition("@")[0] for run in runs for key in run["event_keys"])
-
-
-@virtual
-async def test_every_bug_runs_once_over_many_polls_comments_and_restarts(clock: VirtualClock, tmp_path: Path):
-    hub = GitHub(clock)
-    hub.add_repo("acme/search")
-    async with hub.serve():
-        write(tmp_path, hub, triage=TRIAGE)
-        before, old = hub.open("bug", age=3600), hub.open(age=86_400)
-        async with running(tmp_path, clock) as app:
-            await clock.sleep(120)
-            assert await fired(app, "triage") == {}
-            new, late = hub.open("bug"), hub.open("bug", repo="acme/search", late=300)
-            await clock.sleep(600)
-            hub.label(old, "bug")
-            hub.comment(before)
-            hub.comment(new)
-            await clock.sleep(600)
-            hub.unlabel(new, "bug")
-            await clock.sleep(60)
-            hub.label(new, "bug")
-            await clock.sleep(600)
-        hub.open("bug", repo="acme/search")
-        await clock.sleep(9 * 3600)
-        async with running(tmp_path, clock) as app:
-            await clock.sleep(900)
-            hub.comment(old)
-            await clock.sleep(900)
-            ran = await fired(app, "triage")
-            explained = await app.operator.call("triggers.explain", name="triage", key="acme/shop#2")
-        assert ran == {"acme/shop#2": 1, "acme/shop#3": 1, "acme/search#1": 1, "acme/search#2": 1}
-        assert explained["outcome"] == "fired"
-        assert [len(issue.comments) for issue in (before, old, new, late)] == [1, 2, 2, 1]
-        assert "triaged" in late.labels
-        assert "triaged" not in before.labels
-
-
-@virtual
-async def test_a_quiet_night_costs_next_to_nothing(clock: VirtualClock, tmp_path: Path):
-    hub = GitHub(clock)
-    async with hub.serve():
-        write(tmp_path, hub, life=LIFE)
-        async with running(tmp_path, clock):
-            await clock.sleep(60)
-            hub.open()
-            await clock.sleep(8 * 3600)
-        answers = Counter(seen.status for seen in hub.seen)
-        assert answers[304] > 800
-        assert answers[200] < 40
-
-
-@virtual
-async def test_250_issues_at_once_all_run(clock: VirtualClock, tmp_path: Path):
-    hub = GitHub(clock)
-    async with hub.serve():
-        write(tmp_path, hub, life=LIFE)
-        async with running(tmp_path, clock) as app:
-            await clock.sleep(90)
-            for _ in range(250):
-                hub.open()
-            await clock.sleep(900)
-            ran = await fired(app, "life")
-        assert (len(ran), set(ran.values())) == (250, {1})
-
-
-@pytest.mark.parametrize("skew", [-90.0, 90.0])
-@virtual
-async def test_their_clock_may_be_wrong_and_states_may_come_back(clock: VirtualClock, tmp_path: Path, skew: float):
-    hub = GitHub(clock, skew=skew)
-    async with hub.serve():
-        write(tmp_path, hub, life=LIFE)
-        old = hub.open(age=86_400)
-        async with running(tmp_path, clock) as app:
-            await clock.sleep(300)
-            for change in (hub.close, hub.reopen, hub.close):
-                change(old)
-                await clock.sleep(45)
-            made = [hub.open() for _ in range(5)]
-            await clock.sleep(300)
-            ran = await fired(app, "life")
-        assert ran == {"acme/shop#1": 3} | {f"acme/shop#{issue.number}": 1 for issue in made}
-
-
-@virtual
-async def test_a_limit_is_waited_for_and_a_revoked_token_pauses_and_says_why(clock: VirtualClock, tmp_path: Path):
-    hub = GitHub(clock)
-    async with hub.serve():
-        write(tmp_path, hub, life=LIFE)
-        async with running(tmp_path, clock) as app:
-            await clock.sleep(60)
-            hub.limit(700)
-            limited_at = clock.time()
-            hub.open()
-            await clock.sleep(1500)
-            asked = [sent.at - limited_at for sent in hub.seen if sent.at > limited_at]
-            assert (await fired(app, "life")) == {"acme/shop#1": 1}
-            assert sum(after < 700 for after in asked) == 1, "the one that met the limit"
-            hub.tokens.clear()
-            await clock.sleep(120)
-            asked_before = len(hub.seen)
-            await clock.sleep(600)
-            (feed,) = [state for state in await app.store.feeds() if state.name.startswith("github-")]
-        assert len(hub.seen) == asked_before
-        assert feed.health.state == "paused"
-        assert "harken integrations github configure" in feed.health.message
+    def watched(self, clock: VirtualClock, skew: float = 0.0) -> Tracker:
+        hub = GitHub(clock, skew=skew)
+        hub.add_repo("acme/search")
+        return Tracker(
+            fake=hub,
+            open=hub.open,
+            open_elsewhere=partial(hub.open, repo="acme/search"),
+            key=lambda issue: f"{issue.repo}#{issue.number}",
+            label=hub.label,
+            unlabel=hub.unlabel,
+            labels=lambda issue: issue.labels,
+            comment=hub.comment,
+            comments=lambda issue: len(issue.comments),
+            moves=(hub.close, hub.reopen, hub.close),
+            limit=hub.limit,
+            revoke=hub.tokens.clear,
+        )
 
 
 def test_the_examples_load_with_nothing_but_a_token():

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from harken.event import Event
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
 from tests.services.hub import histories, source
-from tests.services.reading import events, read
+from tests.services.reading import events, read, shown, times
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-async def hub(clock: HandClock) -> AsyncIterator[GitHub]:
-    fake = GitHub(clock)
-    async with fake.serve():
-        yield fake
-
-
-async def shown(hub: GitHub, host: Host, **query: Any) -> list[Event]:
-    return events(await read(source(hub, host, **query)))
-
-
-async def times(hub: GitHub, host: Host, **query: Any) -> list[datetime | None]:
-    return [event.occurred_at for event in await shown(hub, host, **query)]
 
 
 async def test_an_old_issue_that_is_labelled_today_happens_when_it_was_labelled(
@@ -42,20 +25,21 @@ async def test_an_old_issue_that_is_labelled_today_happens_when_it_was_labelled(
     labelled = clock.now()
     clock.advance(10)
     hub.comment(old)
-    assert await times(hub, host, labels="bug") == [labelled]
+    assert await times(source(hub, host, labels="bug")) == [labelled]
 
 
 async def test_a_comment_on_an_old_issue_is_no_occurrence(hub: GitHub, host: Host, clock: HandClock):
-    for query in ({}, {"labels": "bug"}, {"assignee": "mia"}, {"state": "all"}, {"identity": "transition"}):
+    queries: list[Any] = [{}, {"labels": "bug"}, {"assignee": "mia"}, {"state": "all"}, {"identity": "transition"}]
+    for query in queries:
         hub.comment(hub.open("bug", to="mia", age=DAY))
-        assert await shown(hub, host, **query) == []
+        assert await shown(source(hub, host, **query)) == []
 
 
 async def test_another_label_on_an_old_issue_is_no_occurrence(hub: GitHub, host: Host):
     old = hub.open("bug", age=DAY)
     hub.label(old, "ui")
-    assert await shown(hub, host, labels="bug") == []
-    assert len(await shown(hub, host, labels=["ui", "bug"])) == 1
+    assert await shown(source(hub, host, labels="bug")) == []
+    assert len(await shown(source(hub, host, labels=["ui", "bug"]))) == 1
 
 
 async def test_an_old_issue_that_is_assigned_today_happens_today(hub: GitHub, host: Host, clock: HandClock):
@@ -63,7 +47,7 @@ async def test_an_old_issue_that_is_assigned_today_happens_today(hub: GitHub, ho
     clock.advance(10)
     hub.assign(old, "leo")
     hub.assign(old, "mia")
-    assert await times(hub, host, assignee="Mia") == [clock.now()]
+    assert await times(source(hub, host, assignee="Mia")) == [clock.now()]
 
 
 async def test_an_issue_that_nobody_has_any_more_happens_when_it_was_taken_away(
@@ -72,14 +56,14 @@ async def test_an_issue_that_nobody_has_any_more_happens_when_it_was_taken_away(
     old = hub.open(to="mia", age=DAY)
     clock.advance(10)
     hub.unassign(old, "mia")
-    assert await times(hub, host, assignee="none") == [clock.now()]
+    assert await times(source(hub, host, assignee="none")) == [clock.now()]
 
 
 async def test_a_milestone_that_is_set_today_counts_from_today(hub: GitHub, host: Host, clock: HandClock):
     old = hub.open(age=DAY)
     clock.advance(10)
     hub.plan(old, "1.0")
-    assert await times(hub, host, milestone="1.0") == [clock.now()]
+    assert await times(source(hub, host, milestone="1.0")) == [clock.now()]
 
 
 @pytest.mark.parametrize("pull", [False, True])
@@ -88,7 +72,7 @@ async def test_an_old_issue_that_is_opened_again_happens_then(hub: GitHub, host:
     hub.close(old)
     clock.advance(10)
     hub.reopen(old)
-    assert await times(hub, host, kind="both") == [clock.now()]
+    assert await times(source(hub, host, kind="both")) == [clock.now()]
 
 
 async def test_an_old_issue_that_is_closed_happens_when_it_was_closed(hub: GitHub, host: Host, clock: HandClock):
@@ -98,8 +82,8 @@ async def test_an_old_issue_that_is_closed_happens_when_it_was_closed(hub: GitHu
     closed = clock.now()
     clock.advance(10)
     hub.comment(old)
-    assert await times(hub, host, state="closed") == [closed]
-    assert await times(hub, host, state="all") == []
+    assert await times(source(hub, host, state="closed")) == [closed]
+    assert await times(source(hub, host, state="all")) == []
 
 
 async def test_a_new_issue_that_was_labelled_later_happens_when_it_was_labelled(
@@ -108,7 +92,7 @@ async def test_a_new_issue_that_was_labelled_later_happens_when_it_was_labelled(
     made = hub.open()
     clock.advance(300)
     hub.label(made, "bug")
-    assert await times(hub, host, labels="bug") == [clock.now()]
+    assert await times(source(hub, host, labels="bug")) == [clock.now()]
 
 
 async def test_only_an_issue_that_changed_is_asked_for_its_history_and_once_for_each_change(
@@ -128,8 +112,8 @@ async def test_only_an_issue_that_changed_is_asked_for_its_history_and_once_for_
 async def test_a_plain_query_needs_no_histories(hub: GitHub, host: Host):
     for _ in range(5):
         hub.comment(hub.open(age=DAY))
-    await shown(hub, host)
-    await shown(hub, host, state="closed")
+    await shown(source(hub, host))
+    await shown(source(hub, host, state="closed"))
     assert histories(hub) == 0
 
 
@@ -152,7 +136,7 @@ async def test_a_history_of_many_pages_is_read_to_its_end(hub: GitHub, host: Hos
         hub.label(old, f"l{number}")
     clock.advance(10)
     hub.label(old, "bug")
-    assert await times(hub, host, labels="bug") == [clock.now()]
+    assert await times(source(hub, host, labels="bug")) == [clock.now()]
 
 
 async def test_an_issue_that_is_deleted_while_it_is_read_is_left_out_and_others_are_not(hub: GitHub, host: Host):
@@ -160,7 +144,7 @@ async def test_an_issue_that_is_deleted_while_it_is_read_is_left_out_and_others_
     gone.broken = {"updated_at": "2026-01-05T09:00:01Z"}
     hub.label(other, "bug")
     hub.after[1] = lambda: setattr(gone, "deleted", True)
-    assert [event.data["number"] for event in await shown(hub, host, labels="bug")] == [2]
+    assert [event.data["number"] for event in await shown(source(hub, host, labels="bug"))] == [2]
 
 
 async def test_every_change_of_state_is_a_transition(hub: GitHub, host: Host, clock: HandClock):
@@ -182,11 +166,11 @@ async def test_where_one_state_is_hidden_each_return_to_the_other_is_a_transitio
     hub: GitHub, host: Host, clock: HandClock
 ):
     made = hub.open()
-    (first,) = await shown(hub, host, identity="transition")
+    (first,) = await shown(source(hub, host, identity="transition"))
     clock.advance(60)
     hub.close(made)
     hub.reopen(made)
-    (again,) = await shown(hub, host, identity="transition")
+    (again,) = await shown(source(hub, host, identity="transition"))
     assert (first.state, again.state) == ("open 2026-01-05T09:00:00Z", "open 2026-01-05T09:01:00Z")
 
 
@@ -194,6 +178,6 @@ async def test_every_update_is_a_change_and_needs_no_history(hub: GitHub, host: 
     made = hub.open("bug")
     clock.advance(60)
     hub.comment(made)
-    (event,) = await shown(hub, host, labels="bug", identity="change")
+    (event,) = await shown(source(hub, host, labels="bug", identity="change"))
     assert (event.state, event.occurred_at) == ("2026-01-05T09:01:00Z", clock.now())
     assert histories(hub) == 0

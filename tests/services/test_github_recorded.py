@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +20,6 @@ from harken.services.fields import instant
 from harken.services.github.api import told
 from harken.services.github.issue import Wanted, event_of, issue_of, matched_at
 from harken.source import Host
-from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
 from tests.corpora import fetch
@@ -97,13 +95,6 @@ def items(exchanges: list[Exchange], lists: list[Exchange]) -> list[dict[str, An
     single = [one.json() for one in exchanges if about(one, "N") and one.status == 200]
     found = [*single, *(item for one in lists for item in one.json())]
     return [item for item in found if item and "number" in item]
-
-
-@pytest.fixture
-async def hub(clock: HandClock) -> AsyncIterator[GitHub]:
-    fake = GitHub(clock)
-    async with fake.serve():
-        yield fake
 
 
 def test_there_are_enough_recordings_to_mean_something(lists: list[Exchange], items: list[dict[str, Any]]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -20,13 +19,6 @@ from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
 from tests.services.hub import SHOP, account, source
 from tests.services.reading import events, page, read
-
-
-@pytest.fixture
-async def hub(clock: HandClock) -> AsyncIterator[GitHub]:
-    fake = GitHub(clock)
-    async with fake.serve():
-        yield fake
 
 
 async def test_a_wrong_token_names_the_command_and_not_the_token(hub: GitHub, host: Host):

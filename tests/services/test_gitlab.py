@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,13 +19,6 @@ from tests.services.lab import SHOP, source
 from tests.services.reading import events, page, read, subjects
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-async def lab(clock: HandClock) -> AsyncIterator[GitLab]:
-    fake = GitLab(clock)
-    async with fake.serve():
-        yield fake
 
 
 async def shown(lab: GitLab, host: Host, **query: Any) -> list[Event]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,20 +11,12 @@ from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.services.gitlab import Account, Query, plugin
 from harken.services.gitlab.check import check, whoami
 from harken.source import Call, Host
-from harken.testing import HandClock
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.server import Answer
 from tests.services.lab import SHOP, account, source
 from tests.services.reading import events, page, read
 
 UGLY = "area::ui ü/?"
-
-
-@pytest.fixture
-async def lab(clock: HandClock) -> AsyncIterator[GitLab]:
-    fake = GitLab(clock)
-    async with fake.serve():
-        yield fake
 
 
 async def act(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer
 from harken.testing.fakes.google_calendar import GoogleCalendar
 from harken.testing.fakes.ntfy import FakeNtfy
-from tests.services.whole import running
+from tests.services.whole import fired, running
 
 MAIN = """\
 integrations:
@@ -52,13 +51,6 @@ def write(directory: Path, google: GoogleCalendar, query: str = "{calendar_id: p
     (directory / "workflows").mkdir(exist_ok=True)
     (directory / "harken.yaml").write_text(MAIN.format(**google.account()))
     (directory / "workflows" / "watch.yaml").write_text(WATCH.replace("{QUERY}", query))
-
-
-async def fired(app: App) -> Counter[str]:
-    """How often the workflow ran for each event, all runs being done."""
-    runs: list[Any] = (await app.operator.call("runs.list", trigger="watch", limit=500))["items"]
-    assert {run["status"] for run in runs} <= {"done"}, [run["error"] for run in runs]
-    return Counter(key.partition("@")[0] for run in runs for key in run["event_keys"])
 
 
 async def status(app: App) -> Any:

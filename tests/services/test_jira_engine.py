@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from harken.app import App
 from harken.operate.check import load_directory
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.jira import TOKEN, Jira
-from tests.services.whole import running
+from tests.services.trackers import LimitContract, Watched
+from tests.services.whole import fired, running, write
 
 pytestmark = pytest.mark.usefixtures("long_naps")
 
 MAIN = """\
 models: {{default: echo}}
 integrations:
-  jira: {{kind: jira, base_url: "{url}", {signed}, allow_private_networks: true}}
+  jira: {{kind: jira, base_url: "{url}", SIGNED, allow_private_networks: true}}
 """
+SERVER = MAIN.replace("SIGNED", f"token: {TOKEN}")
+CLOUD = MAIN.replace("SIGNED", f"email: me@example.com, token: {TOKEN}")
 
 ASSIGNED = """\
 name: assigned
@@ -66,32 +68,15 @@ steps:
 """
 
 
-def write(directory: Path, jira: Jira, **workflows: str) -> None:
-    (directory / "workflows").mkdir(exist_ok=True)
-    signed = f"email: me@example.com, token: {TOKEN}" if jira.cloud else f"token: {TOKEN}"
-    (directory / "harken.yaml").write_text(MAIN.format(url=jira.url, signed=signed))
-    for name, text in workflows.items():
-        (directory / "workflows" / f"{name}.yaml").write_text(text)
-
-
-async def fired(app: App, trigger: str) -> Counter[str]:
-    """How often the trigger ran for the issues of each key, all runs being done."""
-    runs: list[Any] = (await app.operator.call("runs.list", trigger=trigger, limit=500))["items"]
-    assert {run["status"] for run in runs} <= {"done"}, [run["error"] for run in runs]
-    keys = Counter(key for run in runs for key in run["event_keys"])
-    assert set(keys.values()) <= {1}, "each occurrence once"
-    return Counter(key.partition("#")[0] for key in keys)
-
-
-@pytest.mark.parametrize("cloud", [True, False], ids=["cloud", "server"])
+@pytest.mark.parametrize(("cloud", "main"), [(True, CLOUD), (False, SERVER)], ids=["cloud", "server"])
 @virtual
 async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and_restarts(
-    clock: VirtualClock, tmp_path: Path, cloud: bool
+    clock: VirtualClock, tmp_path: Path, cloud: bool, main: str
 ):
     jira = Jira(clock, cloud=cloud)
     jira.user("bob")
-    async with jira.serve():
-        write(tmp_path, jira, assigned=ASSIGNED)
+    async with jira.serve() as url:
+        write(tmp_path, main.format(url=url), assigned=ASSIGNED)
         before, others = jira.create(assignee="me"), jira.create(assignee="bob")
         await clock.sleep(86_400)
         async with running(tmp_path, clock) as app:
@@ -116,7 +101,7 @@ async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and
             await clock.sleep(300)
             jira.assign(new, "me")
             await clock.sleep(3600)
-            assert await fired(app, "assigned") == {new: 2, late: 1, others: 1, asleep: 1}
+            assert await fired(app, "#") == {new: 2, late: 1, others: 1, asleep: 1}
             hint = await app.operator.call("triggers.explain", name="assigned", key=others)
             assert f"{others}#h" in str(hint), "the key of the occurrence is found by that of the issue"
         comments = {key: len(jira.issue(key).comments) for key in (before, new, late, others, asleep)}
@@ -126,20 +111,20 @@ async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and
 @virtual
 async def test_250_tickets_at_once_all_run(clock: VirtualClock, tmp_path: Path):
     jira = Jira(clock, cloud=True)
-    async with jira.serve():
-        write(tmp_path, jira, assigned=ASSIGNED.partition("  - id: tell")[0])
+    async with jira.serve() as url:
+        write(tmp_path, CLOUD.format(url=url), assigned=ASSIGNED.partition("  - id: tell")[0])
         async with running(tmp_path, clock) as app:
             await clock.sleep(90)
             wanted = [jira.create(assignee="me") for _ in range(250)]
             await clock.sleep(900)
-            assert await fired(app, "assigned") == Counter(wanted)
+            assert await fired(app, "#") == Counter(wanted)
 
 
 @virtual
 async def test_every_change_of_status_runs_also_of_an_old_ticket_and_back(clock: VirtualClock, tmp_path: Path):
     jira = Jira(clock, cloud=False)
-    async with jira.serve():
-        write(tmp_path, jira, moves=MOVES)
+    async with jira.serve() as url:
+        write(tmp_path, SERVER.format(url=url), moves=MOVES)
         old = jira.create(assignee="me")
         await clock.sleep(86_400)
         async with running(tmp_path, clock) as app:
@@ -149,14 +134,14 @@ async def test_every_change_of_status_runs_also_of_an_old_ticket_and_back(clock:
                 jira.edit(old, "beside it")
                 await clock.sleep(7)
             await clock.sleep(7200)
-            assert await fired(app, "moves") == {old: 3}
+            assert await fired(app, "#") == {old: 3}
 
 
 @virtual
 async def test_raw_jql_runs_for_what_it_finds_newly_and_is_quiet_about_the_rest(clock: VirtualClock, tmp_path: Path):
     jira = Jira(clock, cloud=True)
-    async with jira.serve():
-        write(tmp_path, jira, urgent=URGENT)
+    async with jira.serve() as url:
+        write(tmp_path, CLOUD.format(url=url), urgent=URGENT)
         old = jira.create(priority="Highest")
         raised = jira.create(priority="Low")
         async with running(tmp_path, clock) as app:
@@ -164,32 +149,22 @@ async def test_raw_jql_runs_for_what_it_finds_newly_and_is_quiet_about_the_rest(
             jira.edit(old, "edited")
             jira.prioritise(raised, "Highest")
             await clock.sleep(40 * 3600)
-            assert await fired(app, "urgent") == {raised: 1}
+            assert await fired(app, "#") == {raised: 1}
 
 
-@virtual
-async def test_a_limit_is_waited_for_and_a_revoked_token_pauses_and_says_why(clock: VirtualClock, tmp_path: Path):
-    jira = Jira(clock, cloud=True)
-    async with jira.serve():
-        write(tmp_path, jira, assigned=ASSIGNED)
-        async with running(tmp_path, clock) as app:
-            await clock.sleep(100)
-            jira.limit(700)
-            limited_at = clock.time()
-            made = jira.create(assignee="me")
-            await clock.sleep(1500)
-            asked = [sent.at - limited_at for sent in jira.seen if sent.at > limited_at]
-            assert await fired(app, "assigned") == {made: 1}
-            assert sum(after < 700 for after in asked) == 1, "the one that met the limit"
-            jira.login = "anonymous"
-            await clock.sleep(120)
-            asked_before = len(jira.seen)
-            await clock.sleep(600)
-            (feed,) = [state for state in await app.store.feeds() if state.name.startswith("jira-")]
-        assert len(jira.seen) == asked_before
-        assert feed.health.state == "paused"
-        assert "harken integrations jira configure" in feed.health.message
-        assert TOKEN not in feed.health.message
+class TestLimits(LimitContract):
+    kind, main, life, secret = "jira", CLOUD, ASSIGNED, TOKEN
+    mark = "#"
+
+    def watched(self, clock: VirtualClock) -> Watched:
+        jira = Jira(clock, cloud=True)
+        return Watched(
+            fake=jira,
+            open=partial(jira.create, assignee="me"),
+            key=str,
+            limit=jira.limit,
+            revoke=partial(setattr, jira, "login", "anonymous"),
+        )
 
 
 def test_the_examples_load_with_nothing_but_the_environment():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -13,17 +12,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.app import App
-from harken.app.home import alone
 from harken.app.parts import Parts
-from harken.clock import Clock
 from harken.config.load import load
 from harken.config.loaded import Loaded
 from harken.errors import Refused
 from harken.run.workflow import check_workflow
 from harken.services import registry
 from harken.source import Message
-from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes.discord import TOKEN as DISCORD
 from harken.testing.fakes.discord import FakeDiscord
@@ -35,6 +30,7 @@ from harken.testing.fakes.telegram import FakeTelegram
 from harken.testing.fakes.whatsapp import NUMBER, FakeWhatsApp
 from harken.testing.fakes.whatsapp import TOKEN as WHATSAPP
 from tests.services.slack_world import workspace
+from tests.services.whole import started, write
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("discord", "email", "ntfy", "slack", "telegram", "whatsapp")
@@ -82,29 +78,8 @@ steps:
 
 
 def loaded(directory: Path, workflow: str, *, main: str = "", **given: Any) -> Loaded:
-    (directory / "workflows").mkdir(exist_ok=True)
-    (directory / "harken.yaml").write_text(f"store: harken.db\n{main}", "utf-8")
-    (directory / "workflows" / "hourly.yaml").write_text(workflow, "utf-8")
+    write(directory, f"store: harken.db\n{main}", hourly=workflow)
     return load(directory, plugins=registry(), check_workflow=check_workflow, **{"environ": {}, **given})
-
-
-@asynccontextmanager
-async def running(configuration: Loaded, clock: Clock) -> AsyncIterator[App]:
-    assert [str(finding) for finding in configuration.findings] == []
-    store = SqliteStore.at(configuration.store, clock, inline=True)
-    app = App(configuration, alone(store), clock)
-    await app.controller.open()
-    worker = asyncio.create_task(app.worker.run())
-    try:
-        yield app
-    finally:
-        app.controller.stop()
-        await app.intake.stop()
-        await app.worker.stop(0)
-        worker.cancel()
-        await asyncio.gather(worker, return_exceptions=True)
-        await app.parts.close()
-        await store.close()
 
 
 def at(fake: Any, kind: str, **fields: str) -> str:
@@ -158,7 +133,7 @@ async def test_a_notice_an_hour_arrives_once_an_hour_whatever_the_trouble(clock:
     fake = FakeTelegram(clock)
     async with fake.serve():
         main = at(fake, "telegram", token=TELEGRAM)
-        async with running(loaded(tmp_path, notify("telegram"), main=main), clock):
+        async with started(loaded(tmp_path, notify("telegram"), main=main), clock):
             for trouble in ((429, "Too Many Requests", {"retry_after": 90}), (502, "Bad Gateway", {})):
                 fake.trouble.append(trouble)
                 await clock.sleep(3600)
@@ -197,7 +172,7 @@ integrations:
             f'  - {{action: notify, channel: {channel}, to: "{to}", text: "done"}}\n' for channel, to in places.items()
         )
         workflow = f"name: hourly\ntrigger:\n  schedule: {{every: 1h}}\nsteps:\n{steps}"
-        async with running(loaded(tmp_path, workflow, main=main), clock):
+        async with started(loaded(tmp_path, workflow, main=main), clock):
             await clock.sleep(3700)
     posted = list(slack.channels["C1"].messages.values())
     said: list[list[Any]] = [discord.said, ntfy.cached, whatsapp.said, mail.letters, posted]

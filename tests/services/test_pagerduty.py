@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,13 +18,6 @@ from harken.testing.source import Service, SourceContract
 from harken.testing.source import read as read_long
 from tests.services.duty import MINE, source
 from tests.services.reading import events, page, read, subjects
-
-
-@pytest.fixture
-async def duty(clock: HandClock) -> AsyncIterator[PagerDuty]:
-    fake = PagerDuty(clock)
-    async with fake.serve():
-        yield fake
 
 
 def asked(duty: PagerDuty, name: str) -> list[str]:

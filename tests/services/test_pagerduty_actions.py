@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,17 +11,9 @@ from pydantic import ValidationError
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.pagerduty import Account, Query, check, plugin, whoami
 from harken.source import Call, Host
-from harken.testing import HandClock
 from harken.testing.fakes.pagerduty import Key, PagerDuty
 from harken.testing.fakes.server import Answer
 from tests.services.duty import account
-
-
-@pytest.fixture
-async def duty(clock: HandClock) -> AsyncIterator[PagerDuty]:
-    fake = PagerDuty(clock)
-    async with fake.serve():
-        yield fake
 
 
 async def act(host: Host, account: Account, name: str, *, key: str = "run1/step1", **params: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ from harken.testing.fakes.pagerduty import Key, PagerDuty
 from harken.testing.fakes.server import Answer
 from tests.services.duty import MINE, source
 from tests.services.reading import events, page, read, subjects
-
-
-@pytest.fixture
-async def duty(clock: HandClock) -> AsyncIterator[PagerDuty]:
-    fake = PagerDuty(clock)
-    async with fake.serve():
-        yield fake
 
 
 class TestTrouble:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,13 +14,6 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.pagerduty import PagerDuty
 from tests.services.duty import MINE, source
 from tests.services.reading import events, page, read, subjects
-
-
-@pytest.fixture
-async def duty(clock: HandClock) -> AsyncIterator[PagerDuty]:
-    fake = PagerDuty(clock)
-    async with fake.serve():
-        yield fake
 
 
 class TestAssignment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,13 +12,7 @@ from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.slack import ME, MY_BOT, TOKEN, FakeSlack
 from tests.services.reading import page, read
-from tests.services.slack_world import SINCE, caught_up, source, told, workspace
-
-
-@pytest.fixture
-async def slack(clock: HandClock) -> AsyncIterator[FakeSlack]:
-    async with workspace(clock) as fake:
-        yield fake
+from tests.services.slack_world import SINCE, caught_up, source, told
 
 
 class TestAnEvent:

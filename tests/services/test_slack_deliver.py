@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from harken.errors import NeedsAttention
 from harken.services.slack import plugin
 from harken.source import Host, Message
-from harken.testing import HandClock
 from harken.testing.fakes.slack import FakeSlack
-from tests.services.slack_world import account, workspace
-
-
-@pytest.fixture
-async def slack(clock: HandClock) -> AsyncIterator[FakeSlack]:
-    async with workspace(clock) as fake:
-        yield fake
+from tests.services.slack_world import account
 
 
 async def send(host: Host, slack: FakeSlack, to: str = "#eng", text: str = "hi", key: str = "run-1/step"):

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 from pydantic import BaseModel
 
-from harken.app import App
-from harken.app.home import alone
-from harken.clock import Clock
-from harken.config.load import load
-from harken.run.workflow import check_workflow
-from harken.services import registry
+from harken.operate.check import load_directory
 from harken.services.slack import Account, Query
 from harken.services.slack.post import PostParams
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.slack import ME, TOKEN, FakeSlack
 from tests.services.slack_world import workspace
+from tests.services.whole import running, write
 
 ROOT = Path(__file__).parents[2]
 MAIN = """
@@ -49,34 +41,7 @@ steps:
     thread_ts: "{{.trigger.event.thread_ts}}"
     text: "{{.steps.draft.response}}"
 """
-
-
-def write(directory: Path, slack: FakeSlack) -> None:
-    (directory / "workflows").mkdir(exist_ok=True)
-    (directory / "harken.yaml").write_text(MAIN % slack.url)
-    (directory / "workflows" / "mentions.yaml").write_text(MENTIONS)
-
-
-@asynccontextmanager
-async def running(directory: Path, clock: Clock) -> AsyncIterator[App]:
-    """The engine without its HTTP door, on a store that keeps to virtual time."""
-    environ = {"SLACK_BOT_TOKEN": TOKEN}
-    loaded = load(directory, plugins=registry(), check_workflow=check_workflow, environ=environ)
-    assert [str(finding) for finding in loaded.findings] == []
-    store = SqliteStore.at(loaded.store, clock, inline=True)
-    app = App(loaded, alone(store), clock)
-    await app.controller.open()
-    worker = asyncio.create_task(app.worker.run())
-    try:
-        yield app
-    finally:
-        app.controller.stop()
-        await app.intake.stop()
-        await app.worker.stop(0)
-        worker.cancel()
-        await asyncio.gather(worker, return_exceptions=True)
-        await app.parts.http.close()
-        await store.close()
+ENVIRON = {"SLACK_BOT_TOKEN": TOKEN}
 
 
 @pytest.mark.parametrize("model", [Account, Query, PostParams])
@@ -86,8 +51,7 @@ def test_every_field_is_in_the_reference(model: type[BaseModel]) -> None:
 
 
 def test_the_examples_load_without_a_complaint() -> None:
-    environ = {"SLACK_BOT_TOKEN": TOKEN}
-    loaded = load(ROOT / "examples" / "slack", plugins=registry(), check_workflow=check_workflow, environ=environ)
+    loaded = load_directory(ROOT / "examples" / "slack", ENVIRON)
     assert [str(finding) for finding in loaded.findings] == []
     assert sorted(trigger.name for trigger in loaded.triggers) == ["mentions", "outages"]
 
@@ -105,10 +69,10 @@ async def test_every_mention_is_answered_once_in_its_thread(clock: VirtualClock,
         slack.channel("ops", id="C2")
         old = slack.say("C1", "before the trigger", age=86_400 * 3)
         slack.say("C2", "<@U1> also before", age=600)
-        write(tmp_path, slack)
+        write(tmp_path, MAIN % slack.url, mentions=MENTIONS)
         asked: list[str] = []
         for round in range(2):
-            async with running(tmp_path, clock):
+            async with running(tmp_path, clock, ENVIRON):
                 await clock.sleep(95)
                 for number in range(12):
                     channel = random.choice(["C1", "C2"])
@@ -130,8 +94,8 @@ async def test_every_mention_is_answered_once_in_its_thread(clock: VirtualClock,
 async def test_a_burst_while_it_was_down_and_a_rate_limit_after_that(clock: VirtualClock, tmp_path: Path) -> None:
     async with workspace(clock) as slack:
         slack.channel("ops", id="C2")
-        write(tmp_path, slack)
-        async with running(tmp_path, clock):
+        write(tmp_path, MAIN % slack.url, mentions=MENTIONS)
+        async with running(tmp_path, clock, ENVIRON):
             await clock.sleep(100)
         asked = []
         for _ in range(60):
@@ -139,7 +103,7 @@ async def test_a_burst_while_it_was_down_and_a_rate_limit_after_that(clock: Virt
             await clock.sleep(20)
         slack.limit("conversations.history", calls=2, retry_after=45)
         slack.limit("chat.postMessage", calls=3, retry_after=30, quietly=True)
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, ENVIRON) as app:
             await clock.sleep(600)
             feeds = (await app.operator.call("feeds.list"))["items"]
         assert answers(slack) == asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -16,13 +15,7 @@ from harken.source import Call, Checked, Host
 from harken.testing import HandClock
 from harken.testing.fakes import Answer
 from harken.testing.fakes.slack import TOKEN, FakeSlack
-from tests.services.slack_world import account, source, told, workspace
-
-
-@pytest.fixture
-async def slack(clock: HandClock) -> AsyncIterator[FakeSlack]:
-    async with workspace(clock) as fake:
-        yield fake
+from tests.services.slack_world import account, source, told
 
 
 async def say(host: Host, slack: FakeSlack, key: str = "run-1/answer", **params: Any) -> Any:

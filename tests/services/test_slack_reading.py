@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,13 +12,7 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.slack import FakeSlack
 from harken.testing.source import Service, SourceContract
 from tests.services.reading import events, page, read, subjects
-from tests.services.slack_world import SINCE, OnSlack, caught_up, source, told, workspace
-
-
-@pytest.fixture
-async def slack(clock: HandClock) -> AsyncIterator[FakeSlack]:
-    async with workspace(clock) as fake:
-        yield fake
+from tests.services.slack_world import SINCE, OnSlack, caught_up, source, told
 
 
 class TestChannel(SourceContract):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from harken.source import Host, PollSource
@@ -11,13 +9,7 @@ from harken.testing import HandClock
 from harken.testing.fakes.slack import FakeSlack
 from harken.testing.source import Service, SourceContract
 from tests.services.reading import read, subjects
-from tests.services.slack_world import SINCE, OnSlack, caught_up, source, told, workspace
-
-
-@pytest.fixture
-async def slack(clock: HandClock) -> AsyncIterator[FakeSlack]:
-    async with workspace(clock) as fake:
-        yield fake
+from tests.services.slack_world import SINCE, OnSlack, caught_up, source, told
 
 
 class InThread(OnSlack):

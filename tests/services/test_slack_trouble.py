@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,7 @@ from harken.testing import HandClock
 from harken.testing.fakes import Answer
 from harken.testing.fakes.slack import TOKEN, FakeSlack
 from tests.services.reading import page, read, subjects
-from tests.services.slack_world import SINCE, caught_up, source, told, workspace
-
-
-@pytest.fixture
-async def slack(clock: HandClock) -> AsyncIterator[FakeSlack]:
-    async with workspace(clock) as fake:
-        yield fake
+from tests.services.slack_world import SINCE, caught_up, source, told
 
 
 class TestTrouble:

@@ -12,7 +12,7 @@ import pytest
 
 from harken.app import App
 from harken.testing import VirtualClock, virtual
-from tests.services.whole import running
+from tests.services.whole import occurrences, running, write
 
 MAIN = "integrations:\n  shop: {{kind: sql, url: 'sqlite:///{path}'}}\n"
 WATCH = """\
@@ -38,10 +38,9 @@ class Shop:
         self._connection = sqlite3.connect(directory / "shop.db", isolation_level=None)
         self.do("PRAGMA synchronous = OFF")
         self.do("CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT, note TEXT)")
-        (directory / "workflows").mkdir()
         asked = {"query": "SELECT id, at, note FROM orders", "watermark": "at", **query}
-        (directory / "workflows" / "orders.yaml").write_text(WATCH % msgspec.json.encode(asked).decode(), "utf-8")
-        (directory / "harken.yaml").write_text(MAIN.format(path=directory / "shop.db"), "utf-8")
+        watch = WATCH % msgspec.json.encode(asked).decode()
+        write(directory, MAIN.format(path=directory / "shop.db"), orders=watch)
 
     def do(self, sql: str, *values: Any) -> None:
         self._connection.execute(sql, values)
@@ -53,9 +52,7 @@ class Shop:
 
 async def fired(app: App) -> list[str]:
     """The rows that runs were for, each run being done."""
-    runs: list[Any] = (await app.operator.call("runs.list", limit=1000))["items"]
-    assert {run["status"] for run in runs} <= {"done"}, [run["error"] for run in runs]
-    return sorted((key.partition("@")[0] for run in runs for key in run["event_keys"]), key=int)
+    return sorted((key.partition("@")[0] for key in await occurrences(app)), key=int)
 
 
 @pytest.mark.parametrize("watermark", ["at", "id"])
