@@ -63,7 +63,7 @@ async def _numbered(
         return await _of_event(home, event_id, before)
     if status in OPEN_STATES or status in ENDED_STATES:
         key = home.link.key("open" if status in OPEN_STATES else f"ended:{ENDED_STATES[status]}")
-        newest = "+inf" if before is None else f"({before}"
+        newest = "(inf" if before is None else f"({before}"
         [rows] = await home.link.read(("ZREVRANGEBYSCORE", key, newest, "-inf", "LIMIT", 0, limit))
         return [(int(row[:12]), row[12:]) for row in rows]
     if uid is not None:

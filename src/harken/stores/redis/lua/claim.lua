@@ -10,7 +10,7 @@ for _, span in ipairs(ask[6]) do
 end
 if ask[5] then
   -- a name that comes back is the same worker in another life: what it had is not being done
-  for _, at in ipairs(call('ZRANGE', P .. 'running', 0, -1)) do
+  for _, at in ipairs(call('ZRANGEBYSCORE', P .. 'running', '-inf', '(inf')) do
     local run = load_run(sub(at, 13))
     if run.holder == holder and run.life ~= life then
       move(run, READY, { ['until'] = false, holder = false, life = false })
@@ -45,11 +45,8 @@ local function take(run, at, queue)
   running[#running + 1] = at
   count('s' .. READY, -1)
   count('s' .. RUNNING, 1)
-  local event, extra, journal, gathered = NONE, NONE, NONE, NONE
-  if run.event then
-    local id = int(run.event)
-    event = call('HMGET', P .. 'e:' .. int(math.floor(run.event / BUCKET)), id, 'v' .. id, 'r' .. id)
-  else
+  local event, extra, journal, gathered = run.rows or NONE, NONE, NONE, NONE
+  if not run.event then
     gathered = call('LRANGE', P .. 're:' .. run.id, 0, -1)
   end
   if run.x then
@@ -77,6 +74,28 @@ local function candidate(at)
   return run
 end
 
+-- The rows of the events that these runs are for, asked of each bucket at once.
+local function look_up_events(runs)
+  local buckets = {}
+  for _, run in ipairs(runs) do
+    if run.event then
+      local id, bucket = run.event, math.floor(run.event / BUCKET)
+      local asked = buckets[bucket] or { fields = {} }
+      buckets[bucket] = asked
+      local fields = asked.fields
+      local size = #fields
+      fields[size + 1], fields[size + 2], fields[size + 3] = id, 'v' .. id, 'r' .. id
+      asked[#asked + 1] = run
+    end
+  end
+  for bucket, asked in pairs(buckets) do
+    local found = call('HMGET', P .. 'e:' .. int(bucket), unpack(asked.fields))
+    for i, run in ipairs(asked) do
+      run.rows = { found[3 * i - 2], found[3 * i - 1], found[3 * i] }
+    end
+  end
+end
+
 local function claim_from(queue)
   local runs = {}
   for i, at in ipairs(call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, limit - #claimed)) do
@@ -86,6 +105,7 @@ local function claim_from(queue)
     -- nobody overtakes the one whose calendar has to be asked
     return
   end
+  look_up_events(runs)
   for _, run in ipairs(runs) do
     if weight > HEAVIEST then
       -- the answer is long enough: the rest is there for the next who asks

@@ -3,7 +3,7 @@
 local HOUR = 3600000000
 local soonest
 local function look(key)
-  local due = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  local due = tonumber(call('ZRANGEBYSCORE', key, '-inf', '(inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   if due and (not soonest or due < soonest) then
     soonest = due
   end
