@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harken.ending import end
 from harken.errors import LeaseLost, StoreUnavailable
 from harken.ingest.shares import LEASE_SECONDS, Shares
 from harken.store import Definitions
@@ -85,6 +87,21 @@ async def test_a_dead_replica_is_followed_within_a_lease(store: SqliteStore, clo
     await two.shares.look()
     assert len(two.shares.held) == 6
     assert sorted(taken_over) == list(range(6))
+
+
+@virtual
+async def test_it_is_followed_at_the_very_end_of_its_lease(clock: VirtualClock, tmp_path: Path) -> None:
+    store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
+    one, two = Shares(store, clock, "one", shards=6), Shares(store, clock, "two", shards=6)
+    await clock.sleep(0.7)
+    await one.look()
+    keeping = asyncio.create_task(two.keep())
+    await clock.sleep(LEASE_SECONDS - 0.01)
+    assert not two.held
+    await clock.sleep(0.1)
+    assert len(two.held) == 6
+    await end([keeping])
+    await store.close()
 
 
 async def test_a_lease_that_ran_out_and_came_back_is_begun_anew(store: SqliteStore, clock: HandClock) -> None:

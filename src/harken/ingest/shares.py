@@ -21,6 +21,8 @@ LEASE_SECONDS = 30.0
 LOOKS = 20
 """So often within the length of a lease one looks for shards that nobody holds; it is renewed three times."""
 DOUBT_SECONDS = 1.0
+ENDED_SECONDS = 0.05
+"""So long after the end of a lease that somebody else has, one looks whether they renewed it."""
 
 
 class Leases(Protocol):
@@ -66,6 +68,7 @@ class Shares:
         self._extra: set[int] = set()
         self._unread: set[int] = set()
         self._looked_around = clock.monotonic()
+        self._others_end = 0.0
         self._turn = asyncio.Lock()
         self._peers = 1
         self.shards = shards
@@ -105,7 +108,7 @@ class Shares:
     async def keep(self) -> None:
         """Renew and share for ever."""
         while True:
-            await self._clock.sleep(self._seconds / LOOKS)
+            await self._clock.sleep(self._pause())
             try:
                 await self.look()
             except RetryLater as error:
@@ -114,12 +117,18 @@ class Shares:
             except Exception:
                 log.exception("lease.failed")
 
+    def _pause(self) -> float:
+        """Until the next look; where the lease of a shard ends before that we would take, right behind its end."""
+        usual, ends = self._seconds / LOOKS, self._others_end - self._clock.time()
+        return ends + ENDED_SECONDS if 0 <= ends <= usual else usual
+
     async def look(self) -> None:
         """Let go of what is more than our share, renew the rest in time, and take what nobody holds."""
         async with self._turn:
             if not self._reading or not self.works():
                 await self._leave(list(self._leases))
                 return
+            self._others_end = 0.0
             share = -(-self.shards // max(1, self._peers))
             mine = [shard for shard in sorted(self._leases) if shard < self.shards and shard not in self._extra]
             await self._leave(set(self._leases) - set(mine[:share]) - self._extra)
@@ -202,9 +211,9 @@ class Shares:
 
     async def _free(self) -> list[int]:
         """The shards to ask for, in another order for each replica, so that they do not all want the same one."""
-        if self.shards == 1:
-            return [0]
-        others = {held.shard for held in await self._store.leases() if held.holder != self._holder}
+        others = {held.shard: held.until for held in await self._store.leases() if held.holder != self._holder}
+        ends = (until.timestamp() for shard, until in others.items() if 0 <= shard < self.shards)
+        self._others_end = min(ends, default=0.0)
         first = crc32(self._holder.encode()) % self.shards
         order = [(first + step) % self.shards for step in range(self.shards)]
         return [shard for shard in order if shard not in others and shard not in self._leases]
