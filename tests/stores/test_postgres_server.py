@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harken.ending import end
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation
@@ -235,6 +238,20 @@ class TestWhatCannotBe:
         store = PostgresStore.at(url, clock, settings=Settings(limit=0))
         with pytest.raises(StoreBusy):
             await store.counts()
+
+    @pytest.mark.parametrize("turns", [1, 5, 10, 15, 20, 30])
+    async def test_a_verb_that_nobody_waits_for_leaves_its_connection_in_order(self, given: Given, turns: int) -> None:
+        """Wherever it is cancelled: the driver has nothing to complain of, and the next verb finds nothing of it."""
+        said: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+        for _ in range(20):
+            pausing = asyncio.create_task(given.store.pause("mail", "a test"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await end([pausing])
+        gc.collect()
+        await given.store.resume("mail")
+        assert said == []
 
     async def test_a_closed_store_says_so(self, store: PostgresStore) -> None:
         await store.connect()

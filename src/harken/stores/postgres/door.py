@@ -24,6 +24,7 @@ __all__ = ["LOOK_UPS", "Door", "Settings"]
 log = structlog.get_logger("harken.store")
 
 T = TypeVar("T")
+UNDO_SECONDS = 1.0
 TRIES = 4
 
 LOOK_UPS = {
@@ -151,8 +152,8 @@ class Door:
     async def _transact(
         self, connection: Any, begin: str, verb: Callable[..., Awaitable[T]], args: tuple[Any, ...], timed: bool
     ) -> T:
-        await self._begin(connection, begin)
         try:
+            await self._begin(connection, begin)
             now = self.given_now or 0
             if timed and not now:
                 now = await connection.fetchval("SELECT harken_now()")
@@ -160,8 +161,7 @@ class Door:
             answer = await verb(books, *args)
             await connection.execute("COMMIT")
         except asyncio.CancelledError:
-            # nobody waits for the answer any more: the server undoes what was not committed
-            connection.terminate()
+            await _undo(connection)
             raise
         except BaseException as error:
             # whatever it was, nothing of it stays; a connection that is gone has undone it already
@@ -247,6 +247,17 @@ class Door:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.terminate()
+
+
+async def _undo(connection: Any) -> None:
+    """Nobody waits for the answer any more. A connection that does not undo it at once is dropped: the server does."""
+    try:
+        async with asyncio.timeout(UNDO_SECONDS):
+            await connection.execute("ROLLBACK")
+    except BaseException as error:
+        connection.terminate()
+        if not isinstance(error, Exception):
+            raise
 
 
 class _Dead(ConnectionError):
