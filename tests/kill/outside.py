@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -217,12 +219,23 @@ def configure(directory: Path, listing: str, sink: str) -> None:
 
 
 def free_port() -> int:
-    """Below those that the system hands out: nobody gets it while its Harken is between two lives."""
-    for port in Random().sample(range(20_000, 30_000), 100):
+    """Below those that the system hands out, and for each test process others: nobody gets it while its Harken is
+    between two lives."""
+    for port in islice(_ports, 100):
         with socket.socket() as taken, suppress(OSError):
             taken.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no port is free")
+
+
+def _own_ports() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(20_000 + worker % WORKERS, 30_000, WORKERS)
+    return cycle(Random().sample(own, len(own)))
+
+
+WORKERS = 16
+_ports = _own_ports()
 
 
 async def answers(url: str, seconds: float) -> Any:
