@@ -50,6 +50,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     `more`: call again at once. `complete`: nothing between the cursors was left out.
     `unchanged`: the source said that nothing changed (a 304), so its silence about an item proves nothing.
+    `next_at`: the source knows that there will be something then and nothing before; else the feed's interval counts.
     """
 
     events: Sequence[Event] = ()
@@ -58,6 +59,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     unchanged: bool = False
     covered: Span | None = None
+    next_at: datetime | None = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -53,13 +53,15 @@ def _at(schedule: At, state: FeedState) -> float | None:
     return instant if state.next_due is None else max(instant, state.next_due.timestamp())
 
 
-def due_after(live: Live, now: float, started: float, random: Random) -> float | None:
-    """When the feed is read next; a one-shot is not."""
+def due_after(live: Live, now: float, started: float, random: Random, next_at: datetime | None = None) -> float | None:
+    """When the feed is read next, which is `next_at` if its source knows that; a one-shot is not."""
     feed: Feed = live.feed
     schedule = feed.schedule
     if schedule is None:
         return None
     extra = random.random() * feed.added_jitter
+    if next_at is not None:
+        return max(next_at.timestamp() + extra, now)
     if isinstance(schedule, Every):
         floor = min(schedule.seconds, 10.0)
         wait = pace.jittered(schedule.seconds, feed.jitter, floor, random.random())

@@ -106,7 +106,7 @@ class Poller:
         self._list(live, batch, rules)
         done = not batch.more
         step = pace.after_success(live.health, now) if done else None
-        due = due_after(live, now, started, self._random) if done else now if late else None
+        due = due_after(live, now, started, self._random, batch.next_at) if done else now if late else None
         newest = watermark(live, batch, now)
         whole = done and batch.complete
         covered = batch.covered or (Span(live.reading_since, from_unix(started)) if whole else None)

@@ -71,15 +71,23 @@ class Activations:
         now = self._clock.now()
         place = _place(cursor, since, now)
         found = activations(self._schedule, place.last, now, PAGE)
+        batch = self._told_of(place, found, now) if found else Batch(cursor=_cursor(place))
+        return msgspec.structs.replace(batch, next_at=self._next(found[-1] if found else place.last, now))
+
+    def _told_of(self, place: Place, found: list[datetime], now: datetime) -> Batch:
         more = len(found) == PAGE
-        if not found:
-            return Batch(cursor=_cursor(place))
         if self._missed == "all" or isinstance(self._schedule, At):
             return Batch(events=[self._event(instant, 0) for instant in found], cursor=found[-1].isoformat(), more=more)
         passed = Place(last=found[-1], missed=place.missed + len(found))
         if more or (self._missed == "skip" and now - passed.last > GRACE):
             return Batch(cursor=_cursor(passed), more=more)
         return Batch(events=[self._event(passed.last, passed.missed - 1)], cursor=passed.last.isoformat())
+
+    def _next(self, last: datetime, now: datetime) -> datetime | None:
+        """An interval counts from the last activation, however late that was read; a cron line tells it by itself."""
+        if not isinstance(self._schedule, Every):
+            return None
+        return min(last, now) + timedelta(seconds=self._schedule.seconds)
 
     def _event(self, instant: datetime, missed: int) -> Event:
         name = instant.isoformat()

@@ -57,7 +57,8 @@ class IncomingQuery(BaseModel):
             if not self.allow_unsigned:
                 raise ValueError("scheme: none lets anybody send events; set allow_unsigned: true if that is meant")
         elif not (_keys(self.secret) and all(key.strip() for key in _keys(self.secret))):
-            raise ValueError(f"scheme: {self.scheme} needs a secret that is not empty")
+            unsigned = ", or write scheme: none to take unsigned ones" if self.allow_unsigned else ""
+            raise ValueError(f"scheme: {self.scheme} needs a secret that is not empty{unsigned}")
         if self.timestamp_header and self.scheme != "hmac":
             raise ValueError("timestamp_header works only with scheme: hmac, which signs it")
         return self
