@@ -12,7 +12,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.live import Live
 from harken.schedule import Every
 from harken.source import Batch
-from harken.store import Lease
+from harken.store import Held, Lease
 from harken.testing import START, HandClock
 
 
@@ -21,6 +21,9 @@ class Away:
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease:
         return Lease(shard=shard, token=1, until=START)
+
+    async def leases(self) -> list[Held]:
+        return []
 
     async def feeds(self) -> list[FeedState]:
         return []
