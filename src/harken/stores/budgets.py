@@ -22,7 +22,7 @@ def left(budget: Budget, spent: Iterable[Any], now: int) -> float:
     """How many runs may start now; without end while only tokens or money are limited and not used up.
 
     `spent` has rows of what, since and amount."""
-    used = {what: amount for what, since, amount in spent if since == now - now % _WINDOWS[what]}
+    used = {what: amount for what, since, amount in spent if since == window(what, now)}
     if budget.tokens_per_day is not None and used.get("tokens", 0) >= budget.tokens_per_day:
         return 0
     if budget.usd_per_day is not None and used.get("usd", 0.0) >= budget.usd_per_day:
