@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from multidict import CIMultiDict
 
-from harken.budget import Budget, Level
 from harken.clock import from_unix
 from harken.errors import Deferred, RetryLater
+from harken.rate_limit import Budget, Level
 
 START = 1_800_000_000.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from harken.ending import end
+from harken.tasks import end
 from harken.testing import VirtualClock, virtual
 
 

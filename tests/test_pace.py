@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harken.backoff import Health, Policy, Step, after_failure, after_success, before_try, error_code, jittered
 from harken.errors import (
     CursorExpired,
     Deferred,
@@ -15,16 +16,6 @@ from harken.errors import (
     RetryLater,
     StoreBusy,
     StoreUnavailable,
-)
-from harken.pace import (
-    Health,
-    Policy,
-    Step,
-    after_failure,
-    after_success,
-    before_try,
-    error_code,
-    jittered,
 )
 
 NOW = 1_800_000_000.0

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from harken.backoff import Health
 from harken.event import Identity, Span
-from harken.pace import Health
 from harken.schedule import Quiet, Schedule
 
 __all__ = [

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from harken.app import App
-from harken.budget import Level
 from harken.cli.root import run
 from harken.clock import SystemClock
+from harken.rate_limit import Level
 from harken.testing.fakes import Listing
 from tests.cli.conftest import Desk
 

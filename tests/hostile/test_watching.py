@@ -12,7 +12,7 @@ import watchfiles
 from harken.app import watch as watching
 from harken.app.controller import Controller
 from harken.app.marks import marks
-from harken.ending import end
+from harken.tasks import end
 
 
 class Reloads:

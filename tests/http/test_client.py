@@ -6,10 +6,10 @@ import zlib
 
 import pytest
 
-from harken.budget import Budget
 from harken.clock import SystemClock
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.http import Client, HttpSettings, Reply, Validators
+from harken.rate_limit import Budget
 from tests.http.loopback import Dns, Server, reply, start
 
 TOKEN = {"Authorization": "Bearer s3cret", "X-Api-Key": "s3cret", "Cookie": "id=s3cret", "Accept": "application/json"}

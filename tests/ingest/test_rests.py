@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from harken.backoff import Health
 from harken.errors import StoreBusy
 from harken.ingest.rests import AT_ONCE, Rests
-from harken.pace import Health
 from harken.store import Rest
 from harken.testing import START
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harken.ending import end
 from harken.errors import LeaseLost, StoreUnavailable
 from harken.ingest.shares import LEASE_SECONDS, Shares
 from harken.store import Definitions
 from harken.stores.sqlite import SqliteStore
+from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual
 
 

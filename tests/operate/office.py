@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from harken.budget import Level
+from harken.backoff import Health
 from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
 from harken.match import Read, compile_rules, match, recognise
 from harken.operate import Operator, Preview, Shown
-from harken.pace import Health
+from harken.rate_limit import Level
 from harken.runs import Workflow
 from harken.schedule import Every
 from harken.source import Host

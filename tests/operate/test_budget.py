@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from harken.budget import Level
 from harken.config.loaded import Account, Loaded
 from harken.feed import Feed
 from harken.operate.budget import rows
+from harken.rate_limit import Level
 from harken.schedule import Every
 from harken.testing import START
 from tests.operate.office import POLLED, Office

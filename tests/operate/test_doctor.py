@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harken.backoff import Health
 from harken.feed import FeedState
 from harken.operate.doctor import (
     check_clock,
@@ -19,7 +20,6 @@ from harken.operate.doctor import (
     check_store,
 )
 from harken.operate.site import Site
-from harken.pace import Health
 from harken.testing import START
 from tests.operate.office import Office
 

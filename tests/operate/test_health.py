@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from harken.backoff import Health
 from harken.feed import Feed, FeedState, TriggerState
 from harken.operate.health import standing
-from harken.pace import Health
 from harken.schedule import Cron, Every
 from harken.testing import START
 

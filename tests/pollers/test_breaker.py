@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from harken.pace import Health
+from harken.backoff import Health
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer
 from tests.hostile.house import House

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from harken.budget import Budget
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Client, Metered
+from harken.rate_limit import Budget
 from harken.services.datadog import Account, MonitorStates, Query, plugin
 from harken.source import Host
 from harken.testing import START, HandClock

@@ -12,7 +12,7 @@ import yaml
 from multidict import CIMultiDict
 from yarl import URL
 
-from harken.budget import asked_wait, is_rate_limited
+from harken.rate_limit import asked_wait, is_rate_limited
 from harken.services.datadog.monitor import described, number_of, standings
 from harken.source import Host
 from harken.testing import START, HandClock

@@ -13,9 +13,9 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from harken.budget import is_rate_limited
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
+from harken.rate_limit import is_rate_limited
 from harken.services.fields import instant
 from harken.services.github.api import told
 from harken.services.github.issue import Wanted, event_of, issue_of, matched_at

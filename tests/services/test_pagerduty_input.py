@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from harken.budget import Budget
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Client
+from harken.rate_limit import Budget
 from harken.services.pagerduty import Account, Query, plugin
 from harken.source import Host
 from harken.testing import HandClock

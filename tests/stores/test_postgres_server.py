@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.ending import end
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation
 from harken.stores.postgres import PostgresStore, Settings
 from harken.stores.postgres.books import Books
+from harken.tasks import end
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
 from harken.testing.store.given import Given, definitions

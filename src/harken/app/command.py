@@ -14,8 +14,8 @@ import structlog
 
 from harken.app.engine import App
 from harken.app.roles import Role
-from harken.ending import end
 from harken.operate.check import load_directory
+from harken.tasks import end
 
 __all__ = ["run", "settle_memory"]
 

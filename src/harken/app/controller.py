@@ -15,7 +15,6 @@ from harken.app.applied import last_applied, preview_of, remember, said, start_l
 from harken.app.fleet import Behind, host, tell_all
 from harken.app.marks import marks
 from harken.app.parts import Parts
-from harken.budget import Level
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit, plan
 from harken.errors import HarkenError, Refused
@@ -26,6 +25,7 @@ from harken.operate.check import load_directory
 from harken.operate.engine import Preview
 from harken.operate.mended import free
 from harken.operate.replicas import Member
+from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Host
 from harken.store import Definitions, Generation, Store

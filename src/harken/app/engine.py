@@ -23,13 +23,13 @@ from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
 from harken.config.sharding import shards_of
-from harken.ending import end
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.operate import Operator
 from harken.operate.check import credentials_of, load_directory
 from harken.operate.site import run_file
 from harken.services import registry
 from harken.store.moving import refuse_marked
+from harken.tasks import end
 
 if TYPE_CHECKING:
     from harken.app.fleet import House, Members

@@ -13,12 +13,12 @@ from harken.app.health import Health, Subsystem
 from harken.app.home import QueuedStore
 from harken.app.metrics import Metrics
 from harken.app.poller_gauges import PollerGauges
+from harken.backoff import REFUSED, is_permanent
 from harken.clock import Clock
 from harken.config import Loaded
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import Live, Report
-from harken.pace import REFUSED, is_permanent
 from harken.run.worker import Worker
 from harken.schedule import Every
 from harken.store import Commit, Committed

@@ -18,7 +18,6 @@ from harken.app.engine import KEY, refuse_blocking
 from harken.app.fleet import tell_all
 from harken.app.home import open_home, rekey_home, shown
 from harken.app.parts import Parts
-from harken.budget import Level
 from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
@@ -26,6 +25,7 @@ from harken.errors import HarkenError, NotFound, Refused
 from harken.operate import Operator
 from harken.operate.check import credentials_of, load_directory
 from harken.operate.engine import Preview
+from harken.rate_limit import Level
 from harken.services import registry
 from harken.source import Host
 from harken.store import Store

@@ -9,7 +9,6 @@ from typing import Any
 import structlog
 
 from harken.app.hushed import HushedClient, HushedDestination, HushedPush, HushedSource, hushed_act
-from harken.budget import Budget, Level
 from harken.clock import Clock
 from harken.config import Account, Loaded, credential_of, source_for
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
@@ -17,6 +16,7 @@ from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
 from harken.http.redact import hush, scrub
 from harken.operate.models import models_of
+from harken.rate_limit import Budget, Level
 from harken.run.reach import Reach
 from harken.source import Act, Destination, Host, Plugin, PollSource, PushSource, Source
 from harken.store import Registry

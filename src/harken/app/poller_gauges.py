@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harken.app.metrics import Metrics
+from harken.backoff import before_try
 from harken.clock import Clock
 from harken.config import Loaded
 from harken.config.jobs import Job
 from harken.ingest.live import Live
-from harken.pace import before_try
 from harken.runs import Claimed
 
 __all__ = ["PollerGauges"]

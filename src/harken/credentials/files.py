@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harken.errors import Misconfigured
-from harken.folders import make_private
+from harken.private_files import make_private
 
 __all__ = ["read_private", "write_private", "writing"]
 

@@ -47,7 +47,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quota(Protocol):
-    """What `harken.budget.Budget` offers: wait for a turn, learn from the answer."""
+    """What `harken.rate_limit.Budget` offers: wait for a turn, learn from the answer."""
 
     async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None: ...
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from yarl import URL
 
-from harken.budget import Budget
 from harken.http.client import Client
 from harken.http.replies import Reply
+from harken.rate_limit import Budget
 
 __all__ = ["Metered"]
 

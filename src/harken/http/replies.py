@@ -11,10 +11,10 @@ import msgspec
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from harken.budget import asked_wait, is_rate_limited
 from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
 from harken.http.guard import place
 from harken.http.mended import mended
+from harken.rate_limit import asked_wait, is_rate_limited
 
 __all__ = ["Reply", "Validators", "raise_for"]
 

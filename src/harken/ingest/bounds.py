@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from harken import pace
+from harken import backoff
 from harken.clock import from_unix
 from harken.feed import Feed, FeedState
 from harken.ingest.live import Live
@@ -64,7 +64,7 @@ def due_after(live: Live, now: float, started: float, random: Random, next_at: d
         return max(next_at.timestamp() + extra, now)
     if isinstance(schedule, Every):
         floor = min(schedule.seconds, 10.0)
-        wait = pace.jittered(schedule.seconds, feed.jitter, floor, random.random())
+        wait = backoff.jittered(schedule.seconds, feed.jitter, floor, random.random())
         return max(started + wait + extra, now + SHORTEST_REST)
     if isinstance(schedule, At):
         # a person may have asked for a read just before

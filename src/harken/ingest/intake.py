@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.ending import end
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.ingest.backfill import Backfill, Shelf
@@ -28,6 +27,7 @@ from harken.ingest.timer import Timer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source
 from harken.store import HOUSE, Definitions, Opened
+from harken.tasks import end
 
 __all__ = ["Intake"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
-from harken.pace import Health, Policy
 from harken.source import PollSource, Source, StreamSource
 
 __all__ = ["Live", "Report"]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from harken import pace
+from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Span
@@ -56,7 +56,7 @@ class Poller:
         `by_hand` is the trigger for which a person asked."""
         clock = self._clock
         started, began = clock.time(), clock.monotonic()
-        live.health = pace.before_try(live.health, started)
+        live.health = backoff.before_try(live.health, started)
         live.by_hand = by_hand
         live.token = self._token(live.feed.shard)
         try:
@@ -105,7 +105,7 @@ class Poller:
         sightings = await self._gate.recognise(feed.name, batch.events) if batch.events else []
         self._list(live, batch, rules)
         done = not batch.more
-        step = pace.after_success(live.health, now) if done else None
+        step = backoff.after_success(live.health, now) if done else None
         due = due_after(live, now, started, self._random, batch.next_at) if done else now if late else None
         newest = watermark(live, batch, now)
         whole = done and batch.complete
@@ -134,7 +134,7 @@ class Poller:
         due: float | None,
         watermark: datetime | None,
         covered: Span | None,
-        step: pace.Step | None,
+        step: backoff.Step | None,
         started: float,
         now: float,
     ) -> None:
@@ -166,7 +166,7 @@ class Poller:
         due: float | None,
         watermark: datetime | None,
         covered: Span | None,
-        step: pace.Step | None,
+        step: backoff.Step | None,
         started: float,
         now: float,
         sums: tuple[int, int],
@@ -252,7 +252,7 @@ class Poller:
         feed = live.feed
         now = self._clock.time()
         interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
-        step = pace.after_failure(
+        step = backoff.after_failure(
             error, live.health, live.policy, interval=interval, now=now, roll=self._random.random()
         )
         message = step.health.message if step.health is not live.health else str(error)
@@ -280,7 +280,7 @@ class Poller:
             log.warning("store.trouble", feed=feed.name, reason=str(trouble))
         return msgspec.structs.replace(report, result="rate_limited") if limited else report
 
-    def _say(self, live: Live, step: pace.Step, error: Exception | None = None) -> None:
+    def _say(self, live: Live, step: backoff.Step, error: Exception | None = None) -> None:
         if not step.say:
             return
         level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.say, "error")

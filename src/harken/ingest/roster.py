@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from random import Random
 
 from harken.clock import Clock
-from harken.ending import end
 from harken.errors import HarkenError
 from harken.feed import Feed, FeedState
 from harken.ingest.bounds import first_due
@@ -21,6 +20,7 @@ from harken.ingest.stream import Streamer
 from harken.ingest.timer import Timer
 from harken.source import PollSource, Source, StreamSource
 from harken.store import Opened, Records
+from harken.tasks import end
 
 __all__ = ["Roster"]
 

@@ -7,7 +7,7 @@ from random import Random
 
 import structlog
 
-from harken import pace
+from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
 from harken.ingest.gate import Gate, Page
@@ -61,7 +61,7 @@ class Streamer:
 
     async def _commit(self, live: Live, source: StreamSource, batch: Batch) -> None:
         now = self._clock.now()
-        step = pace.after_success(live.health, now.timestamp())
+        step = backoff.after_success(live.health, now.timestamp())
         tick = Tick(
             result="events", started_at=now, seen=len(batch.events), new=len(batch.events), covered=batch.covered
         )
@@ -74,7 +74,7 @@ class Streamer:
     async def _failed(self, live: Live, error: Exception, started: float) -> float | None:
         now = self._clock.time()
         roll = self._random.random()
-        step = pace.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
+        step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
         live.health = step.health
         if step.say:
             log.warning(f"feed.{step.say}", feed=live.feed.name, reason=step.health.message)

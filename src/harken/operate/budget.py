@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from harken.budget import Level
 from harken.clock import from_unix
 from harken.operate.desk import Desk
 from harken.operate.plain import Plain, plain
 from harken.operate.words import ago
+from harken.rate_limit import Level
 from harken.schedule import Every
 
 if TYPE_CHECKING:

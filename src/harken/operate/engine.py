@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from harken.budget import Level
 from harken.event import Outcome
+from harken.rate_limit import Level
 
 if TYPE_CHECKING:
     from harken.config.loaded import Account

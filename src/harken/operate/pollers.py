@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
+from harken.backoff import Health, before_try, is_permanent
 from harken.clock import from_unix
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
 from harken.operate.desk import Desk
 from harken.operate.plain import Plain, plain
 from harken.operate.words import did_you_mean, stamp
-from harken.pace import Health, before_try, is_permanent
 from harken.schedule import At, Every, is_over, next_due
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 from harken.errors import NotFound, Refused
-from harken.folders import make_private
 from harken.operate.plain import Plain
+from harken.private_files import make_private
 
 __all__ = ["restore"]
 

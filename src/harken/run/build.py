@@ -13,7 +13,7 @@ from harken.language.condition import Condition, compile_condition
 from harken.run.plan import Block, Kind, OnError, Problem, Step
 from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_value, prose
-from harken.run.suggest import nearest
+from harken.suggest import nearest
 
 __all__ = ["Actions", "Builder", "Strict"]
 

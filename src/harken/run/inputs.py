@@ -7,7 +7,7 @@ from typing import Any
 
 from harken.errors import Misconfigured
 from harken.run.plan import Problem
-from harken.run.suggest import nearest
+from harken.suggest import nearest
 
 __all__ = ["declared_inputs", "given_inputs"]
 

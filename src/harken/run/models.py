@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.run.suggest import nearest
+from harken.suggest import nearest
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

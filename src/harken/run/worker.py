@@ -12,7 +12,6 @@ from typing import Literal
 import structlog
 
 from harken.clock import Clock
-from harken.ending import end
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
 from harken.run.execute import Ended, Execution, execute
 from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Active, Due, Why, heartbeat, landed
@@ -23,6 +22,7 @@ from harken.run.retry import patiently
 from harken.run.settler import Closing, Settler
 from harken.run.workflow import Library
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
+from harken.tasks import end
 
 __all__ = ["Observe", "Worker"]
 

@@ -13,9 +13,9 @@ from harken.run.build import Actions, Builder
 from harken.run.inputs import declared_inputs
 from harken.run.plan import Plan, Problem
 from harken.run.steps import KINDS
-from harken.run.suggest import nearest
 from harken.runs import Workflow
 from harken.store import Registry
+from harken.suggest import nearest
 
 __all__ = ["DEFINITION_KEYS", "Library", "check_workflow", "compile_workflow"]
 

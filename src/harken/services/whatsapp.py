@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from harken.budget import asked_wait
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.rate_limit import asked_wait
 from harken.services.fields import text_of
 from harken.services.wording import cut, headed, one_line
 from harken.source import Host, Message, Plugin

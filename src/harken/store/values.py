@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from harken.backoff import Health
 from harken.event import Event, Span, Verdict
 from harken.feed import Feed, FeedState, Overlap, Trigger, TriggerState
-from harken.pace import Health
 from harken.runs import Claimed, RunOutcome, StepRecord
 
 __all__ = [

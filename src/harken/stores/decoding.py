@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from harken.backoff import Health
 from harken.event import Span, Verdict
 from harken.feed import Feed, Trigger
-from harken.pace import Health
 
 __all__ = ["decode_feed", "decode_health", "decode_json", "decode_spans", "decode_trigger", "decode_verdicts"]
 

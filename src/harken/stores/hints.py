@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from harken.ending import end
 from harken.errors import RetryLater
+from harken.tasks import end
 
 __all__ = ["Hear", "Hints"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
+from harken.backoff import Health
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
-from harken.pace import Health
 from harken.runs import Run, StepRecord
 from harken.store import Buried, Document
 from harken.stores.coverage import merged, spans_of

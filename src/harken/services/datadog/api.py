@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from harken.budget import is_rate_limited
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.rate_limit import is_rate_limited
 from harken.services.datadog.monitor import number_of
 from harken.services.fields import instant
 from harken.services.signing_in import server_address, word

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harken.budget import asked_wait
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.language.paths import lookup
+from harken.rate_limit import asked_wait
 from harken.services.fields import text_of
 from harken.services.google.account import CONFIGURE, GoogleAccount
 from harken.services.google.tokens import Tokens

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from harken.budget import is_rate_limited
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for, redact
+from harken.rate_limit import is_rate_limited
 from harken.source import Host
 
 __all__ = ["CONFIGURE", "Account", "Site", "told"]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from harken.backoff import Health
 from harken.errors import NotFound
 from harken.event import Span
 from harken.feed import FeedState, Trigger, TriggerState
-from harken.pace import Health
 from harken.store import Listeners
 from harken.stores.budgets import window
 from harken.stores.decoding import decode_feed, decode_health, decode_trigger

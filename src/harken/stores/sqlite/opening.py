@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from harken.errors import Misconfigured, Refused
-from harken.folders import make_private
+from harken.private_files import make_private
 from harken.stores.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.stores.sqlite.encrypt import encrypt
 

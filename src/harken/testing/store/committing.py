@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import msgspec
 
+from harken.backoff import Health
 from harken.event import Event, Known, Span, Verdict
-from harken.pace import Health
 from harken.store import Committed, Entry, Stale, Tick
 from harken.testing.store.given import Given, Reopen, StoreWorld, definitions, feed
 from harken.testing.store.leasing import failure, rest

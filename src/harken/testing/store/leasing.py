@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
+from harken.backoff import Health
 from harken.errors import LeaseLost
-from harken.pace import Health
 from harken.store import Failure, Rest
 from harken.testing.store.given import Given, Reopen, StoreWorld
 

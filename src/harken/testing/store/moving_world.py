@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from harken.backoff import Health
 from harken.event import Event, Span, Verdict
 from harken.feed import Budget
-from harken.pace import Health
 from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Failure, GatherInto, NewRun, Rest, Store, Tick
 from harken.store.moving import Moving

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harken.backoff import Health
 from harken.errors import NotFound
-from harken.pace import Health
 from harken.schedule import Cron, Every
 from harken.store import Stale, Store
 from harken.testing.clock import HandClock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harken.backoff import Health
 from harken.errors import NotFound
 from harken.event import Known
-from harken.pace import Health
 from harken.store import Stale
 from harken.testing.store.given import INBOX, INTERNAL_FEED, MAIL, Given, StoreWorld, definitions, feed
 from harken.testing.store.leasing import failure

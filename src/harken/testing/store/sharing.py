@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from harken.backoff import Health
 from harken.errors import LeaseLost
 from harken.feed import Feed
-from harken.pace import Health
 from harken.store import HOUSE, Commit, Committed, Definitions, Failure, Generation, Held, Lease, Rest, Store
 from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
 
