@@ -19,7 +19,7 @@ from harken.errors import NotFound
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
 from harken.ingest.intake import Intake
-from harken.ingest.internal import internal_matching, listening
+from harken.ingest.internal_events import internal_matching, listening
 from harken.ingest.rulebook import Rulebook
 from harken.run.models import Models
 from harken.run.reach import Reach

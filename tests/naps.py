@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from harken.app import freshness
-from harken.ingest import intake, shares
+from harken.ingest import intake, leases
 from harken.run import flight, worker
 
 __all__ = ["long_naps", "napping"]
@@ -28,6 +28,6 @@ def napping(*, flush: float, sleep: float) -> Iterator[pytest.MonkeyPatch]:
 def long_naps() -> Iterator[None]:
     """What an engine looks at every few seconds, only to see that nothing happened, is looked at every minute."""
     with napping(flush=30.0, sleep=60.0) as patch:
-        patch.setattr(shares, "LOOKS", 3)
+        patch.setattr(leases, "LOOKS", 3)
         patch.setattr(freshness, "ROUND", 60.0)
         yield

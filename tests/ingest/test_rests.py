@@ -10,7 +10,7 @@ import pytest
 
 from harken.backoff import Health
 from harken.errors import StoreBusy
-from harken.ingest.rests import AT_ONCE, Rests
+from harken.ingest.idle_reads import AT_ONCE, Rests
 from harken.store import Rest
 from harken.testing import START
 

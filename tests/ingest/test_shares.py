@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harken.errors import LeaseLost, StoreUnavailable
-from harken.ingest.shares import LEASE_SECONDS, Shares
+from harken.ingest.leases import LEASE_SECONDS, Shares
 from harken.store import Definitions
 from harken.stores.sqlite import SqliteStore
 from harken.tasks import end

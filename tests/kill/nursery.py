@@ -21,7 +21,7 @@ NEEDED = (
     "harken.app.upkeep",
     "harken.app.watch",
     "harken.ingest.intake",
-    "harken.ingest.internal",
+    "harken.ingest.internal_events",
     "harken.run.steps",
     "harken.run.worker",
     "harken.services.json",

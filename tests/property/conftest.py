@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from harken.app import fleet
-from harken.ingest import poll, timer
+from harken.ingest import poll, scheduler
 from harken.operate import replicas
 from tests.naps import napping
 from tests.property import fleet_plan
@@ -28,8 +28,8 @@ def room() -> Iterator[Path]:
 def quick() -> Iterator[None]:
     # not those of `long_naps`: the scenarios that once went wrong were found with these, and may need them to go wrong
     with napping(flush=20.0, sleep=120.0) as patch:
-        patch.setattr(timer, "LONGEST_NAP", 60.0)
-        patch.setattr(timer, "DEAD", 600.0)
+        patch.setattr(scheduler, "LONGEST_NAP", 60.0)
+        patch.setattr(scheduler, "DEAD", 600.0)
         patch.setattr(poll, "MEMORY_CAP", 4)
         patch.setattr(fleet, "BEAT_SECONDS", fleet_plan.BEAT_SECONDS)
         patch.setattr(replicas, "ALIVE_SECONDS", fleet_plan.ALIVE_SECONDS)

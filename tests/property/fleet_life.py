@@ -16,7 +16,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed
 from harken.ingest.intake import Intake
-from harken.ingest.internal import internal_matching
+from harken.ingest.internal_events import internal_matching
 from harken.ingest.rulebook import Rulebook
 from harken.operate.replicas import Member
 from harken.run.reach import Reach

@@ -16,7 +16,7 @@ from harken.clock import from_unix
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.intake import Intake
-from harken.ingest.internal import internal_matching
+from harken.ingest.internal_events import internal_matching
 from harken.ingest.rulebook import Rulebook
 from harken.match import Read
 from harken.run.reach import Reach

@@ -10,7 +10,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
-from harken.ingest.shares import LEASE_SECONDS
+from harken.ingest.leases import LEASE_SECONDS
 from harken.operate.replicas import REPLICAS, Member, living
 from harken.store import HOUSE, Generation, Store
 from harken.store.moving import refuse_marked

@@ -10,7 +10,7 @@ from harken.app.home import Home
 from harken.app.parts import Parts
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
-from harken.ingest.timer import Timer
+from harken.ingest.scheduler import Timer
 from harken.run.worker import Worker
 from harken.store import Store
 

@@ -11,7 +11,7 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import RetryLater
 from harken.event import Event, Recorded
-from harken.ingest.gate import MOST_REMATCHES, Gate
+from harken.ingest.commit import MOST_REMATCHES, Gate
 from harken.match import Read, Rule, Rules, Sighting, match
 from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Opened, Records
 

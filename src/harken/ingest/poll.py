@@ -17,9 +17,9 @@ from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUn
 from harken.event import Span
 from harken.ingest.backfill import Backfill, Shelf
 from harken.ingest.bounds import due_after, since, watermark
-from harken.ingest.gate import Gate, Page
+from harken.ingest.commit import Gate, Page
+from harken.ingest.idle_reads import Rests
 from harken.ingest.live import Live, Report
-from harken.ingest.rests import Rests
 from harken.ingest.turns import count_fired, let_go
 from harken.match import Read, Rules, Sighting, memory_id
 from harken.schedule import Every

@@ -10,7 +10,7 @@ import structlog
 from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
-from harken.ingest.gate import Gate, Page
+from harken.ingest.commit import Gate, Page
 from harken.ingest.live import Live
 from harken.match import Read
 from harken.source import Batch, StreamSource

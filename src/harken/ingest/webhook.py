@@ -13,7 +13,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
-from harken.ingest.gate import Gate
+from harken.ingest.commit import Gate
 from harken.match import Read
 from harken.source import PushSource, Request
 

@@ -12,12 +12,12 @@ from harken.feed import Feed, FeedState
 from harken.ingest.bounds import first_due
 from harken.ingest.broken import Broken
 from harken.ingest.closing import Closer
+from harken.ingest.idle_reads import Rests
+from harken.ingest.leases import Shares
 from harken.ingest.live import Live
 from harken.ingest.poll import SWEEP_SECONDS
-from harken.ingest.rests import Rests
-from harken.ingest.shares import Shares
+from harken.ingest.scheduler import Timer
 from harken.ingest.stream import Streamer
-from harken.ingest.timer import Timer
 from harken.source import PollSource, Source, StreamSource
 from harken.store import Opened, Records
 from harken.tasks import end
