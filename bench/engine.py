@@ -21,10 +21,10 @@ from harken.http import Client
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching, listening
 from harken.ingest.rulebook import Rulebook
+from harken.run.environment import Reach
 from harken.run.models import Models
-from harken.run.reach import Reach
 from harken.run.worker import Worker
-from harken.run.workflow import Library
+from harken.run.workflows import Library
 from harken.runs import Workflow
 from harken.source import Source
 from harken.store import Definitions

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from harken.cli.root import root
 from harken.config.load import load
 from harken.config.settings import Queue
-from harken.run.workflow import check_workflow
+from harken.run.workflows import check_workflow
 from harken.services import registry
 
 ROOT = Path(__file__).parents[2]

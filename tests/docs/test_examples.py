@@ -8,7 +8,7 @@ import pytest
 
 from harken.config.load import load
 from harken.config.loaded import Loaded
-from harken.run.workflow import check_workflow
+from harken.run.workflows import check_workflow
 from harken.services import registry
 
 ROOT = Path(__file__).parents[2]

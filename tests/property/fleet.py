@@ -14,7 +14,7 @@ import msgspec
 from harken.event import Event
 from harken.feed import Feed
 from harken.match import Read
-from harken.run.reach import Reach
+from harken.run.environment import Reach
 from harken.store import HOUSE, Definitions
 from harken.testing import START, VirtualClock
 from harken.testing.waiting import WaitingLoop, run_waiting

@@ -19,9 +19,9 @@ from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching
 from harken.ingest.rulebook import Rulebook
 from harken.operate.replicas import Member
-from harken.run.reach import Reach
+from harken.run.environment import Reach
 from harken.run.worker import Worker
-from harken.run.workflow import Library
+from harken.run.workflows import Library
 from harken.source import Batch, Cursor
 from harken.store import Definitions, Generation
 from harken.testing.crashing import Crash

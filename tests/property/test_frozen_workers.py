@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from harken.feed import INTERNAL, Feed, Trigger
-from harken.run.reach import Reach
+from harken.run.environment import Reach
 from harken.run.worker import Worker
-from harken.run.workflow import Library
+from harken.run.workflows import Library
 from harken.source import Act
 from harken.store import Definitions, NewRun
 from harken.stores.sqlite import SqliteStore

@@ -11,7 +11,7 @@ from harken.config.findings import Report
 from harken.config.tree import plain
 from harken.config.yaml import parse
 from harken.run.steps import KINDS
-from harken.run.workflow import check_workflow
+from harken.run.workflows import check_workflow
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/steps.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

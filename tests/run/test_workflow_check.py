@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harken.errors import Misconfigured
 from harken.run.plan import Problem
-from harken.run.workflow import Library, check_workflow, compile_workflow
+from harken.run.workflows import Library, check_workflow, compile_workflow
 from harken.runs import Workflow
 from harken.store import Document
 from harken.testing.clock import START

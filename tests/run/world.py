@@ -17,10 +17,10 @@ from harken.errors import NotFound
 from harken.event import Event
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
+from harken.run.environment import Reach
 from harken.run.models import Models, ModelSettings
-from harken.run.reach import Reach
 from harken.run.worker import Worker
-from harken.run.workflow import Library
+from harken.run.workflows import Library
 from harken.runs import Run
 from harken.source import Act
 from harken.store import Commit, Definitions, Entry, Intent, NewRun, Opened

@@ -16,7 +16,7 @@ from harken.app.parts import Parts
 from harken.config.load import load
 from harken.config.loaded import Loaded
 from harken.errors import Refused
-from harken.run.workflow import check_workflow
+from harken.run.workflows import check_workflow
 from harken.services import registry
 from harken.source import Message
 from harken.testing import HandClock, VirtualClock, virtual

@@ -114,7 +114,7 @@ class App:
         from harken.ingest.internal_events import internal_matching, listening
         from harken.ingest.rulebook import Rulebook
         from harken.run.worker import Worker
-        from harken.run.workflow import Library
+        from harken.run.workflows import Library
 
         rulebook = Rulebook(self.store)
         self._library = Library(self.store, size=PLANS, reveal=self._reveal)

@@ -17,7 +17,7 @@ from harken.http import Client, HttpSettings, Metered
 from harken.http.redact import hush, scrub
 from harken.operate.models import models_of
 from harken.rate_limit import Budget, Level
-from harken.run.reach import Reach
+from harken.run.environment import Reach
 from harken.source import Act, Destination, Host, Plugin, PollSource, PushSource, Source
 from harken.store import Registry
 

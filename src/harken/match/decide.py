@@ -12,7 +12,7 @@ from harken.errors import HarkenError
 from harken.event import Event, Outcome, Verdict
 from harken.language.condition import Bound, bind
 from harken.language.template import Template
-from harken.match.recognise import Sighting
+from harken.match.dedup import Sighting
 from harken.match.rules import Rule, Rules
 from harken.match.timing import timed
 from harken.store import Entry, GatherInto, Intent

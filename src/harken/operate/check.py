@@ -90,7 +90,7 @@ def _loaded(directory: Path) -> Loaded:
 
 
 def _checker(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> Checker:
-    from harken.run.workflow import check_workflow
+    from harken.run.workflows import check_workflow
 
     return partial(check_workflow, actions=_Actions(plugins, kinds))
 

@@ -15,10 +15,10 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event
+from harken.run.environment import Reach
 from harken.run.inputs import given_inputs
-from harken.run.ledger import Home, Ledger, Rest
+from harken.run.journal import Home, Ledger, Rest
 from harken.run.plan import Block, Plan, Shaped, Step
-from harken.run.reach import Reach
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope
 from harken.run.signals import Filtered, Halted, Parked, Rejected, Signal

@@ -10,7 +10,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import StoreBusy, StoreUnavailable
-from harken.run.ledger import Ledger
+from harken.run.journal import Ledger
 from harken.runs import Claimed
 from harken.store import Runs
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from harken.language.condition import Condition
-    from harken.run.build import Builder
+    from harken.run.compiler import Builder
     from harken.run.execute import Frame
 
 __all__ = ["Act", "Block", "Kind", "Made", "OnError", "Plan", "Problem", "Shaped", "Step"]

@@ -12,7 +12,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.run.ledger import Home, Internal, Rest, journal
+from harken.run.journal import Home, Internal, Rest, journal
 from harken.run.retry import patiently
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, RunOutcome
 from harken.store import Settlement, Stale

@@ -13,14 +13,14 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
+from harken.run.environment import Reach
 from harken.run.execute import Ended, Execution, execute
 from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Active, Due, Why, heartbeat, landed
-from harken.run.ledger import Home, Internal, Ledger, Matching, Rest, park
+from harken.run.journal import Home, Internal, Ledger, Matching, Rest, park
 from harken.run.plan import Plan
-from harken.run.reach import Reach
 from harken.run.retry import patiently
 from harken.run.settler import Closing, Settler
-from harken.run.workflow import Library
+from harken.run.workflows import Library
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
 from harken.tasks import end
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harken.run.plan import Kind
+from harken.run.steps.branch import FILTER, IF, SWITCH
 from harken.run.steps.call import ACTION, HTTP, NOTIFY
-from harken.run.steps.choose import FILTER, IF, SWITCH
 from harken.run.steps.llm import LLM
-from harken.run.steps.pause import APPROVE, WAIT
-from harken.run.steps.repeat import FOREACH, PARALLEL
+from harken.run.steps.loop import FOREACH, PARALLEL
 from harken.run.steps.shell import SHELL
-from harken.run.steps.subrun import WORKFLOW
+from harken.run.steps.subworkflow import WORKFLOW
 from harken.run.steps.transform import EMIT, TRANSFORM
+from harken.run.steps.wait import APPROVE, WAIT
 
 __all__ = ["KINDS"]
 

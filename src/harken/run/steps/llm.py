@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.models import Answer
 from harken.run.plan import Kind, Made, Shaped

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from harken.errors import Misconfigured, Refused
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
 from harken.run.signals import StepFailed

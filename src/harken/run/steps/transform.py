@@ -9,7 +9,7 @@ from pydantic import Field
 
 from harken.errors import Misconfigured
 from harken.event import Event
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made
 

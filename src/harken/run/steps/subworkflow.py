@@ -10,7 +10,7 @@ import msgspec
 from pydantic import Field
 
 from harken.errors import NotFound, Refused
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
 from harken.run.retry import patiently

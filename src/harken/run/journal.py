@@ -14,7 +14,7 @@ import msgspec
 
 from harken.clock import Clock
 from harken.event import Event
-from harken.run.reach import as_it_is
+from harken.run.environment import as_it_is
 from harken.run.retry import patiently
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Records, Runs, Stale

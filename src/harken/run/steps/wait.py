@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from harken.durations import parse_duration
 from harken.errors import Misconfigured
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made
 from harken.run.scope import Resolve

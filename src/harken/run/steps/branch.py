@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame, walk
 from harken.run.plan import Block, Kind, Made
 from harken.run.signals import Filtered

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import Field
 
 from harken.errors import Misconfigured, Refused
-from harken.run.build import Builder, Strict
+from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame, walk
 from harken.run.plan import Kind, Made
 from harken.run.signals import Filtered, Parked
-from harken.run.steps.pause import APPROVAL
+from harken.run.steps.wait import APPROVAL
 from harken.runs import Park
 
 __all__ = ["FOREACH", "PARALLEL", "together"]
