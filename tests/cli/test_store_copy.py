@@ -13,7 +13,7 @@ import pytest
 
 from harken.cli.root import run
 from harken.clock import SystemClock
-from harken.store.moving import refuse_marked
+from harken.store.transfer import refuse_marked
 from harken.stores.postgres import PostgresStore
 from harken.stores.sqlite import SqliteStore
 from harken.testing.store.given import definitions

@@ -18,7 +18,7 @@ from harken.errors import Refused, StoreUnavailable
 from harken.operate.check import load_directory
 from harken.operate.replicas import REPLICAS, Member, fleet
 from harken.store import HOUSE, Generation
-from harken.store.moving import HERE, MARK
+from harken.store.transfer import HERE, MARK
 from harken.stores.sqlite import SqliteStore
 from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from harken.store import Store
-from harken.store.moving import Moving
+from harken.store.transfer import Moving
 from harken.stores.postgres import PostgresStore, Settings
 from harken.stores.postgres.moving import PostgresMoving
 from harken.stores.redis import RedisStore

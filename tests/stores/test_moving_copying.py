@@ -11,8 +11,8 @@ import pytest
 from harken.errors import LeaseLost, Refused
 from harken.operate.copying import copy_store
 from harken.store import HOUSE, Store
-from harken.store.moved import Chunk, MovedEvent
-from harken.store.moving import Counts, Moving, refuse_marked
+from harken.store.export_rows import Chunk, MovedEvent
+from harken.store.transfer import Counts, Moving, refuse_marked
 from harken.stores.sqlite import SqliteStore
 from harken.stores.sqlite.moving import SqliteMoving
 from harken.testing import HandClock

@@ -13,7 +13,7 @@ import pytest
 from harken.errors import Misconfigured, Refused
 from harken.event import Verdict
 from harken.store import Entry
-from harken.store.moved import Chunk, MovedEvent
+from harken.store.export_rows import Chunk, MovedEvent
 from harken.testing import HandClock
 from harken.testing.store.given import LEASE_SECONDS, Given, definitions
 from harken.testing.store.moving import alike, move

@@ -28,7 +28,7 @@ from harken.operate import Operator
 from harken.operate.check import credentials_of, load_directory
 from harken.operate.site import run_file
 from harken.services import registry
-from harken.store.moving import refuse_marked
+from harken.store.transfer import refuse_marked
 from harken.tasks import end
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.ingest.leases import LEASE_SECONDS
 from harken.operate.replicas import REPLICAS, Member, living
 from harken.store import HOUSE, Generation, Store
-from harken.store.moving import refuse_marked
+from harken.store.transfer import refuse_marked
 
 __all__ = ["Behind", "House", "Members", "bury_replicas", "host", "tell_all"]
 

@@ -13,7 +13,7 @@ from harken.config.settings import is_url
 from harken.errors import Refused
 from harken.operate.copying import Watching, copy_store
 from harken.operate.plain import Plain
-from harken.store.moving import Moving
+from harken.store.transfer import Moving
 
 __all__ = ["copy_between", "moving_at", "reopen"]
 

@@ -29,7 +29,7 @@ from harken.rate_limit import Level
 from harken.services import registry
 from harken.source import Host
 from harken.store import Store
-from harken.store.moving import refuse_marked
+from harken.store.transfer import refuse_marked
 
 __all__ = ["lending", "open_offline", "rekey"]
 

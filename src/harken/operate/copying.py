@@ -9,8 +9,8 @@ from typing import Protocol
 from harken.clock import Clock
 from harken.errors import Refused
 from harken.operate.plain import Plain
-from harken.store.moved import KINDS, Chunk
-from harken.store.moving import Counts, Moving
+from harken.store.export_rows import KINDS, Chunk
+from harken.store.transfer import Counts, Moving
 
 __all__ = ["Watching", "copy_store"]
 

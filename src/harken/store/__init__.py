@@ -4,6 +4,7 @@ Every verb is one transaction: it happened as a whole, or it did not happen. A v
 power cut. Verbs raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
 """
 
+from harken.store.protocols import Feeds, Records, Registry, Runs, Store, Upkeep
 from harken.store.values import (
     HOUSE,
     Buried,
@@ -27,7 +28,6 @@ from harken.store.values import (
     Stale,
     Tick,
 )
-from harken.store.verbs import Feeds, Records, Registry, Runs, Store, Upkeep
 
 __all__ = [
     "HOUSE",

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from harken.errors import LeaseLost
-from harken.store.moving import HERE, MARK, refuse_marked
+from harken.store.protocols import Store
+from harken.store.transfer import HERE, MARK, refuse_marked
 from harken.store.values import HOUSE, Lease
-from harken.store.verbs import Store
 
 __all__ = ["Keeper"]
 

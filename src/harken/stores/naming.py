@@ -9,7 +9,7 @@ import msgspec
 
 from harken.errors import Refused
 from harken.event import Verdict
-from harken.store.moved import Beginning, Chunk, Moved, MovedEvent, MovedRun, Remembered
+from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedRun, Remembered
 from harken.stores.seal import AesSeal, PlainSeal, Seal, wrap
 
 __all__ = ["Arrival", "arrive"]

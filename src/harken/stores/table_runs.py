@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from harken.runs import RunState
-from harken.store.moved import MovedRun
+from harken.store.export_rows import MovedRun
 from harken.stores.seal import Seal
 from harken.stores.states import NEVER, READY, RUNNING, STATES
 from harken.stores.tables import Row, Sealed, known

@@ -12,7 +12,7 @@ import msgspec
 
 from harken.errors import Refused
 from harken.event import Span
-from harken.store.moved import (
+from harken.store.export_rows import (
     Audit,
     Letter,
     MovedDocument,
@@ -24,7 +24,7 @@ from harken.store.moved import (
     Resting,
     Spent,
 )
-from harken.store.moving import UNMOVED
+from harken.store.transfer import UNMOVED
 from harken.stores.decoding import decode_spans, decode_verdicts
 from harken.stores.instants import micros, moment
 from harken.stores.seal import Seal

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from harken.clock import Clock
-from harken.store.moved import Chunk
-from harken.store.moving import Counts
+from harken.store.export_rows import Chunk
+from harken.store.transfer import Counts
 from harken.stores.naming import arrive
 from harken.stores.postgres import PostgresStore, opening
 from harken.stores.postgres.door import Door, Settings

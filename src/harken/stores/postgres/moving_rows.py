@@ -7,16 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harken.store.moved import (
-    Beginning,
-    Chunk,
-    Moved,
-    MovedEvent,
-    MovedFeed,
-    MovedRun,
-    MovedTrigger,
-)
-from harken.store.moving import chunks_of
+from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
+from harken.store.transfer import chunks_of
 from harken.stores.decoding import decode_feed
 from harken.stores.postgres.leasing import GIVEN_UP
 from harken.stores.seal import Seal

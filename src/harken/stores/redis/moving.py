@@ -14,8 +14,8 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
-from harken.store.moved import Chunk
-from harken.store.moving import HERE, MARK, Counts
+from harken.store.export_rows import Chunk
+from harken.store.transfer import HERE, MARK, Counts
 from harken.stores.naming import arrive
 from harken.stores.places import place_of
 from harken.stores.redis import RedisStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harken.store.moved import Audit, Letter, MovedTick
+from harken.store.export_rows import Audit, Letter, MovedTick
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.home import Home
 

@@ -7,7 +7,7 @@ from struct import Struct
 
 import msgspec
 
-from harken.store.moved import (
+from harken.store.export_rows import (
     Beginning,
     Chunk,
     MovedDocument,
@@ -18,7 +18,7 @@ from harken.store.moved import (
     Resting,
     Spent,
 )
-from harken.store.moving import UNMOVED, chunks_of
+from harken.store.transfer import UNMOVED, chunks_of
 from harken.stores.redis.commit import RESULTS
 from harken.stores.redis.home import Home
 from harken.stores.redis.link import Link

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from harken.runs import RunState, StepRecord
-from harken.store.moved import MovedRun
+from harken.store.export_rows import MovedRun
 from harken.stores.redis.home import Home
 from harken.stores.redis.runs import WHY
 from harken.stores.redis.standing import Row

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Verdict
-from harken.store.moved import (
+from harken.store.export_rows import (
     Audit,
     Beginning,
     Chunk,

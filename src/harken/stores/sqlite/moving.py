@@ -10,8 +10,8 @@ import msgspec
 
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
-from harken.store.moved import Chunk
-from harken.store.moving import HERE, MARK, Counts
+from harken.store.export_rows import Chunk
+from harken.store.transfer import HERE, MARK, Counts
 from harken.stores.naming import arrive
 from harken.stores.seal import PlainSeal, unwrap
 from harken.stores.sqlite import opening

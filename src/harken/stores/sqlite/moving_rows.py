@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from harken.store.moved import (
-    Beginning,
-    Chunk,
-    Moved,
-    MovedEvent,
-    MovedFeed,
-    MovedRun,
-    MovedTrigger,
-)
-from harken.store.moving import chunks
+from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
+from harken.store.transfer import chunks
 from harken.stores.decoding import decode_feed
 from harken.stores.sqlite.books import Books
 from harken.stores.sqlite.leasing import GIVEN_UP

@@ -11,8 +11,8 @@ import pytest
 from harken.errors import Refused, StoreUnavailable
 from harken.runs import Claimed
 from harken.store import HOUSE, GatherInto
-from harken.store.moved import KINDS, Chunk, MovedRun
-from harken.store.moving import Counts, Moving, refuse_marked
+from harken.store.export_rows import KINDS, Chunk, MovedRun
+from harken.store.transfer import Counts, Moving, refuse_marked
 from harken.testing.clock import HandClock
 from harken.testing.store.given import LEASE_SECONDS, Given
 from harken.testing.store.moving_world import BEFORE, WORLD, Left, Place, fill, told

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from harken.errors import Refused
-from harken.store.moved import Chunk, Moved
-from harken.store.verbs import Store
+from harken.store.export_rows import Chunk, Moved
+from harken.store.protocols import Store
 
 __all__ = ["HERE", "MARK", "UNMOVED", "Counts", "Moving", "chunks", "chunks_of", "refuse_marked"]
 
