@@ -14,13 +14,13 @@ import msgspec
 
 from bench.engine import answer
 from bench.pages import PollFlow, Used, pages, reached
+from harken.backends.seal import PlainSeal
+from harken.backends.sqlite.commit import INSERT_EVENT, INSERT_MEMORY
+from harken.backends.sqlite.opening import connect, migrate
+from harken.backends.sqlite.queue import INSERT_RUN
+from harken.backends.sqlite.runs import FINISH
+from harken.backends.states import DONE, RUNNING
 from harken.event import Event
-from harken.stores.seal import PlainSeal
-from harken.stores.sqlite.commit import INSERT_EVENT, INSERT_MEMORY
-from harken.stores.sqlite.opening import connect, migrate
-from harken.stores.sqlite.queue import INSERT_RUN
-from harken.stores.sqlite.runs import FINISH
-from harken.stores.states import DONE, RUNNING
 
 __all__ = ["bare"]
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.errors import NotFound
 from harken.feed import INTERNAL, Feed, Trigger
@@ -28,7 +29,6 @@ from harken.run.workflows import Library
 from harken.runs import Workflow
 from harken.source import Source
 from harken.store import Definitions
-from harken.stores.sqlite import SqliteStore
 
 __all__ = ["NOTHING", "Engine", "answer", "definitions", "engine", "quiet_logs"]
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import asyncpg  # type: ignore[import-untyped]
 
 from bench.durable import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
+from harken.backends.postgres import PostgresStore
+from harken.backends.postgres.door import LOOK_UPS
 from harken.event import Event
-from harken.stores.postgres import PostgresStore
-from harken.stores.postgres.door import LOOK_UPS
 
 __all__ = ["rounds_on_postgres"]
 

@@ -7,8 +7,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bench.durable import BARE, Asked, Meter, Way, ours, rounds_of, told
+from harken.backends.redis import RedisStore
 from harken.event import Event
-from harken.stores.redis import RedisStore
 
 __all__ = ["rounds_on_redis"]
 

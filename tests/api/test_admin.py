@@ -16,10 +16,10 @@ from harken.api.app import build
 from harken.api.guard import hosts_of
 from harken.app import App
 from harken.app.serve import Listener, bind
+from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.operate import Operator
 from harken.operate.check import load_directory
-from harken.stores.sqlite import SqliteStore
 from tests.operate.agency import job, metered, write
 from tests.operate.meter import readings
 

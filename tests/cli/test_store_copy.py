@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from harken.backends.postgres import PostgresStore
+from harken.backends.sqlite import SqliteStore
 from harken.cli.root import run
 from harken.clock import SystemClock
 from harken.store.transfer import refuse_marked
-from harken.stores.postgres import PostgresStore
-from harken.stores.sqlite import SqliteStore
 from harken.testing.store.given import definitions
 from tests.servers.postgres import PASSWORD
 from tests.stores.postgres_home import server, url

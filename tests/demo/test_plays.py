@@ -12,13 +12,13 @@ import pytest
 
 from harken.app import App
 from harken.app.home import alone
+from harken.backends.sqlite import SqliteStore
 from harken.demo import PLAYS
 from harken.demo.ledger import Summary
 from harken.demo.play import Play, play_of
 from harken.demo.stage import Stage
 from harken.demo.view import Silent
 from harken.operate.check import load_directory
-from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock, VirtualClock, virtual
 
 ROOT = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.fleet.recorded import Pen, RecordedStore
 from tests.kill.nursery import NEEDED
 
-STORES = ("harken.stores.postgres", "harken.stores.redis", "asyncpg", "redis.asyncio", "watchfiles")
+STORES = ("harken.backends.postgres", "harken.backends.redis", "asyncpg", "redis.asyncio", "watchfiles")
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +53,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 def keep_pace(pace: Pace) -> None:
     from harken.app import fleet, upkeep
+    from harken.backends.postgres import PostgresStore, Settings
+    from harken.backends.redis import link
     from harken.ingest.intake import Intake
     from harken.operate import replicas
     from harken.run.worker import Worker
-    from harken.stores.postgres import PostgresStore, Settings
-    from harken.stores.redis import link
 
     _set_default(Intake.__init__, "lease_seconds", pace.lease)
     _set_default(Worker.__init__, "lease_seconds", pace.claim)

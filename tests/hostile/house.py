@@ -10,9 +10,9 @@ from typing import Any
 
 from harken.app import App
 from harken.app.home import alone
+from harken.backends.sqlite import SqliteStore
 from harken.operate.check import load_directory
 from harken.runs import Run
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock
 from harken.testing.fakes import Listing
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from harken.backends.sqlite import SqliteStore, opening
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, Refused
-from harken.stores.sqlite import SqliteStore, opening
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.given import definitions

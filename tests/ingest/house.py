@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from harken.backends.sqlite import SqliteStore
 from harken.event import Event, Verdict
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
@@ -17,7 +18,6 @@ from harken.match import Read
 from harken.runs import Claimed, Run
 from harken.schedule import Every
 from harken.store import Definitions
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, World, WorldSource
 
 HOUR = 3600.0

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, StoreUnavailable
 from harken.ingest.leases import LEASE_SECONDS, Shares
 from harken.store import Definitions
-from harken.stores.sqlite import SqliteStore
 from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from harken.backends.sqlite import SqliteStore
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.source import Batch, Cursor
 from harken.store import Definitions
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, run_virtual
 
 FEED = Feed(name="orders", kind="broker", integration="broker", way="stream", identity="once", first="deliver")

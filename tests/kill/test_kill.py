@@ -14,9 +14,9 @@ from random import Random
 
 import pytest
 
+from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.runs import OPEN, Run
-from harken.stores.sqlite import SqliteStore
 from harken.testing.store.records import all_pages
 from tests.kill.outside import Nursery, Sender, Shop, Sink, answers, configure, free_port, listing_of_now
 

@@ -11,9 +11,9 @@ import pytest
 
 from harken.app import App
 from harken.app.home import alone
+from harken.backends.sqlite import SqliteStore
 from harken.operate.check import load_directory
 from harken.services import registry
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock
 from tests.operate.meter import install, readings
 

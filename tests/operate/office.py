@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from harken.backends.sqlite import SqliteStore
 from harken.backoff import Health
 from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
@@ -22,7 +23,6 @@ from harken.runs import Workflow
 from harken.schedule import Every
 from harken.source import Host
 from harken.store import Commit, Committed, Failure, Tick
-from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock
 
 POLLED = Feed(name="company/incidents", kind="json", integration="company", schedule=Every(seconds=60))

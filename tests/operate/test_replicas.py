@@ -14,12 +14,12 @@ import pytest
 from harken.app import App
 from harken.app.fleet import House, Members, bury_replicas, tell_all
 from harken.app.home import Home, alone
+from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.check import load_directory
 from harken.operate.replicas import REPLICAS, Member, fleet
 from harken.store import HOUSE, Generation
 from harken.store.transfer import HERE, MARK
-from harken.stores.sqlite import SqliteStore
 from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual
 

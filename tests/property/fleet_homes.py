@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from redis.asyncio import Redis
 
+from harken.backends.postgres import PostgresStore, Settings
+from harken.backends.redis import RedisStore
+from harken.backends.sqlite import SqliteStore
 from harken.clock import Clock
-from harken.stores.postgres import PostgresStore, Settings
-from harken.stores.redis import RedisStore
-from harken.stores.sqlite import SqliteStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 

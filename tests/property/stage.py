@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from harken.backends.sqlite import SqliteStore
 from harken.clock import from_unix
 from harken.event import Event
 from harken.feed import INTERNAL
@@ -25,7 +26,6 @@ from harken.run.workflows import Library
 from harken.runs import OPEN, Run
 from harken.source import Act
 from harken.store import Definitions
-from harken.stores.sqlite import SqliteStore
 from harken.testing import Change, Fault, VirtualClock, World
 from harken.testing.crashing import Crash, CrashingStore
 from harken.testing.store.records import all_pages

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from harken.backends.sqlite import SqliteStore
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.run.environment import Reach
 from harken.run.worker import Worker
 from harken.run.workflows import Library
 from harken.source import Act
 from harken.store import Definitions, NewRun
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock, run_virtual
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))

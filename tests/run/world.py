@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
+from harken.backends.sqlite import SqliteStore
 from harken.clock import Clock
 from harken.errors import NotFound
 from harken.event import Event
@@ -24,7 +25,6 @@ from harken.run.workflows import Library
 from harken.runs import Run
 from harken.source import Act
 from harken.store import Commit, Definitions, Entry, Intent, NewRun, Opened
-from harken.stores.sqlite import SqliteStore
 
 FEEDS = (
     Feed(name="inbox", kind="webhook", integration="", way="push"),

@@ -10,9 +10,9 @@ from typing import Any
 
 from harken.app import App
 from harken.app.home import alone
+from harken.backends.sqlite import SqliteStore
 from harken.config.loaded import Loaded
 from harken.operate.check import load_directory
-from harken.stores.sqlite import SqliteStore
 from harken.testing import VirtualClock
 
 

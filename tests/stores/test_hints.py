@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from harken.backends.hints import Hints
+from harken.backends.postgres import PostgresStore
+from harken.backends.redis import RedisStore
 from harken.errors import StoreUnavailable
 from harken.store import NewRun
-from harken.stores.hints import Hints
-from harken.stores.postgres import PostgresStore
-from harken.stores.redis import RedisStore
 from harken.testing import HandClock
 from harken.testing.store.given import Given, definitions
 from tests.servers.postgres import PostgresServer
@@ -96,7 +96,7 @@ class Line:
 
 
 async def test_a_connection_that_ends_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harken.stores.hints.RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("harken.backends.hints.RETRY_SECONDS", (0.0, 0.0))
 
     async def tell(name: str) -> None:
         raise StoreUnavailable("nobody answers")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from harken.backends.postgres import PostgresStore, Settings
+from harken.backends.postgres.moving import PostgresMoving
+from harken.backends.redis import RedisStore
+from harken.backends.redis.moving import RedisMoving
+from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.moving import SqliteMoving
 from harken.store import Store
 from harken.store.transfer import Moving
-from harken.stores.postgres import PostgresStore, Settings
-from harken.stores.postgres.moving import PostgresMoving
-from harken.stores.redis import RedisStore
-from harken.stores.redis.moving import RedisMoving
-from harken.stores.sqlite import SqliteStore
-from harken.stores.sqlite.moving import SqliteMoving
 from harken.testing import HandClock
 from harken.testing.store.going_on import GoingOnContract
 from harken.testing.store.moving import MovingContract

@@ -8,13 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
+from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.moving import SqliteMoving
 from harken.errors import LeaseLost, Refused
 from harken.operate.copying import copy_store
 from harken.store import HOUSE, Store
 from harken.store.export_rows import Chunk, MovedEvent
 from harken.store.transfer import Counts, Moving, refuse_marked
-from harken.stores.sqlite import SqliteStore
-from harken.stores.sqlite.moving import SqliteMoving
 from harken.testing import HandClock
 from harken.testing.store.given import LEASE_SECONDS, Given, definitions
 from tests.stores.postgres_home import server, url

@@ -9,9 +9,9 @@ import apsw
 import msgspec
 import pytest
 
+from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, Misconfigured
 from harken.store import Generation
-from harken.stores.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store.given import INBOX, definitions
 
@@ -29,7 +29,7 @@ def first(tmp_path: Path) -> Path:
     """Schema 1, with a feed, a trigger and a run that is ready."""
     path = tmp_path / "harken.db"
     connection = apsw.Connection(str(path))
-    schema = files("harken.stores.sqlite").joinpath("migrations", "0001_start.sql").read_text()
+    schema = files("harken.backends.sqlite").joinpath("migrations", "0001_start.sql").read_text()
     connection.execute(f"{schema}; PRAGMA user_version=1")
     connection.execute(
         "INSERT INTO feeds (id, name, definition, revision, created_at) VALUES (1, 'inbox', ?, 7, ?)",

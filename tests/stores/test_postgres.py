@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from harken.backends.postgres import PostgresStore, Settings
 from harken.store import Store
-from harken.stores.postgres import PostgresStore, Settings
 from harken.testing import HandClock
 from harken.testing.store import (
     BudgetContract,

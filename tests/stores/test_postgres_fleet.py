@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from harken.backends.postgres import PostgresStore, Settings
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import Claimed
 from harken.store import Committed, GatherInto, Settlement, Stale
-from harken.stores.postgres import PostgresStore, Settings
 from harken.testing import HandClock
 from harken.testing.store.given import MAIL, OTHER, Given, definitions
 from tests.stores.postgres_home import hand, server, url

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from harken.backends.postgres import PostgresStore, Settings
+from harken.backends.postgres.books import Books
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation
-from harken.stores.postgres import PostgresStore, Settings
-from harken.stores.postgres.books import Books
 from harken.tasks import end
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
@@ -193,7 +193,7 @@ class TestTheSchema:
             await PostgresStore.at(url).connect()
 
     async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, hand: Any) -> None:
-        first = files("harken.stores.postgres").joinpath("migrations", "0001_start.sql").read_text()
+        first = files("harken.backends.postgres").joinpath("migrations", "0001_start.sql").read_text()
         await hand.execute(
             f"""CREATE TABLE harken_migrations (number integer, name text); {first};
             INSERT INTO harken_migrations VALUES (1, '0001_start.sql'); INSERT INTO seal (wrapped) VALUES ('');

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from harken.backends.postgres import PostgresStore, Settings
 from harken.errors import LeaseLost
 from harken.store import Definitions, Lease, Rest
-from harken.stores.postgres import PostgresStore, Settings
 from harken.testing import HandClock
 from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, definitions, feed
 from tests.stores.postgres_home import hand, server, url

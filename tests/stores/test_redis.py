@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from redis.asyncio import Redis
 
+from harken.backends.redis import RedisStore
 from harken.store import Store
-from harken.stores.redis import RedisStore
 from harken.testing import HandClock
 from harken.testing.store import (
     BudgetContract,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from harken.backends.redis.link import CONFIRM_MS, Link
+from harken.backends.redis.wire import Ask
+from harken.backends.seal import PlainSeal
 from harken.errors import StoreUnavailable
-from harken.stores.redis.link import CONFIRM_MS, Link
-from harken.stores.redis.wire import Ask
-from harken.stores.seal import PlainSeal
 
 
 class Line:

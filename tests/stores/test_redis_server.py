@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from harken.backends.redis import RedisStore
+from harken.backends.redis.link import Link
+from harken.backends.redis.promise import Promise, judge
+from harken.backends.redis.sealing import first_keys
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.runs import Finished, Park
 from harken.store import Entry, Settlement, Stale
-from harken.stores.redis import RedisStore
-from harken.stores.redis.link import Link
-from harken.stores.redis.promise import Promise, judge
-from harken.stores.redis.sealing import first_keys
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.gathering import gathers

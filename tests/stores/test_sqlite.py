@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.stores.sqlite import SqliteStore
+from harken.backends.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store import (
     BudgetContract,

@@ -14,13 +14,13 @@ import apsw
 import msgspec
 import pytest
 
+from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.opening import refuse_network
+from harken.backends.sqlite.runs import claim
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
 from harken.store import Committed, Lease
-from harken.stores.sqlite import SqliteStore
-from harken.stores.sqlite.books import Books
-from harken.stores.sqlite.opening import refuse_network
-from harken.stores.sqlite.runs import claim
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.gathering import gathers
@@ -252,13 +252,13 @@ async def test_who_cannot_read_the_file_is_told_to_come_back(path: Path, clock: 
 
 
 def migrations() -> list[str]:
-    folder = files("harken.stores.sqlite").joinpath("migrations")
+    folder = files("harken.backends.sqlite").joinpath("migrations")
     return sorted(step.name for step in folder.iterdir() if step.name.endswith(".sql"))
 
 
 async def test_a_file_of_the_first_version_is_brought_up_to_date(path: Path, clock: HandClock) -> None:
     path.parent.mkdir()
-    first = files("harken.stores.sqlite").joinpath("migrations", "0001_start.sql").read_text()
+    first = files("harken.backends.sqlite").joinpath("migrations", "0001_start.sql").read_text()
     connection = apsw.Connection(str(path))
     connection.execute(f"{first}; PRAGMA user_version=1")
     connection.close()
@@ -338,7 +338,7 @@ def test_open_runs_are_found_by_their_index(given: Given, state: int) -> None:
 
 def test_threads_meet_no_type_for_the_first_time() -> None:
     """Two threads that make msgspec look at a struct at once crash the process, so decoders are made at import."""
-    home = files("harken.stores.sqlite").iterdir()
+    home = files("harken.backends.sqlite").iterdir()
     assert [file.name for file in home if file.name.endswith(".py") and ", type=" in file.read_text()] == []
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from harken.backends.places import bare_url
 from harken.clock import Clock
 from harken.config.settings import is_url
 from harken.errors import Misconfigured, RetryLater
 from harken.store import Store
-from harken.stores.places import bare_url
 
 __all__ = ["Home", "QueuedStore", "alone", "open_home", "patiently", "rekey_home", "shown"]
 
@@ -76,21 +76,21 @@ async def patiently(home: Home, clock: Clock, say: Callable[[str], None], ask: C
 async def rekey_home(location: str, old: str, new: str) -> None:
     """Make the store open with another key."""
     if not is_url(location):
-        from harken.stores.sqlite import SqliteStore
+        from harken.backends.sqlite import SqliteStore
 
         SqliteStore.rekey(Path(location), old, new)
     elif location.startswith(("redis://", "rediss://")):
-        from harken.stores.redis import RedisStore
+        from harken.backends.redis import RedisStore
 
         await RedisStore.rekey(location, old, new)
     else:
-        from harken.stores.postgres import PostgresStore
+        from harken.backends.postgres import PostgresStore
 
         await PostgresStore.rekey(location, old, new)
 
 
 def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> Home:
-    from harken.stores.sqlite import SqliteStore
+    from harken.backends.sqlite import SqliteStore
 
     store = SqliteStore.at(Path(location.removeprefix("sqlite://")), clock, readonly=readonly, key=key)
     return alone(store)
@@ -98,7 +98,7 @@ def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> Home:
 
 def _postgres(location: str, readonly: bool, key: str) -> Home:
     try:
-        from harken.stores.postgres import PostgresStore
+        from harken.backends.postgres import PostgresStore
     except ImportError as error:
         raise _missing("postgres", error) from None
     # no clock: tokens are judged by the server's
@@ -113,7 +113,7 @@ def _postgres(location: str, readonly: bool, key: str) -> Home:
 
 def _redis(location: str, readonly: bool, key: str) -> Home:
     try:
-        from harken.stores.redis import RedisStore
+        from harken.backends.redis import RedisStore
     except ImportError as error:
         raise _missing("redis", error) from None
     store = RedisStore.at(location, readonly=readonly, key=key)

@@ -1,0 +1,34 @@
+"""Spans that a feed's reads have proven: the newest stands in columns, older ones that a gap separates in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harken.backends.decoding import decode_spans
+from harken.backends.instants import moment
+from harken.backends.seal import Seal
+from harken.event import Span
+
+__all__ = ["KEPT_SPANS", "merged", "spans_of"]
+
+KEPT_SPANS = 200
+"""So many older ones are remembered."""
+
+
+def spans_of(seal: Seal, older: bytes | None, start: int | None, end: int | None) -> list[Span]:
+    """What a row of a table says, oldest first."""
+    spans = [] if older is None else decode_spans(seal.open(older))
+    if start is not None and end is not None:
+        spans.append(Span(moment(start), moment(end)))
+    return spans
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same coverage in as few spans as possible, oldest first."""
+    result: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if result and span.start <= result[-1].end:
+            result[-1] = Span(result[-1].start, max(result[-1].end, span.end))
+        else:
+            result.append(span)
+    return result

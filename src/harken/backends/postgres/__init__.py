@@ -1,0 +1,298 @@
+"""The store for a fleet: PostgreSQL by asyncpg, one transaction per verb, and the server's clock for every token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from harken.backends.postgres import (
+    claiming,
+    commit,
+    definitions,
+    documents,
+    ends,
+    feeds,
+    leasing,
+    looking,
+    memory,
+    orders,
+    records,
+    standing,
+    steering,
+    upkeep,
+)
+from harken.backends.postgres.door import Door, Settings
+from harken.backends.postgres.hints import Waking
+from harken.backends.postgres.queue import Share
+from harken.backends.postgres.together import Together, may_share
+from harken.clock import Clock
+from harken.errors import Refused
+from harken.event import Event, Known, Recorded
+from harken.feed import FeedState, TickSpan, TriggerState
+from harken.runs import Claimed, Park, Run, StepRecord
+from harken.store import (
+    Commit,
+    Committed,
+    Definitions,
+    Document,
+    Failure,
+    Generation,
+    Held,
+    Lease,
+    Listeners,
+    NewRun,
+    Opened,
+    Page,
+    Rest,
+    Settlement,
+    Stale,
+)
+
+__all__ = ["PostgresStore", "Settings"]
+
+
+class PostgresStore:
+    """All five protocols on one database. Nothing is reached before the first verb, or `connect`."""
+
+    def __init__(self, door: Door) -> None:
+        self.place = door.where
+        self._door = door
+        self._pushes = Together(self._commit)
+        self._waking = Waking(door)
+
+    @classmethod
+    def at(
+        cls,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        readonly: bool = False,
+        key: str = "",
+        settings: Settings | None = None,
+    ) -> PostgresStore:
+        """Without a clock the server's counts, as it must where several replicas write.
+
+        Raise Misconfigured for a URL that is none. The first verb raises it for a wrong key or a schema that is newer.
+        """
+        return cls(Door(url, clock, key, settings or Settings(), readonly=readonly))
+
+    async def connect(self) -> None:
+        """Reach the server and bring the schema up to date now, so that a person hears of trouble at the start."""
+        await self._door.connect()
+
+    def listen(self, heard: Callable[[], object]) -> None:
+        """Call `heard` when another replica has made runs ready: a hint, so go on asking now and then."""
+        self._waking.listen(heard)
+
+    @property
+    def trouble(self) -> str:
+        return self._door.trouble
+
+    @property
+    def queued(self) -> int:
+        return self._door.waiting
+
+    async def close(self) -> None:
+        await self._waking.close()
+        await self._door.close()
+
+    def abandon(self) -> None:
+        """Let go of the server without ceremony, as a dying process does."""
+        self._door.abandon()
+
+    async def open(self, wanted: Definitions) -> Opened:
+        return await self._waking.write(definitions.open_all, wanted)
+
+    async def state(self, feed: str) -> FeedState:
+        return await self._door.read(standing.state, feed)
+
+    async def listeners(self, feed: str) -> Listeners:
+        return await self._door.read(standing.listeners, feed)
+
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        return await self._waking.write(leasing.lease, shard, holder, seconds, generation)
+
+    async def give_up(self, lease: Lease, holder: str) -> None:
+        await self._waking.write(leasing.give_up, lease, holder)
+
+    async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+        return await self._door.at_once(memory.recall, feed, memory_ids, writes=False) if memory_ids else {}
+
+    async def commit(self, wanted: Commit) -> Committed | Stale:
+        return await (self._pushes.commit(wanted) if may_share(wanted) else self._commit(wanted))
+
+    async def _commit(self, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
+        return await self._waking.write(commit.commit, wanted, shares, timed=False)
+
+    async def fail(self, failure: Failure) -> None:
+        await self._waking.write(feeds.fail, failure, timed=False)
+
+    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+        return await self._waking.write(feeds.rest, rests, timed=False) if rests else ()
+
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+        return await self._waking.write(memory.forget, feed, token, listed, before, timed=False)
+
+    async def bury(self, feed: str, event: Event, reason: str) -> None:
+        await self._waking.write(feeds.bury, feed, event, reason, timed=False)
+
+    async def pause(self, trigger: str, reason: str) -> TriggerState:
+        return await self._waking.write(steering.pause, trigger, reason)
+
+    async def resume(self, trigger: str) -> TriggerState:
+        return await self._waking.write(steering.resume, trigger)
+
+    async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
+        return await self._waking.write(steering.reset, trigger, cursor)
+
+    async def wake(self, feed: str) -> FeedState:
+        return await self._waking.write(steering.wake, feed)
+
+    async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
+        claimed = await self._door.at_once(claiming.claim_quickly, holder, limit, seconds)
+        if claimed is None:
+            return await self._waking.write(claiming.claim_carefully, holder, limit, seconds)
+        return claimed
+
+    async def next_due(self) -> datetime | None:
+        return await self._door.at_once(claiming.next_due, writes=False)
+
+    async def journal(
+        self,
+        run_id: str,
+        token: int,
+        records: Sequence[StepRecord],
+        caused: Sequence[Commit] = (),
+        start: Sequence[NewRun] = (),
+    ) -> Stale | None:
+        return await self._waking.write(ends.journal, run_id, token, records, caused, start)
+
+    async def extend(
+        self, claims: Mapping[str, int], seconds: float
+    ) -> Mapping[str, Literal["kept", "lost", "cancel"]]:
+        return await self._door.at_once(ends.extend, claims, seconds)
+
+    async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
+        await self._waking.write(ends.park, run_id, token, park, record)
+
+    async def answer(self, run_id: str, answer: Any) -> bool:
+        return await self._door.at_once(orders.answer, run_id, answer)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
+        """Each counts by itself, so those that nothing depends on need no transaction around them."""
+        plain = [one for one in settlements if ends.is_plain(one)]
+        settled = await self._door.at_once(ends.settle_plain, plain) if plain else frozenset()
+        if len(settled) == len(settlements):
+            return ["settled"] * len(settlements)
+        return await self._waking.write(ends.settle, settlements, settled)
+
+    async def start(self, run: NewRun) -> str:
+        return await self._waking.write(orders.start, run)
+
+    async def cancel(self, run_id: str) -> bool:
+        return await self._waking.write(orders.cancel, run_id)
+
+    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
+        return await self._waking.write(orders.retry, run_id, workflow_rev)
+
+    async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
+        return await self._waking.write(orders.release, trigger, drop, hold)
+
+    async def drop_dead(self, run_id: str) -> bool:
+        return await self._waking.write(orders.drop_dead, run_id)
+
+    async def get(self, kind: str, name: str) -> Document | None:
+        found = await self._door.at_once(documents.documents, kind, name, writes=False)
+        return found[0] if found else None
+
+    async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
+        return await self._door.at_once(documents.put, kind, name, value, expect)
+
+    async def delete(self, kind: str, name: str) -> bool:
+        return await self._door.at_once(documents.delete, kind, name)
+
+    async def documents(self, kind: str) -> Sequence[Document]:
+        return await self._door.at_once(documents.documents, kind, writes=False)
+
+    async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+        await self._door.at_once(documents.audit, who, did, what, detail)
+
+    async def events(
+        self,
+        *,
+        feed: str = "",
+        key: str = "",
+        trigger: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._door.read(records.events, feed, key, trigger, since, before, limit)
+
+    async def events_after(self, after: int, limit: int = 200) -> Sequence[Recorded]:
+        return await self._door.at_once(records.events_after, after, limit, writes=False)
+
+    async def event(self, event_id: int) -> Recorded | None:
+        return await self._door.read(records.event, event_id)
+
+    async def sighting(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+        return await self._door.read(records.sighting, feed, memory_id)
+
+    async def runs(
+        self,
+        *,
+        trigger: str = "",
+        status: str = "",
+        workflow: str = "",
+        event_id: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._door.read(looking.runs, trigger, status, workflow, event_id, before, limit)
+
+    async def run(self, run_id: str) -> Run | None:
+        return await self._door.read(looking.run, run_id)
+
+    async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
+        return await self._door.read(looking.dead, before, limit)
+
+    async def feeds(self) -> Sequence[FeedState]:
+        return await self._door.read(standing.feed_states)
+
+    async def triggers(self) -> Sequence[TriggerState]:
+        return await self._door.read(standing.trigger_states)
+
+    async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
+        return await self._door.read(records.ticks, feed, limit)
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self._door.read(records.counts)
+
+    async def leases(self) -> Sequence[Held]:
+        return await self._door.read(leasing.leases)
+
+    async def generation(self) -> Generation:
+        return await self._door.read(leasing.generation)
+
+    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
+        return await self._door.read(documents.audits, before, limit)
+
+    async def reap(self) -> int:
+        return await self._door.at_once(upkeep.reap)
+
+    async def retain(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+        return await self._waking.write(upkeep.retain, events, ticks, runs, pushed)
+
+    async def check(self) -> Sequence[str]:
+        return await self._door.read(upkeep.check)
+
+    async def backup(self, target: str) -> None:
+        """Refused: the server's own tools copy a database that is being written."""
+        fix = f"Use the server's own: pg_dump --format=custom --file={target} URL"
+        raise Refused(f"Harken does not back up {self.place}", fix=fix)
+
+    @staticmethod
+    async def rekey(url: str, old: str, new: str) -> None:
+        """Make the store open with another key; replicas that run go on with the keys that they have."""
+        await Door(url, None, old, Settings(pool=1), readonly=False).rekey(new)

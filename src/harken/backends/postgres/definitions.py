@@ -1,0 +1,222 @@
+"""Making a configuration current: what is known keeps its place, what is new begins, what is gone rests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from harken.backends.decoding import decode_feed, decode_health
+from harken.backends.postgres import leasing
+from harken.backends.postgres.books import Books
+from harken.backends.postgres.holding import release_flood
+from harken.backends.postgres.standing import feed_states, trigger_states
+from harken.feed import Feed, Trigger
+from harken.schedule import Every
+from harken.store import Definitions, Opened
+
+__all__ = ["open_all"]
+
+TURN = 0x6861726B656F
+"""The advisory lock of whoever makes a configuration current."""
+
+
+async def open_all(books: Books, definitions: Definitions) -> Opened:
+    # two replicas take turns, and nobody commits under a revision that is about to change
+    await books.value("SELECT pg_advisory_xact_lock($1)", TURN)
+    known = await books.rows("SELECT name, id, definition, removed_at FROM feeds ORDER BY id FOR UPDATE")
+    changed = await _open_triggers(books, definitions)
+    await _open_feeds(books, definitions, changed, {row["name"]: row for row in known})
+    await _keep_workflows(books, definitions.workflows)
+    # last, so that those who renew their leases wait for a moment only
+    epoch = await leasing.begin(books, definitions.generation, definitions.holder)
+    return Opened(
+        feeds={feed.name: feed for feed in await feed_states(books)},
+        triggers={trigger.name: trigger for trigger in await trigger_states(books)},
+        epoch=epoch,
+    )
+
+
+async def _keep_workflows(books: Books, workflows: Mapping[str, tuple[str, bytes]]) -> None:
+    rows = [
+        (rev, books.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)})), books.now)
+        for name, (rev, definition) in workflows.items()
+    ]
+    await books.each(
+        """INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow', $1, $2, 1, $3)
+        ON CONFLICT DO NOTHING""",
+        rows,
+    )
+
+
+async def _open_triggers(books: Books, definitions: Definitions) -> set[str]:
+    """Insert, update and remove triggers; the feeds whose listeners changed."""
+    changed: set[str] = set()
+    rows = await books.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
+    known = {row["name"]: row for row in rows}
+    new = [trigger for trigger in definitions.triggers if trigger.name not in known]
+    await _insert_triggers(books, new)
+    changed |= {trigger.feed for trigger in new}
+    for trigger in definitions.triggers:
+        row = known.pop(trigger.name, None)
+        if row is not None:
+            changed |= await _keep_trigger(books, trigger, row, starting=definitions.starting)
+    for row in known.values():
+        if row["removed_at"] is None:
+            changed.add(row["feed"])
+            # what it had yet to look back for is no longer wanted: it must not come back with a surprise
+            await books.do("UPDATE triggers SET removed_at=$1, backfilling=false WHERE id=$2", books.now, row["id"])
+    return changed | (await _pause(books, definitions.pause) if definitions.starting else set())
+
+
+async def _keep_trigger(books: Books, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
+    """Edit it, or bring it back as it was; the feeds that this concerns."""
+    changed: set[str] = set()
+    encoded, removed = msgspec.json.encode(trigger), row["removed_at"] is not None
+    if removed or books.seal.open(row["definition"]) != encoded:
+        changed = {trigger.feed, row["feed"]}
+        await books.do(
+            "UPDATE triggers SET feed=$1, definition=$2, removed_at=NULL WHERE id=$3",
+            trigger.feed,
+            books.seal.shut(encoded),
+            row["id"],
+        )
+    if removed and await books.value("SELECT baselined FROM feeds WHERE name=$1", trigger.feed):
+        # the first read came to its end without it, and nobody else will let its runs go
+        await release_flood(books, row["id"], trigger.flood_limit)
+    if starting and trigger.startup != "since_last":
+        await _start_again(books, trigger, row["id"])
+        changed.add(trigger.feed)
+    return changed
+
+
+async def _pause(books: Books, reasons: Mapping[str, str]) -> set[str]:
+    """Pause these before anyone can read for them; their feeds."""
+    for name, reason in reasons.items():
+        await books.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", books.shut(reason), name)
+    return {(await books.trigger_named(name)).feed for name in reasons}
+
+
+async def _insert_triggers(books: Books, triggers: Sequence[Trigger]) -> None:
+    rows = [
+        (
+            secrets.token_hex(8),
+            trigger.name,
+            trigger.feed,
+            books.shut_json(trigger),
+            books.now - round(trigger.backfill * 1_000_000),
+            trigger.backfill > 0,
+            books.now,
+        )
+        for trigger in triggers
+    ]
+    await books.each(
+        """INSERT INTO triggers (uid, name, feed, definition, start_line, reads_from, backfilling, created_at)
+        VALUES ($1, $2, $3, $4, $5, $5, $6, $7)""",
+        rows,
+    )
+
+
+async def _start_again(books: Books, trigger: Trigger, id: int) -> None:
+    """Apply the startup mode that the user chose for every start."""
+    if trigger.startup == "ignore_historical":
+        # what happened meanwhile is read all the same, so that each of it gets its verdict
+        await books.do("UPDATE triggers SET start_line=$1 WHERE id=$2", books.now, id)
+        return
+    start = books.now - round(trigger.backfill * 1_000_000)
+    await books.do(
+        """UPDATE triggers SET start_line=greatest($1, reset_at), reads_from=greatest($1, reset_at), backfilling=true
+        WHERE id=$2""",
+        start,
+        id,
+    )
+
+
+async def _open_feeds(books: Books, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
+    await _insert_feeds(books, [feed for feed in definitions.feeds if feed.name not in known])
+    for feed in definitions.feeds:
+        row = known.pop(feed.name, None)
+        if row is None:
+            continue
+        edited = row["removed_at"] is not None or books.seal.open(row["definition"]) != msgspec.json.encode(feed)
+        if edited or feed.name in changed:
+            await _edit_feed(books, feed, row)
+    gone = [row["id"] for row in known.values() if row["removed_at"] is None]
+    await books.do("UPDATE feeds SET removed_at=$1, revision=revision+1 WHERE id=ANY($2::int[])", books.now, gone)
+
+
+async def _edit_feed(books: Books, feed: Feed, row: Any) -> None:
+    before = decode_feed(books.seal.open(row["definition"]))
+    await books.do(
+        "UPDATE feeds SET definition=$1, identity=$2, shard=$3, revision=revision+1, removed_at=NULL WHERE id=$4",
+        books.shut_json(feed),
+        feed.identity,
+        feed.shard,
+        row["id"],
+    )
+    if before.identity != feed.identity:
+        await _begin_anew(books, feed, row["id"])
+    # a shorter or longer interval is found out when the next read is planned
+    regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
+    if before.schedule != feed.schedule and not regular:
+        await _due_anew(books, row["id"])
+
+
+async def _due_anew(books: Books, id: int) -> None:
+    """What was due by the old schedule is not due by the new one. A wait after failures stays."""
+    sealed = await books.value("SELECT health FROM feeds WHERE id=$1", id)
+    if sealed is None or decode_health(books.seal.open(sealed)).clean:
+        await books.do("UPDATE feeds SET next_due=NULL WHERE id=$1", id)
+
+
+async def _insert_feeds(books: Books, feeds: Sequence[Feed]) -> None:
+    await books.each(
+        """INSERT INTO feeds (name, identity, shard, definition, revision, pushed, created_at)
+        VALUES ($1, $2, $3, $4, 1, $5, $6)""",
+        [
+            (feed.name, feed.identity, feed.shard, books.shut_json(feed), feed.way != "poll", books.now)
+            for feed in feeds
+        ],
+    )
+    for feed in feeds:
+        if feed.inherits:
+            earlier = await books.row("SELECT id, identity FROM feeds WHERE name=$1", feed.inherits)
+            heir = await books.value("SELECT id FROM feeds WHERE name=$1", feed.name)
+            if earlier is not None:
+                await _inherit(books, feed, heir, earlier[0], same=earlier[1] == feed.identity)
+
+
+async def _inherit(books: Books, feed: Feed, heir: int, earlier: int, *, same: bool) -> None:
+    await books.do(
+        """UPDATE feeds h SET cursor=e.cursor, watermark=e.watermark, next_due=e.next_due, reads=e.reads,
+        baselined=e.baselined, last_success=e.last_success, cover_start=e.cover_start, cover_end=e.cover_end,
+        coverage=e.coverage FROM feeds e WHERE e.id=$1 AND h.id=$2""",
+        earlier,
+        heir,
+    )
+    if not same:
+        await _begin_anew(books, feed, heir)
+        return
+    await books.do(
+        """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
+        SELECT $1, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=$2""",
+        heir,
+        earlier,
+    )
+
+
+async def _begin_anew(books: Books, feed: Feed, id: int) -> None:
+    """Another identity names everything differently: what was read up to now must not be found a second time."""
+    await books.do("DELETE FROM memory WHERE feed=$1", id)
+    if feed.first == "baseline":
+        await books.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
+    last = await books.value("SELECT last_success FROM feeds WHERE id=$1", id) or books.now
+    await books.do(
+        """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=greatest(start_line, $1),
+        reads_from=greatest(reads_from, $1) WHERE feed=$2 AND removed_at IS NULL AND created_at<$3""",
+        last,
+        feed.name,
+        books.now,
+    )

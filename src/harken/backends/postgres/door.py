@@ -1,0 +1,291 @@
+"""The way into the database: a pool that reconnects, one transaction per verb, and errors in our words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from harken.backends.places import place_of
+from harken.backends.postgres import opening
+from harken.backends.postgres.books import Books, Shelf, Withdrawn
+from harken.backends.postgres.errors import is_worth_repeating, refusal, translate
+from harken.backends.seal import PlainSeal, Seal
+from harken.clock import Clock
+from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
+
+__all__ = ["LOOK_UPS", "Door", "Settings"]
+
+log = structlog.get_logger("harken.store")
+
+T = TypeVar("T")
+UNDO_SECONDS = 1.0
+TRIES = 4
+
+LOOK_UPS = {
+    name: "off" for name in ("jit", "enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
+}
+"""Every verb looks rows up by keys. The planner would rather read a whole table that it believes to be small: a queue
+is full at one moment and empty at the next, so that its statistics are always wrong."""
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How this process uses the server. Seconds are bounds: of a statement, of waiting for a row, of an answer."""
+
+    pool: int = 10
+    statement: float = 10.0
+    lock: float = 5.0
+    answer: float = 15.0
+    connect: float = 5.0
+    limit: int = 10_000
+
+
+class Door:
+    def __init__(self, url: str, clock: Clock | None, key: str, settings: Settings, *, readonly: bool) -> None:
+        self.where = place(url)
+        self.shelf = Shelf()
+        self.seal: Seal = PlainSeal()
+        self.readonly = readonly
+        self.trouble = ""
+        self.waiting = 0
+        self._url = url
+        self._clock = clock
+        self._key = key
+        self._settings = settings
+        self._pool: Any = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def given_now(self) -> int | None:
+        """The instant that our clock was given for; None where the server's own clock counts."""
+        return None if self._clock is None else int(self._clock.time() * 1_000_000)
+
+    async def connect(self) -> None:
+        """Reach the server and bring the schema up to date. Raise Misconfigured where only a person can help."""
+        async with self._opening:
+            if self._pool is not None:
+                return
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            try:
+                self._pool, self.seal = await self._opened()
+            except Exception as error:
+                told = refusal(error, self.where)
+                self._judge(told)
+                raise told from None
+
+    async def _opened(self) -> tuple[Any, Seal]:
+        pool = await self._make_pool()
+        try:
+            async with pool.acquire() as connection:
+                return pool, await opening.prepare(connection, self._key, self.where, readonly=self.readonly)
+        except BaseException:
+            pool.terminate()
+            raise
+
+    async def connection_of_its_own(self) -> Any:
+        """One beside the pool, which its user closes."""
+        try:
+            return await driver().connect(self._url, timeout=self._settings.connect, server_settings=self._limits())
+        except Exception as error:
+            raise refusal(error, self.where) from None
+
+    async def rekey(self, new: str) -> None:
+        """Make the store open with another key than ours."""
+        connection = await self.connection_of_its_own()
+        try:
+            await opening.rekey(connection, self._key, new, self.where)
+        finally:
+            await connection.close()
+
+    def _limits(self) -> dict[str, str]:
+        settings = self._settings
+        return {
+            "application_name": "harken",
+            **LOOK_UPS,
+            # planning such a statement anew would take as long as executing it
+            "plan_cache_mode": "force_generic_plan",
+            "statement_timeout": str(round(settings.statement * 1000)),
+            "lock_timeout": str(round(settings.lock * 1000)),
+            "idle_in_transaction_session_timeout": str(round(settings.answer * 1000)),
+            "default_transaction_read_only": "on" if self.readonly else "off",
+        }
+
+    async def _make_pool(self) -> Any:
+        settings = self._settings
+        return await driver().create_pool(
+            self._url,
+            min_size=0,
+            max_size=settings.pool,
+            timeout=settings.connect,
+            command_timeout=settings.answer,
+            reset=_nothing_to_reset,
+            server_settings=self._limits(),
+        )
+
+    async def write(self, verb: Callable[..., Awaitable[T]], *args: Any, timed: bool = True) -> T:
+        """Run the verb in a transaction of its own; return when it is on disk. Without `timed` it asks for the time."""
+        self._refuse_writing()
+        return await self._persist(lambda connection: self._transact(connection, "BEGIN", verb, args, timed))
+
+    async def read(self, query: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Answer a question from one consistent view."""
+        return await self._persist(lambda connection: self._transact(connection, SNAPSHOT, query, args, True))
+
+    async def at_once(self, verb: Callable[..., Awaitable[T]], *args: Any, writes: bool = True) -> T:
+        """Run a verb that is a single statement, and so a transaction by itself. It asks for the time itself."""
+        if writes:
+            self._refuse_writing()
+
+        async def work(connection: Any) -> T:
+            return await verb(Books(connection, self.seal, self.shelf, self.given_now or 0), *args)
+
+        return await self._persist(work)
+
+    async def _transact(
+        self, connection: Any, begin: str, verb: Callable[..., Awaitable[T]], args: tuple[Any, ...], timed: bool
+    ) -> T:
+        try:
+            await self._begin(connection, begin)
+            now = self.given_now or 0
+            if timed and not now:
+                now = await connection.fetchval("SELECT harken_now()")
+            books = Books(connection, self.seal, self.shelf, now)
+            answer = await verb(books, *args)
+            await connection.execute("COMMIT")
+        except asyncio.CancelledError:
+            await _undo(connection)
+            raise
+        except BaseException as error:
+            # whatever it was, nothing of it stays; a connection that is gone has undone it already
+            if not is_gone(connection) and connection.is_in_transaction():
+                await connection.execute("ROLLBACK")
+            if isinstance(error, Withdrawn):
+                return error.answer  # type: ignore[no-any-return]
+            raise
+        for one in books.afterwards:
+            one()
+        return answer
+
+    async def _begin(self, connection: Any, begin: str) -> None:
+        try:
+            await connection.execute(begin)
+        except Exception:
+            if not is_gone(connection):
+                raise
+            # it died while it lay in the pool, and so did the others: nothing has begun, so another may be taken
+            await self._pool.expire_connections()
+            raise _Dead from None
+
+    def _refuse_writing(self) -> None:
+        if self.readonly:
+            raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
+
+    async def _persist(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Do it again where the server undid it for the sake of another; tell whether the store is well."""
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with self._connection() as connection:
+                    answer = await work(connection)
+            except Exception as error:
+                if attempt < TRIES and (isinstance(error, _Dead) or is_worth_repeating(error)):
+                    continue
+                told = translate(error, self.where)
+                self._judge(told)
+                raise told from None
+            self._judge(None)
+            return answer
+        raise AssertionError("the last try returns or raises")
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        if self.waiting >= self._settings.limit:
+            raise StoreBusy(f"the store has {self.waiting} verbs waiting", after=1.0)
+        if self._pool is None:
+            await self.connect()
+        self.waiting += 1
+        try:
+            connection = await self._pool.acquire(timeout=self._settings.answer)
+        finally:
+            self.waiting -= 1
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection, timeout=self._settings.connect)
+
+    def _judge(self, error: BaseException | None) -> None:
+        found = str(error) if isinstance(error, StoreUnavailable | Misconfigured) else ""
+        if found == self.trouble or (error is not None and not found):
+            return
+        self.trouble = found
+        if found:
+            log.error("store.down", reason=found)
+        else:
+            log.info("store.up")
+
+    async def close(self) -> None:
+        """Let what is under way come to its end, within the time that an answer may take."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            await asyncio.wait_for(pool.close(), self._settings.answer)
+        except TimeoutError:
+            pool.terminate()
+
+    def abandon(self) -> None:
+        """Drop all connections without ceremony, as a dying process does."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.terminate()
+
+
+async def _undo(connection: Any) -> None:
+    """Nobody waits for the answer any more. A connection that does not undo it at once is dropped: the server does."""
+    try:
+        async with asyncio.timeout(UNDO_SECONDS):
+            await connection.execute("ROLLBACK")
+    except BaseException as error:
+        connection.terminate()
+        if not isinstance(error, Exception):
+            raise
+
+
+class _Dead(ConnectionError):
+    """A connection of the pool was gone before anything was asked of it."""
+
+
+def place(url: str) -> str:
+    """The server and database of a URL. Raise Misconfigured for one of another kind."""
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
+        raise Misconfigured("the store's URL must begin with postgresql://")
+    return place_of("PostgreSQL", url)
+
+
+def driver() -> Any:
+    try:
+        import asyncpg  # type: ignore[import-untyped]
+    except ImportError:
+        raise Misconfigured("the driver for PostgreSQL is missing", fix="pip install 'harken[postgres]'") from None
+    return asyncpg
+
+
+def is_gone(connection: Any) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except driver().InterfaceError:
+        # the pool takes a connection back that has ended, and then it answers no question any more
+        return True
+
+
+async def _nothing_to_reset(connection: Any) -> None:
+    """Verbs leave a connection as they found it; the driver's own reset would cost a round trip for each."""

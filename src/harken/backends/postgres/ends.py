@@ -1,0 +1,229 @@
+"""Runs in the hands of a worker: journaled, extended, parked, settled. The claim's token is checked in the write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from harken.backends.instants import micros
+from harken.backends.postgres.books import Books, Withdrawn
+from harken.backends.postgres.commit import commit
+from harken.backends.postgres.orders import lock_around, start, tell_parent
+from harken.backends.postgres.records import journals_of
+from harken.backends.postgres.slots import free_slot
+from harken.backends.postgres.spending import charge
+from harken.backends.postgres.spread import Spread
+from harken.backends.states import DONE, FINAL, NEVER, READY, RUNNING, WAITING, id_of, last_words
+from harken.errors import LeaseLost
+from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
+from harken.store import Commit, NewRun, Settlement, Stale
+
+__all__ = ["extend", "is_plain", "journal", "park", "settle", "settle_plain"]
+
+Answer = Literal["settled", "lost"] | Stale
+Claim = tuple[str, int]
+
+_OURS = f"SELECT seq FROM runs WHERE id=$1 AND token=$2 AND state={RUNNING} FOR UPDATE"
+
+ROWS = Spread(
+    id="bytea", token="bigint", state="smallint", error="bytea", output="bytea", record="bytea", counts="text"
+)
+QUICK = f"""WITH u AS ({{}}),
+s AS (UPDATE runs r SET state=u.state, finished_at=coalesce($1, harken_now()), error=u.error, output=u.output,
+lease_until=NULL, holder=NULL, answer=NULL FROM u
+WHERE r.id=u.id AND r.token=u.token AND r.state::int={RUNNING} AND r.slot IS NULL AND r.parent IS NULL
+RETURNING r.id, r.seq, r.token, u.record, u.counts),
+j AS (INSERT INTO journal (run, n, record) SELECT s.seq,
+coalesce((SELECT max(n) FROM journal WHERE run=s.seq), 0) + 1, s.record FROM s WHERE s.record IS NOT NULL),
+t AS (INSERT INTO tallies (trigger, fired, done) SELECT t.id, 0, n.done FROM triggers t JOIN
+(SELECT counts, count(*) AS done FROM s WHERE counts<>'' GROUP BY counts) n ON t.name=n.counts)
+SELECT id, token FROM s"""
+
+
+async def settle(books: Books, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Answer]:
+    """One by one, but for those that `settle_plain` has settled already."""
+    answers: list[Answer] = []
+    left = set(settled)
+    for one in settlements:
+        quick = (one.id, one.token) in left and is_plain(one)
+        # of two for the same claim only the first counts
+        left.discard((one.id, one.token))
+        answers.append("settled" if quick else await _settle_apart(books, one))
+    return answers
+
+
+def is_plain(one: Settlement) -> bool:
+    """Nothing is caused by it, nothing is charged, and it is not tried again."""
+    charges = one.record is not None and (one.record.tokens or one.record.usd)
+    return not (one.caused or charges or isinstance(one.outcome, Again))
+
+
+async def settle_plain(books: Books, settlements: Sequence[Settlement]) -> frozenset[Claim]:
+    """End all that no slot and no parent depends on, with one statement."""
+    values = [
+        (
+            id_of(one.id),
+            one.token,
+            FINAL[type(one.outcome)],
+            *_last_bytes(books, one.outcome),
+            None if one.record is None else books.shut_json(one.record),
+            _counted(one),
+        )
+        for one in settlements
+    ]
+    text, parameters = ROWS.of(values, fixed=1)
+    rows = await books.rows(QUICK.format(text), books.given_now, *parameters)
+    return frozenset((row[0].hex(), row[1]) for row in rows)
+
+
+async def _settle_apart(books: Books, one: Settlement) -> Answer:
+    """A stale one is undone by itself; the others stay."""
+    if not one.caused:
+        return await _settle(books, one)
+    await books.connection.execute("SAVEPOINT settlement")
+    try:
+        answer = await _settle(books, one)
+    except Withdrawn as withdrawn:
+        await books.connection.execute("ROLLBACK TO SAVEPOINT settlement")
+        answer = withdrawn.answer
+    await books.connection.execute("RELEASE SAVEPOINT settlement")
+    return answer
+
+
+async def _settle(books: Books, one: Settlement) -> Answer:
+    slot, parent = await lock_around(books, id_of(one.id))
+    seq = await books.value(_OURS, id_of(one.id), one.token)
+    if seq is None:
+        return "lost"
+    for wanted in one.caused:
+        answer = await commit(books, wanted)
+        if isinstance(answer, Stale):
+            raise Withdrawn(answer)
+    if one.record is not None:
+        await _append(books, seq, one.record)
+    await _write_outcome(books, seq, one.outcome)
+    if isinstance(one.outcome, Again):
+        return "settled"
+    await _count(books, one)
+    if slot is not None:
+        await free_slot(books, slot, seq)
+    if parent is not None:
+        error, output = last_words(one.outcome)
+        await tell_parent(books, parent, one.id, FINAL[type(one.outcome)], output, error)
+    return "settled"
+
+
+def _counted(one: Settlement) -> str:
+    """The trigger for which this is a good end."""
+    return one.trigger if isinstance(one.outcome, Finished) and not one.outcome.filtered else ""
+
+
+async def _count(books: Books, one: Settlement) -> None:
+    name = _counted(one)
+    if name:
+        sql = "INSERT INTO tallies (trigger, fired, done) SELECT id, 0, 1 FROM triggers WHERE name=$1"
+        await books.do(sql, name)
+
+
+async def _write_outcome(books: Books, seq: int, outcome: RunOutcome) -> None:
+    if isinstance(outcome, Again):
+        await books.do(
+            f"""UPDATE runs SET state={READY}, due_at=$1, attempt=attempt+$2, error=$3, lease_until=NULL, holder=NULL,
+            answer=NULL WHERE seq=$4""",
+            micros(outcome.at),
+            1 if outcome.counts else 0,
+            books.shut(outcome.error),
+            seq,
+        )
+        return
+    await books.do(
+        """UPDATE runs SET state=$1, finished_at=$2, error=$3, output=$4, lease_until=NULL, holder=NULL, answer=NULL
+        WHERE seq=$5""",
+        FINAL[type(outcome)],
+        books.now,
+        *_last_bytes(books, outcome),
+        seq,
+    )
+
+
+def _last_bytes(books: Books, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
+    error, output = last_words(outcome)
+    return books.shut(error) if error else None, None if output is None else books.shut_json(output)
+
+
+async def journal(
+    books: Books,
+    run_id: str,
+    token: int,
+    records: Sequence[StepRecord],
+    caused: Sequence[Commit],
+    start_runs: Sequence[NewRun],
+) -> Stale | None:
+    seq = await _ours(books, run_id, token)
+    for wanted in caused:
+        answer = await commit(books, wanted)
+        if isinstance(answer, Stale):
+            raise Withdrawn(answer)
+    for new in start_runs:
+        await start(books, new)
+    for record in records:
+        await _append(books, seq, record)
+    return None
+
+
+async def _append(books: Books, seq: int, record: StepRecord) -> None:
+    # a worker that does not know whether its write was taken writes the same record again
+    if (record.tokens or record.usd) and record not in (await journals_of(books, [seq])).get(seq, ()):
+        await charge(books, seq, record)
+    await books.do(
+        """INSERT INTO journal (run, n, record)
+        VALUES ($1, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=$1), $2)""",
+        seq,
+        books.shut_json(record),
+    )
+
+
+async def _ours(books: Books, run_id: str, token: int) -> int:
+    """Its seq. The run stays ours until this transaction is over."""
+    seq = await books.value(_OURS, id_of(run_id), token)
+    if seq is None:
+        raise LeaseLost(f"run {run_id[:8]} is no longer ours")
+    return int(seq)
+
+
+async def extend(
+    books: Books, claims: Mapping[str, int], seconds: float
+) -> dict[str, Literal["kept", "lost", "cancel"]]:
+    rows = await books.rows(
+        f"""UPDATE runs r SET lease_until=coalesce($3, harken_now()) + $4
+        FROM unnest($1::bytea[], $2::bigint[]) AS u(id, token)
+        WHERE r.id=u.id AND r.token=u.token AND r.state::int={RUNNING} RETURNING r.id, r.cancel_requested""",
+        [id_of(run_id) for run_id in claims],
+        list(claims.values()),
+        books.given_now,
+        round(seconds * 1_000_000),
+    )
+    kept = {row[0].hex(): row[1] for row in rows}
+    return {run_id: "lost" if run_id not in kept else "cancel" if kept[run_id] else "kept" for run_id in claims}
+
+
+async def park(books: Books, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    seq = await _ours(books, run_id, token)
+    if record is not None:
+        await _append(books, seq, record)
+    await books.do(
+        f"""UPDATE runs SET state={WAITING}, due_at=$1, waiting_for=$2, answer=NULL, lease_until=NULL, holder=NULL
+        WHERE seq=$3""",
+        NEVER if parked.until is None else micros(parked.until),
+        parked.waiting_for,
+        seq,
+    )
+    if parked.waiting_for.startswith("run:"):
+        await _look_for_child(books, id_of(run_id), parked.waiting_for[4:])
+
+
+async def _look_for_child(books: Books, parent: bytes, child: str) -> None:
+    """The sub-run may be over before its parent lay down; locked, so that it does not end between the two."""
+    found = await books.row("SELECT state, output, error FROM runs WHERE id=$1 FOR SHARE", id_of(child))
+    if found is not None and found[0] >= DONE:
+        await tell_parent(books, parent, child, found[0], books.json(found[1]), books.text(found[2]))

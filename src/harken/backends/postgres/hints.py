@@ -1,0 +1,71 @@
+"""Hints by LISTEN and NOTIFY, beside the pool: a NOTIFY in a commit would make commits wait for each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from harken.backends.hints import Hints
+from harken.backends.postgres.books import Books
+from harken.backends.postgres.door import Door
+
+__all__ = ["Waking"]
+
+T = TypeVar("T")
+CHANNEL = "harken"
+
+
+class Waking:
+    """Writes through the door, and tells other replicas when that made runs ready which they may claim."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._hints = Hints(self._hear, self._tell)
+
+    def listen(self, heard: Callable[[], object]) -> None:
+        """Call `heard` when another replica has made runs ready."""
+        self._hints.listen(heard)
+
+    async def write(self, verb: Callable[..., Awaitable[T]], *args: Any, timed: bool = True) -> T:
+        """As the door's own."""
+        woken: list[bool] = []
+
+        async def noted(books: Books) -> T:
+            answer = await verb(books, *args)
+            woken[:] = [books.wakes]
+            return answer
+
+        answer = await self._door.write(noted, timed=timed)
+        if woken == [True]:
+            self._hints.give()
+        return answer
+
+    async def close(self) -> None:
+        await self._hints.close()
+
+    async def _hear(self, hint: Callable[[str], None]) -> None:
+        await _hear(self._door.connection_of_its_own, hint)
+
+    async def _tell(self, who: str) -> None:
+        async def notify(books: Books) -> None:
+            await books.value("SELECT pg_notify($1, $2)", CHANNEL, who)
+
+        await self._door.at_once(notify)
+
+
+async def _hear(connect: Callable[[], Awaitable[Any]], hint: Callable[[str], None]) -> None:
+    """Until the connection ends."""
+    connection, ended = await connect(), asyncio.Event()
+
+    def notified(_: Any, __: int, ___: str, sender: str) -> None:
+        hint(sender)
+
+    try:
+        connection.add_termination_listener(lambda _: ended.set())
+        await connection.add_listener(CHANNEL, notified)
+        # what was said while nobody listened
+        hint("")
+        await ended.wait()
+    finally:
+        connection.terminate()

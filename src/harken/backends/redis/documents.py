@@ -1,0 +1,66 @@
+"""Named documents with a revision, and the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from harken.backends.redis.home import Home
+from harken.backends.redis.wire import moment
+from harken.store import Document, Page
+
+__all__ = ["audit", "audits", "delete", "documents", "get", "put"]
+
+_DOCUMENT = Struct(">IQ")
+_STAMP = Struct(">Q")
+
+
+def _document(home: Home, kind: str, name: str, row: bytes) -> Document:
+    revision, at = _DOCUMENT.unpack_from(row)
+    value = home.json(row[_DOCUMENT.size :])
+    return Document(kind=kind, name=name, value=value, revision=revision, updated_at=moment(at))
+
+
+async def get(home: Home, kind: str, name: str) -> Document | None:
+    [row] = await home.link.read(("HGET", home.link.key(f"d:{kind}"), name))
+    return None if row is None else _document(home, kind, name, row)
+
+
+async def documents(home: Home, kind: str) -> list[Document]:
+    [rows] = await home.link.read(("HGETALL", home.link.key(f"d:{kind}")))
+    return [_document(home, kind, name.decode(), row) for name, row in sorted(rows.items())]
+
+
+async def put(home: Home, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+    ask = home.ask()
+    asked = (kind, name, ask.shut_json(value), False if expect is None else expect)
+    row = await home.link.write("put", ask, asked)
+    return _document(home, kind, name, row) if row else None
+
+
+async def delete(home: Home, kind: str, name: str) -> bool:
+    return bool(await home.link.write("delete", home.ask(), (kind, name)))
+
+
+async def audit(home: Home, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+    ask = home.ask()
+    sealed = home.seal.shut(msgspec.json.encode(detail))
+    await home.link.write("audit", ask, (ask.text(msgspec.msgpack.encode((who, did, what, sealed))),))
+
+
+async def audits(home: Home, before: int | None, limit: int) -> Page:
+    key = home.link.key("audit")
+    if before is None:
+        [size] = await home.link.read(("LLEN", key))
+        before = size + 1
+    first = max(1, before - limit)
+    [rows] = await home.link.read(("LRANGE", key, first - 1, before - 2)) if before > 1 else [[]]
+    items = []
+    for row in reversed(rows):
+        who, did, what, detail = msgspec.msgpack.decode(row[_STAMP.size :])
+        at = moment(_STAMP.unpack_from(row)[0])
+        items.append({"at": at, "who": who, "did": did, "what": what, "detail": home.json(detail)})
+    return Page(items=items, next=first if len(rows) == limit and first > 1 else None)

@@ -1,0 +1,115 @@
+"""Reading feeds: recalled, failing, resting, forgetting; and what people do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from harken.backends.instants import micros
+from harken.backends.redis.commit import RESULTS
+from harken.backends.redis.home import Home
+from harken.backends.redis.standing import state, trigger_state
+from harken.backends.redis.wire import Ask, known_of, micros_or_false
+from harken.event import Event, Known
+from harken.feed import FeedState, TriggerState
+from harken.store import Failure, Rest
+
+__all__ = ["bury", "fail", "forget", "recall", "rest", "steer", "wake"]
+
+AT_ONCE = 200
+NAMES_AT_ONCE = 500
+
+
+async def recall(home: Home, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+    if not memory_ids:
+        return {}
+    key, names = home.link.key(f"m:{feed}"), list(dict.fromkeys(memory_ids))
+    slices = [names[begin : begin + NAMES_AT_ONCE] for begin in range(0, len(names), NAMES_AT_ONCE)]
+    rows = await home.link.read(*(("HMGET", key, *map(home.seal.name, some)) for some in slices))
+    found = (value for some in rows for value in some)
+    return {name: known_of(home.seal, value)[0] for name, value in zip(names, found, strict=True) if value is not None}
+
+
+async def fail(home: Home, failure: Failure) -> None:
+    ask = home.ask()
+    instructions = (
+        failure.feed,
+        False if failure.token is None else failure.token,
+        ask.shut_json(failure.health),
+        failure.health.clean,
+        micros_or_false(failure.next_due),
+        micros(failure.started_at),
+        RESULTS.index(failure.result),
+        failure.seconds,
+        ask.shut(failure.error),
+    )
+    await home.link.write("fail", ask, instructions)
+
+
+async def rest(home: Home, rests: Sequence[Rest]) -> list[str]:
+    stale: list[str] = []
+    for begin in range(0, len(rests), AT_ONCE):
+        ask = home.ask()
+        instructions = [_rest(ask, one) for one in rests[begin : begin + AT_ONCE]]
+        _, *left = await home.link.write("rest", ask, instructions)
+        stale += [name.decode() for name in left]
+    return stale
+
+
+def _rest(ask: Ask, one: Rest) -> tuple[Any, ...]:
+    return (
+        one.feed,
+        one.token,
+        one.count,
+        RESULTS.index(one.result),
+        one.seen,
+        micros(one.first_at),
+        micros(one.last_at),
+        micros_or_false(one.next_due),
+        False if one.cursor is msgspec.UNSET else ask.shut_json(one.cursor),
+        micros_or_false(one.watermark),
+        micros(one.covered.start) if one.covered else False,
+        micros(one.covered.end) if one.covered else False,
+        False if one.health is None else ask.shut_json(one.health),
+        one.health is not None and one.health.clean,
+        False if one.revision is None else one.revision,
+    )
+
+
+async def forget(home: Home, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    """First all that is listed counts as seen, then what was not seen goes: a stop in between forgets too little."""
+    for begin in range(0, max(1, len(listed)), NAMES_AT_ONCE):
+        ask = home.ask()
+        some = [ask.name(each) for each in listed[begin : begin + NAMES_AT_ONCE]]
+        await home.link.write("listed", ask, (feed, token, len(some)))
+    gone, cursor = 0, "0"
+    while True:
+        following, some_gone = await home.link.write("forget", home.ask(), (feed, token, micros(before), cursor))
+        gone, cursor = gone + int(some_gone), following.decode()
+        if cursor == "0":
+            return gone
+
+
+async def bury(home: Home, feed: str, event: Event, reason: str) -> None:
+    ask = home.ask()
+    payload = repr(dict(event.data))[:10_000]
+    key = event.key or event.subject
+    plain = [each.encode("utf-8", "backslashreplace") for each in (feed, key, reason, payload)]
+    letter = ask.text(home.seal.shut(msgspec.msgpack.encode(plain)))
+    await home.link.write("bury", ask, (feed, ask.name(f"{feed}\0{key}"), letter))
+
+
+async def steer(home: Home, how: str, trigger: str, more: Any = False) -> TriggerState:
+    """Pause (with a reason), resume or reset (with or without the cursor)."""
+    ask = home.ask()
+    asked = ask.shut(more or "paused") if how == "pause" else bool(more)
+    uid = await home.link.write("steer", ask, (how, trigger, asked))
+    return await trigger_state(home, uid.decode())
+
+
+async def wake(home: Home, feed: str) -> FeedState:
+    await home.link.write("wake", home.ask(), (feed,))
+    return await state(home, feed)

@@ -1,0 +1,35 @@
+"""Who reads which feeds: the leases of the shards, and the generation of the configuration that they serve."""
+
+from __future__ import annotations
+
+from harken.backends.redis.home import Home
+from harken.backends.redis.wire import moment, moment_or_none
+from harken.store import Generation, Held, Lease
+
+__all__ = ["generation", "give_up", "lease", "leases"]
+
+
+async def lease(home: Home, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+    found = await home.link.write("lease", home.ask(), (shard, holder, round(seconds * 1e6), serves))
+    if not found:
+        return None
+    token, until, taken_over = found
+    return Lease(shard=shard, token=token, until=moment(until), taken_over=bool(taken_over))
+
+
+async def give_up(home: Home, held: Lease, holder: str) -> None:
+    await home.link.write("give_up", home.ask(), (held.shard, holder, held.token))
+
+
+async def leases(home: Home) -> list[Held]:
+    rows = await home.link.look("leases", home.ask(), ())
+    found = [
+        Held(shard=int(shard), holder=holder.decode(), token=int(token), until=moment(until))
+        for shard, holder, token, until in rows
+    ]
+    return sorted(found, key=lambda held: held.shard)
+
+
+async def generation(home: Home) -> Generation:
+    [(epoch, name, since)] = await home.link.read(("HMGET", home.link.key("gen"), "epoch", "name", "since"))
+    return Generation(epoch=int(epoch or 0), name=(name or b"").decode(), since=moment_or_none(since))

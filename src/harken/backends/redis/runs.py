@@ -1,0 +1,180 @@
+"""Runs in the hands of a worker: claimed, journaled, parked, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from harken.backends.instants import micros
+from harken.backends.journals import steps
+from harken.backends.reasons import BY_HAND, DROPPED, NOT_OVER, REPLACED
+from harken.backends.redis.commit import caused as caused_commits
+from harken.backends.redis.home import Home
+from harken.backends.redis.orders import new_run
+from harken.backends.redis.standing import definition_of
+from harken.backends.redis.wire import Ask, micros_or_false, moment, moment_or_none, recorded
+from harken.backends.states import FINAL, READY, STATES, last_words
+from harken.event import Recorded
+from harken.runs import Again, Claimed, Finished, Park, StepRecord
+from harken.schedule import quiet_hours
+from harken.store import Commit, NewRun, Settlement, Stale
+
+__all__ = ["WHY", "claim", "extend", "journal", "next_due", "park", "settle"]
+
+AT_ONCE = 200
+WHY = {
+    b"replaced": REPLACED,
+    b"overlap": NOT_OVER,
+    b"cancelled": BY_HAND,
+    b"dropped": DROPPED,
+}
+"""Why the store itself ended a run: Lua knows the word, and only we know the seal."""
+
+
+async def claim(home: Home, holder: str, limit: int, seconds: float) -> list[Claimed]:
+    claimed: list[Claimed] = []
+    spans: list[tuple[str, int, int, int]] = []
+    while len(claimed) < limit:
+        room = min(limit - len(claimed), AT_ONCE)
+        first = holder not in home.greeted
+        asked = (holder, home.life, room, round(seconds * 1e6), first, spans)
+        rows, unknown, now = await home.link.write("claim", home.ask(), asked)
+        home.greeted.add(holder)
+        claimed += await _claims(home, rows)
+        # only the trigger's calendar knows the quiet hours of a later day; the script checks what we tell it
+        spans = [await _quiet_span(home, uid.decode(), int(now)) for uid in unknown]
+        if len(rows) < room and not spans:
+            break
+    return claimed
+
+
+async def _quiet_span(home: Home, uid: str, now: int) -> tuple[str, int, int, int]:
+    definition = await definition_of(home, uid)
+    if definition.quiet is None:
+        # nobody asked for quiet any more: it begins when it ends
+        return uid, now, now + 1_000_000, now + 1_000_000
+    begin, end = quiet_hours(definition.quiet, moment(now))
+    return uid, now, micros(begin), micros(end)
+
+
+async def _claims(home: Home, rows: Sequence[Any]) -> list[Claimed]:
+    await home.learn_names(row[2] for row in rows)
+    return [await _claimed(home, row) for row in rows]
+
+
+async def _claimed(home: Home, row: Sequence[Any]) -> Claimed:
+    run_id, token, trigger, rev, tries, most, parent, made, stop, event, found, gathered, extra, journal = row
+    events: list[Recorded] = []
+    if event:
+        alone = recorded(home.seal, int(event), found)
+        events = [alone] if alone else []
+    elif gathered:
+        events = await home.events(sorted({int(each) for each in gathered}))
+    return Claimed(
+        id=run_id.hex(),
+        token=token,
+        trigger=home.trigger_name(trigger),
+        workflow_rev=rev.decode(),
+        attempt=int(tries),
+        max_attempts=int(most),
+        events=tuple(events),
+        input=home.json(extra[0]) if extra else None,
+        journal=steps(map(home.seal.open, journal)),
+        answer=_answer(home, extra) if extra else None,
+        parent=parent.hex(),
+        created_at=moment(made),
+        cancel_requested=bool(stop),
+    )
+
+
+def _answer(home: Home, extra: Sequence[bytes | None]) -> Any:
+    """What a person said, or what became of the sub-run."""
+    _, answer, child, state, why, output, error = extra
+    if answer is not None:
+        return home.json(answer)
+    if child is None or state is None:
+        return None
+    said = WHY.get(why or b"", "") or (home.text(error) if error else "")
+    return {"run": child.hex(), "status": STATES[int(state)], "output": home.json(output), "error": said}
+
+
+async def next_due(home: Home) -> datetime | None:
+    return moment_or_none(await home.link.look("next_due", home.ask(), ()))
+
+
+async def journal(
+    home: Home,
+    run_id: str,
+    token: int,
+    records: Sequence[StepRecord],
+    caused: Sequence[Commit],
+    start: Sequence[NewRun],
+) -> Stale | None:
+    ask = home.ask()
+    instructions = (
+        ask.run(run_id),
+        token,
+        [_step(ask, record) for record in records],
+        caused_commits(home, ask, caused),
+        [(await new_run(home, ask, new))[1] for new in start],
+    )
+    reply = await home.link.write("journal", ask, instructions)
+    return Stale(reply[1]) if reply[0] == b"stale" else None
+
+
+def _step(ask: Ask, record: StepRecord) -> tuple[Any, ...]:
+    encoded = msgspec.json.encode(record)
+    spent = bool(record.tokens or record.usd)
+    name = ask.name(f"step\0{encoded.decode('utf-8', 'surrogateescape')}") if spent else False
+    return ask.text(ask.seal.shut(encoded)), record.tokens, record.usd, name
+
+
+async def extend(home: Home, claims: Mapping[str, int], seconds: float) -> dict[str, Literal["kept", "lost", "cancel"]]:
+    answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
+    held = list(claims.items())
+    for begin in range(0, len(held), AT_ONCE):
+        ask, some = home.ask(), held[begin : begin + AT_ONCE]
+        pairs = [(ask.run(run_id), token) for run_id, token in some]
+        reply = await home.link.write("extend", ask, (round(seconds * 1e6), pairs))
+        answers.update((run_id, said.decode()) for (run_id, _), said in zip(some, reply, strict=True))
+    return answers
+
+
+async def park(home: Home, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    ask = home.ask()
+    child = ask.run(parked.waiting_for[4:]) if parked.waiting_for.startswith("run:") else False
+    step = False if record is None else _step(ask, record)
+    due = micros_or_false(parked.until)
+    await home.link.write("park", ask, (ask.run(run_id), token, due, parked.waiting_for, child, step))
+
+
+async def settle(home: Home, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+    answers: list[Literal["settled", "lost"] | Stale] = []
+    for begin in range(0, len(settlements), AT_ONCE):
+        ask = home.ask()
+        instructions = [_settlement(home, ask, one) for one in settlements[begin : begin + AT_ONCE]]
+        reply = await home.link.write("settle", ask, instructions)
+        answers += [Stale(said[1]) if isinstance(said, list) else said.decode() for said in reply]
+    return answers
+
+
+def _settlement(home: Home, ask: Ask, one: Settlement) -> tuple[Any, ...]:
+    outcome = one.outcome
+    error, output = last_words(outcome)
+    again = isinstance(outcome, Again)
+    counts = bool(one.trigger) and isinstance(outcome, Finished) and not outcome.filtered
+    return (
+        ask.run(one.id),
+        one.token,
+        READY if again else FINAL[type(outcome)],
+        micros(outcome.at) if isinstance(outcome, Again) else 0,
+        isinstance(outcome, Again) and outcome.counts,
+        ask.shut(error) if error or again else False,
+        False if output is None else ask.shut_json(output),
+        False if one.record is None else _step(ask, one.record),
+        caused_commits(home, ask, one.caused),
+        one.trigger if counts else False,
+    )

@@ -1,0 +1,232 @@
+"""The open database: connection, seal, clock, and the few rows that every commit needs, kept in memory.
+
+One process writes (a lock on the file sees to that), so what is remembered here is true until a write fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apsw
+
+from harken.backends.decoding import decode_feed, decode_trigger
+from harken.backends.seal import Seal
+from harken.backends.texts import Texts
+from harken.clock import Clock
+from harken.errors import LeaseLost, NotFound
+from harken.event import Identity
+from harken.feed import Budget, Trigger
+from harken.schedule import Quiet
+
+__all__ = ["Books", "FeedRow", "TriggerRow"]
+
+
+class FeedRow:
+    """What a commit needs to know of its feed."""
+
+    __slots__ = ("id", "identity", "name", "revision", "shard", "touched")
+
+    def __init__(self, id: int, name: str, revision: int, shard: int, identity: Identity) -> None:
+        self.id = id
+        self.name = name
+        self.revision = revision
+        self.shard = shard
+        self.identity = identity
+        self.touched = False
+
+
+class TriggerRow:
+    """What a commit needs to know of a trigger. `shares`: some of its events are gathered, and others are not."""
+
+    __slots__ = ("budget", "feed", "fired", "id", "name", "shares", "uid")
+
+    def __init__(self, id: int, uid: str, name: str, feed: str, definition: Trigger) -> None:
+        self.id = id
+        self.uid = uid
+        self.name = name
+        self.feed = feed
+        self.budget = definition.budget
+        self.shares = definition.max_age > 0
+        self.fired = 0
+
+
+class Books(Texts):
+    def __init__(self, connection: apsw.Connection, seal: Seal, clock: Clock, *, for_reading: bool = False) -> None:
+        self.connection = connection
+        self.execute: Callable[..., Any] = connection.execute
+        self.seal = seal
+        self.clock = clock
+        self._feeds: dict[str, FeedRow] = {}
+        self._triggers: dict[str, TriggerRow] = {}
+        self._names: dict[int, str] = {}
+        self._definitions: dict[int, Trigger | None] = {}
+        self._leases: dict[int, tuple[int, int]] = {}
+        self._touched: list[FeedRow] = []
+        self._fired: list[TriggerRow] = []
+        self._done: dict[str, int] = {}
+        self.priorities: set[int] = set()
+        # triggers whose runs may be held by their budget
+        self.short: set[int] = set()
+        self._short_known = False
+        self.swept: dict[str, int] = {}
+        self.next_event = 1
+        self.next_run = 1
+        if not for_reading:
+            self.load()
+
+    def load(self) -> None:
+        """Read what is kept in memory from the file."""
+        counted = self.json(self.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+        self.next_event = max(counted[0], 1 + (self.value("SELECT max(id) FROM events") or 0))
+        self.next_run = max(counted[1], 1 + (self.value("SELECT max(seq) FROM runs") or 0))
+        self.priorities = {row[0] for row in self.execute("SELECT DISTINCT priority FROM runs WHERE state < 6")} | {0}
+        self.know_short()
+
+    def know_short(self) -> None:
+        """Find out who is short of budget, if that is not certain."""
+        if self._short_known:
+            return
+        held = "SELECT DISTINCT trigger FROM runs WHERE state<6 AND state=1 AND hold='budget'"
+        self.short.clear()
+        self.short.update(row[0] for row in self.execute(held))
+        self._short_known = True
+
+    def keep_counting(self) -> None:
+        """Before rows are deleted: ids only ever rise, also when the newest are gone."""
+        self.execute(
+            "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES ('counter','ids',?,1,?)",
+            (self.shut_json([self.next_event, self.next_run]), self.now()),
+        )
+
+    def distrust(self) -> None:
+        """After a failed write nothing remembered is certain: read it again when it is needed."""
+        self._feeds.clear()
+        self._triggers.clear()
+        self._names.clear()
+        self._definitions.clear()
+        self._leases.clear()
+        self._short_known = False
+
+    def abandon(self) -> None:
+        """The whole group was rolled back, and its counters with it."""
+        self.distrust()
+        self._touched.clear()
+        self._fired.clear()
+        self._done.clear()
+
+    def flush(self) -> None:
+        """Write the counters that verbs of this group have raised, one row each however often."""
+        if not self._touched and not self._fired and not self._done:
+            return
+        now = self.now()
+        for feed in self._touched:
+            feed.touched = False
+            self.execute("UPDATE feeds SET last_success=?, last_tick=? WHERE id=?", (now, now, feed.id))
+        for trigger in self._fired:
+            fired, trigger.fired = trigger.fired, 0
+            self.execute("UPDATE triggers SET fired=fired+?, last_fired_at=? WHERE id=?", (fired, now, trigger.id))
+        for name, done in self._done.items():
+            self.execute("UPDATE triggers SET done=done+? WHERE name=?", (done, name))
+        self._touched.clear()
+        self._fired.clear()
+        self._done.clear()
+
+    def now(self) -> int:
+        return int(self.clock.time() * 1_000_000)
+
+    def value(self, sql: str, bindings: Sequence[Any] = ()) -> Any:
+        row = self.execute(sql, bindings).fetchone()
+        return None if row is None else row[0]
+
+    def row(self, sql: str, bindings: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        found: tuple[Any, ...] | None = self.execute(sql, bindings).fetchone()
+        return found
+
+    def feed(self, name: str) -> FeedRow:
+        feed = self._feeds.get(name)
+        if feed is None:
+            row = self.row("SELECT id, revision, shard, definition FROM feeds WHERE name=?", (name,))
+            if row is None:
+                raise NotFound(f"there is no feed {name!r}")
+            definition = decode_feed(self.seal.open(row[3]))
+            feed = self._feeds[name] = FeedRow(row[0], name, row[1], row[2], definition.identity)
+        return feed
+
+    def trigger(self, uid: str) -> TriggerRow:
+        trigger = self._triggers.get(uid)
+        if trigger is None:
+            row = self.row("SELECT id, uid, name, feed, definition FROM triggers WHERE uid=?", (uid,))
+            if row is None:
+                raise NotFound(f"there is no trigger with uid {uid!r}")
+            trigger = self._triggers[uid] = TriggerRow(
+                row[0], uid, row[2], row[3], decode_trigger(self.seal.open(row[4]))
+            )
+        return trigger
+
+    def budget(self, trigger: int) -> Budget | None:
+        """What the runs of this trigger may use."""
+        definition = self._definition(trigger)
+        return definition.budget if definition else None
+
+    def quiet(self, trigger: int) -> Quiet | None:
+        """When no run of this trigger may start."""
+        definition = self._definition(trigger)
+        return definition.quiet if definition else None
+
+    def _definition(self, trigger: int) -> Trigger | None:
+        if trigger not in self._definitions:
+            sealed = self.value("SELECT definition FROM triggers WHERE id=?", (trigger,))
+            self._definitions[trigger] = decode_trigger(self.seal.open(sealed)) if sealed is not None else None
+        return self._definitions[trigger]
+
+    def trigger_named(self, name: str) -> TriggerRow:
+        uid = self.value("SELECT uid FROM triggers WHERE name=? AND removed_at IS NULL", (name,))
+        if uid is None:
+            raise NotFound(f"there is no trigger {name!r}")
+        return self.trigger(uid)
+
+    def trigger_name(self, id: int) -> str:
+        name = self._names.get(id)
+        if name is None:
+            name = self._names[id] = self.value("SELECT name FROM triggers WHERE id=?", (id,)) or ""
+        return name
+
+    def touch(self, feed: FeedRow) -> None:
+        if not feed.touched:
+            feed.touched = True
+            self._touched.append(feed)
+
+    def fired(self) -> list[tuple[TriggerRow, int]]:
+        """What this group has counted so far; `fired_back` returns to it when what was counted is undone."""
+        return [(trigger, trigger.fired) for trigger in self._fired]
+
+    def fired_back(self, counted: list[tuple[TriggerRow, int]]) -> None:
+        for trigger in self._fired:
+            trigger.fired = 0
+        for trigger, fired in counted:
+            trigger.fired = fired
+        self._fired = [trigger for trigger, _ in counted]
+
+    def count_fired(self, trigger: TriggerRow) -> None:
+        if not trigger.fired:
+            self._fired.append(trigger)
+        trigger.fired += 1
+
+    def count_done(self, trigger: str) -> None:
+        self._done[trigger] = self._done.get(trigger, 0) + 1
+
+    def check_lease(self, token: int, shard: int) -> None:
+        """Raise LeaseLost unless this token is the shard's current one and has not run out."""
+        lease = self._leases.get(shard)
+        if lease is None:
+            row = self.row("SELECT token, until FROM leases WHERE shard=?", (shard,))
+            lease = self._leases[shard] = (row[0], row[1]) if row else (0, 0)
+        if lease[0] != token or lease[1] < self.now():
+            raise LeaseLost("another process reads these feeds now")
+
+    def lease_changed(self) -> None:
+        self._leases.clear()
+
+    def feed_changed(self, name: str) -> None:
+        self._feeds.pop(name, None)

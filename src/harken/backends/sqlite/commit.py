@@ -1,0 +1,265 @@
+"""The commit: events, verdicts, runs, memory and cursor together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from harken.backends.coverage import KEPT_SPANS, merged, spans_of
+from harken.backends.decoding import decode_verdicts
+from harken.backends.handing import first_claim, just_recorded
+from harken.backends.instants import micros, micros_or_none, moment
+from harken.backends.reasons import repeated
+from harken.backends.sqlite import queue
+from harken.backends.sqlite.books import Books, FeedRow
+from harken.event import Span, Verdict
+from harken.runs import Claimed
+from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
+
+__all__ = ["close_span", "commit", "extend_coverage", "write_tick"]
+
+_encode_verdicts = msgspec.json.Encoder().encode
+
+INSERT_MEMORY = """INSERT OR IGNORE INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
+VALUES (?,?,?,?,?,?,?)"""
+INSERT_EVENT = """INSERT INTO events
+(id, feed, recorded_at, verdicts, kid, key, subject, state, type, occurred_at, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)"""
+
+
+class _MemoryMoved(Exception):
+    """Someone else committed this subject meanwhile with another state."""
+
+
+def commit(books: Books, wanted: Commit) -> Committed | Stale:
+    feed = books.feed(wanted.feed)
+    if wanted.token is not None:
+        books.check_lease(wanted.token, feed.shard)
+    if feed.revision != wanted.revision:
+        return Stale(feed.revision)
+    now, first = books.now(), books.next_event
+    event_ids: list[int] = []
+    verdicts: list[tuple[Verdict, ...]] = []
+    claimed: list[Claimed] = []
+    # a single entry looks at memory before it writes anything, so it needs no way back
+    several = len(wanted.entries) > 1
+    counted = books.fired() if several else []
+    if several:
+        books.execute("SAVEPOINT page")
+    try:
+        for entry in wanted.entries:
+            room = wanted.claim - len(claimed)
+            event_id, decided = _record(books, feed, entry, now, claimed, room, wanted.holder)
+            event_ids.append(event_id)
+            verdicts.append(decided)
+    except _MemoryMoved:
+        if several:
+            books.execute("ROLLBACK TO page")
+            books.execute("RELEASE page")
+            books.fired_back(counted)
+        return Stale(feed.revision)
+    if several:
+        books.execute("RELEASE page")
+    if wanted.tick is not None or not _looks_back(wanted):
+        if wanted.token is None and wanted.tick is None:
+            books.touch(feed)
+        else:
+            _advance(books, feed, wanted, books.next_event - first, now)
+    if wanted.backfilled:
+        _backfilled(books, feed, wanted.backfilled)
+    for uid, limit in wanted.release.items():
+        queue.release_flood(books, books.trigger(uid), limit, now)
+    return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
+
+
+def _record(
+    books: Books, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
+) -> tuple[int, tuple[Verdict, ...]]:
+    event = entry.event
+    if entry.again:
+        return _again(books, entry, now)
+    event_id = books.next_event
+    # whatever the database would refuse is found out here, before anything is written
+    columns = _columns(books, entry)
+    if entry.memory_id:
+        first = _remember(books, feed, entry, event_id, now)
+        if first is not None:
+            return _repeat(books, entry, first, now)
+    books.next_event = event_id + 1
+    decided: list[Verdict] = []
+    handed: list[tuple[int, bytes, Intent]] = []
+    for decision in entry.decisions:
+        if isinstance(decision, Verdict):
+            decided.append(decision)
+        else:
+            hands = handed if len(handed) < room else None
+            decided.append(queue.resolve(books, decision, event_id, now, hands, holder))
+    verdicts = tuple(decided)
+    books.execute(INSERT_EVENT, (event_id, feed.id, now, books.seal.shut(_encode_verdicts(verdicts)), *columns))
+    if handed:
+        recorded = just_recorded(event, event_id, feed.name, moment(now), verdicts)
+        claimed.extend(
+            first_claim(intent, run_id, books.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
+        )
+    return event_id, verdicts
+
+
+def _columns(books: Books, entry: Entry) -> tuple[Any, ...]:
+    event, seal = entry.event, books.seal
+    event.type.encode()
+    for decision in entry.decisions:
+        if isinstance(decision, Verdict):
+            _encode_verdicts(decision)
+        else:
+            books.trigger(decision.trigger)
+    return (
+        seal.name(event.key),
+        seal.shut(event.key.encode("utf-8", "surrogatepass")),
+        seal.shut(event.subject.encode("utf-8", "surrogatepass")),
+        None if event.state is None else books.shut(event.state),
+        event.type,
+        micros_or_none(event.occurred_at),
+        seal.shut(event.payload()),
+    )
+
+
+def _remember(books: Books, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
+    """Note the subject's new state. The id of the first event when it is known already."""
+    mid = books.seal.name(entry.memory_id)
+    event = entry.event
+    state = None if event.state is None else books.shut(event.state)
+    if entry.expect == 0:
+        row = (feed.id, mid, state, entry.seq, event_id, now, now)
+        books.execute(INSERT_MEMORY, row)
+        if books.connection.changes():
+            return None
+        known = books.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
+        assert known is not None
+        same = feed.identity != "transition" or _text(books, known[0]) == event.state
+    else:
+        books.execute(
+            "UPDATE memory SET state=?, absent=0, seq=?, event=?, last_seen=? WHERE feed=? AND mid=? AND seq=?",
+            (state, entry.seq, event_id, now, feed.id, mid, entry.expect),
+        )
+        if books.connection.changes():
+            return None
+        known = books.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
+        same = known is not None and _text(books, known[0]) == event.state
+    if not same:
+        raise _MemoryMoved
+    assert known is not None
+    return int(known[1])
+
+
+def _text(books: Books, sealed: bytes | None) -> str | None:
+    return None if sealed is None else books.text(sealed)
+
+
+def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
+    books.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
+    row = books.row("SELECT verdicts FROM events WHERE id=?", (first,))
+    earlier = decode_verdicts(books.seal.open(row[0])) if row else ()
+    names = (_name(books, decision) for decision in entry.decisions)
+    return first, repeated(first, earlier, names)
+
+
+def _name(books: Books, decision: Verdict | Intent) -> str:
+    return decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
+
+
+def _looks_back(wanted: Commit) -> bool:
+    """It is about stored events only, so it says nothing about the feed being alive."""
+    return bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
+
+
+def _again(books: Books, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
+    """Decide a stored event for those triggers that had nothing to do with it before."""
+    row = books.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
+    if row is None:
+        return 0, ()
+    verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(books.seal.open(row[0]))}
+    for decision in entry.decisions:
+        name = _name(books, decision)
+        if name in verdicts and verdicts[name].outcome != "before_start":
+            continue
+        if isinstance(decision, Verdict):
+            verdicts[name] = decision
+        else:
+            verdicts[name] = queue.resolve(books, decision, entry.again, now, None, "")
+    decided = tuple(verdicts.values())
+    books.execute("UPDATE events SET verdicts=? WHERE id=?", (books.seal.shut(_encode_verdicts(decided)), entry.again))
+    return entry.again, decided
+
+
+def _backfilled(books: Books, feed: FeedRow, uids: Sequence[str]) -> None:
+    for uid in uids:
+        books.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
+    books.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
+    books.feed_changed(feed.name)
+
+
+def _advance(books: Books, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
+    sets: list[str] = ["last_success=?", "last_tick=?"]
+    values: list[Any] = [now, now]
+    if wanted.cursor is not msgspec.UNSET:
+        sets.append("cursor=?")
+        values.append(books.shut_json(wanted.cursor))
+    if wanted.watermark is not None:
+        sets.append("watermark=?")
+        values.append(micros(wanted.watermark))
+    if wanted.next_due is not None or wanted.done:
+        sets.append("next_due=?")
+        values.append(micros_or_none(wanted.next_due))
+    if wanted.health is not None:
+        sets.append("health=?")
+        values.append(books.shut_json(wanted.health))
+    if fresh:
+        sets.append("seen=seen+?")
+        values.append(fresh)
+    if wanted.done:
+        sets.append("reads=reads+1, baselined=1")
+    values.append(feed.id)
+    books.execute(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
+    if wanted.tick is not None:
+        write_tick(books, feed, wanted.tick, now)
+
+
+def write_tick(books: Books, feed: FeedRow, tick: Tick, now: int) -> None:
+    """Close the current span and write a row for this read."""
+    close_span(books, feed)
+    books.execute(
+        "INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds) VALUES (?,?,?,1,?,?,?,?)",
+        (feed.id, micros(tick.started_at), now, tick.result, tick.seen, tick.new, tick.seconds),
+    )
+    if tick.covered is not None:
+        extend_coverage(books, feed, tick.covered)
+
+
+def close_span(books: Books, feed: FeedRow) -> None:
+    books.execute(
+        """INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
+        SELECT id, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM feeds
+        WHERE id=? AND span_result IS NOT NULL""",
+        (feed.id,),
+    )
+    if books.connection.changes():
+        books.execute("UPDATE feeds SET span_result=NULL WHERE id=?", (feed.id,))
+
+
+def extend_coverage(books: Books, feed: FeedRow, covered: Span) -> None:
+    """Add a proven span; adjoining ones grow together."""
+    start, end = micros(covered.start), micros(covered.end)
+    books.execute(
+        "UPDATE feeds SET cover_end=max(cover_end, ?) WHERE id=? AND cover_start<=? AND cover_end>=?",
+        (end, feed.id, start, start),
+    )
+    if books.connection.changes():
+        return
+    row = books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=?", (feed.id,))
+    assert row is not None
+    *older, newest = merged([covered, *spans_of(books.seal, row[2], row[0], row[1])])
+    books.execute(
+        "UPDATE feeds SET cover_start=?, cover_end=?, coverage=? WHERE id=?",
+        (micros(newest.start), micros(newest.end), books.shut_json(older[-KEPT_SPANS:]) if older else None, feed.id),
+    )

@@ -1,0 +1,178 @@
+"""Making a configuration current: what is known keeps its place, what is new begins, what is gone rests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import msgspec
+
+from harken.backends.decoding import decode_feed, decode_health
+from harken.backends.sqlite import leasing, queue
+from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.standing import feed_states, trigger_states
+from harken.feed import Feed, Trigger
+from harken.schedule import Every
+from harken.store import Definitions, Opened
+
+__all__ = ["open_all"]
+
+
+def open_all(books: Books, definitions: Definitions) -> Opened:
+    now = books.now()
+    epoch = leasing.begin(books, definitions.generation, definitions.holder, now)
+    changed = _open_triggers(books, definitions, now)
+    _open_feeds(books, definitions, changed, now)
+    for name, (rev, definition) in definitions.workflows.items():
+        value = books.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)}))
+        books.execute(
+            "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow',?,?,1,?)",
+            (rev, value, now),
+        )
+    books.distrust()
+    return Opened(
+        feeds={feed.name: feed for feed in feed_states(books)},
+        triggers={trigger.name: trigger for trigger in trigger_states(books)},
+        epoch=epoch,
+    )
+
+
+def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]:
+    """Insert, update and remove triggers; the feeds whose listeners changed."""
+    changed: set[str] = set()
+    known = {row[0]: row for row in books.execute("SELECT name, id, feed, definition, removed_at FROM triggers")}
+    for trigger in definitions.triggers:
+        row = known.pop(trigger.name, None)
+        encoded = msgspec.json.encode(trigger)
+        if row is None:
+            changed.add(trigger.feed)
+            _insert_trigger(books, trigger, encoded, now)
+            continue
+        if row[4] is not None or books.seal.open(row[3]) != encoded:
+            changed |= {trigger.feed, row[2]}
+            books.execute(
+                "UPDATE triggers SET feed=?, definition=?, removed_at=NULL WHERE id=?",
+                (trigger.feed, books.seal.shut(encoded), row[1]),
+            )
+        if row[4] is not None and books.value("SELECT baselined FROM feeds WHERE name=?", (trigger.feed,)):
+            # the first read came to its end without it, and nobody else will let its runs go
+            queue.release_flood(books, books.trigger_named(trigger.name), trigger.flood_limit, now)
+        if definitions.starting and trigger.startup != "since_last":
+            _start_again(books, trigger, row[1], now)
+            changed.add(trigger.feed)
+    for _, id, feed, _, removed_at in known.values():
+        if removed_at is None:
+            changed.add(feed)
+            # what it had yet to look back for is no longer wanted: it must not come back with a surprise
+            books.execute("UPDATE triggers SET removed_at=?, backfilling=0 WHERE id=?", (now, id))
+    return changed | (_pause(books, definitions.pause) if definitions.starting else set())
+
+
+def _pause(books: Books, reasons: Mapping[str, str]) -> set[str]:
+    """Pause these before anyone can read for them; their feeds."""
+    for name, reason in reasons.items():
+        books.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (books.shut(reason), name))
+    return {books.trigger_named(name).feed for name in reasons}
+
+
+def _insert_trigger(books: Books, trigger: Trigger, encoded: bytes, now: int) -> None:
+    start = now - round(trigger.backfill * 1_000_000)
+    books.execute(
+        """INSERT INTO triggers (uid, name, feed, definition, start_line, reads_from, backfilling, created_at)
+        VALUES (?,?,?,?,?,?,?,?)""",
+        (
+            secrets.token_hex(8),
+            trigger.name,
+            trigger.feed,
+            books.seal.shut(encoded),
+            start,
+            start,
+            trigger.backfill > 0,
+            now,
+        ),
+    )
+
+
+def _start_again(books: Books, trigger: Trigger, id: int, now: int) -> None:
+    """Apply the startup mode that the user chose for every start."""
+    if trigger.startup == "ignore_historical":
+        # what happened meanwhile is read all the same, so that each of it gets its verdict
+        books.execute("UPDATE triggers SET start_line=? WHERE id=?", (now, id))
+        return
+    reset_at = books.value("SELECT reset_at FROM triggers WHERE id=?", (id,))
+    start = max(now - round(trigger.backfill * 1_000_000), reset_at or 0)
+    books.execute("UPDATE triggers SET start_line=?, reads_from=?, backfilling=1 WHERE id=?", (start, start, id))
+
+
+def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: int) -> None:
+    known = {row[0]: row for row in books.execute("SELECT name, id, definition, removed_at FROM feeds")}
+    for feed in definitions.feeds:
+        row = known.pop(feed.name, None)
+        encoded = msgspec.json.encode(feed)
+        if row is None:
+            _insert_feed(books, feed, encoded, now)
+        elif feed.name in changed or row[3] is not None or books.seal.open(row[2]) != encoded:
+            before = decode_feed(books.seal.open(row[2]))
+            books.execute(
+                "UPDATE feeds SET definition=?, shard=?, revision=revision+1, removed_at=NULL WHERE id=?",
+                (books.seal.shut(encoded), feed.shard, row[1]),
+            )
+            if before.identity != feed.identity:
+                _begin_anew(books, feed, row[1], now)
+            if _is_timed_otherwise(before, feed):
+                _due_anew(books, row[1])
+    for _, id, _, removed_at in known.values():
+        if removed_at is None:
+            books.execute("UPDATE feeds SET removed_at=?, revision=revision+1 WHERE id=?", (now, id))
+
+
+def _is_timed_otherwise(before: Feed, feed: Feed) -> bool:
+    # a shorter or longer interval is found out when the next read is planned
+    regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
+    return before.schedule != feed.schedule and not regular
+
+
+def _due_anew(books: Books, id: int) -> None:
+    """What was due by the old schedule is not due by the new one. A wait after failures stays."""
+    sealed = books.value("SELECT health FROM feeds WHERE id=?", (id,))
+    if sealed is None or decode_health(books.seal.open(sealed)).clean:
+        books.execute("UPDATE feeds SET next_due=NULL WHERE id=?", (id,))
+
+
+def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
+    books.execute(
+        "INSERT INTO feeds (name, definition, revision, shard, pushed, created_at) VALUES (?,?,1,?,?,?)",
+        (feed.name, books.seal.shut(encoded), feed.shard, feed.way != "poll", now),
+    )
+    heir = books.connection.last_insert_rowid()
+    earlier = books.row("SELECT id, definition FROM feeds WHERE name=?", (feed.inherits,)) if feed.inherits else None
+    if earlier is None:
+        return
+    books.execute(
+        """UPDATE feeds SET
+        (cursor, watermark, next_due, reads, baselined, last_success, cover_start, cover_end, coverage) = (
+        SELECT cursor, watermark, next_due, reads, baselined, last_success, cover_start, cover_end, coverage
+        FROM feeds WHERE id=?) WHERE id=?""",
+        (earlier[0], heir),
+    )
+    if decode_feed(books.seal.open(earlier[1])).identity != feed.identity:
+        _begin_anew(books, feed, heir, now)
+        return
+    books.execute(
+        """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
+        SELECT ?, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=?""",
+        (heir, earlier[0]),
+    )
+
+
+def _begin_anew(books: Books, feed: Feed, id: int, now: int) -> None:
+    """Another identity names everything differently: what was read up to now must not be found a second time."""
+    books.execute("DELETE FROM memory WHERE feed=?", (id,))
+    if feed.first == "baseline":
+        books.execute("UPDATE feeds SET baselined=0 WHERE id=?", (id,))
+    last = books.value("SELECT last_success FROM feeds WHERE id=?", (id,)) or now
+    books.execute(
+        """UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=max(start_line, ?),
+        reads_from=max(reads_from, ?) WHERE feed=? AND removed_at IS NULL AND created_at<?""",
+        (books.next_event, last, last, feed.name, now),
+    )

@@ -1,0 +1,89 @@
+"""Switching encryption on: everything that is there is rewritten, and the old pages are wiped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+import msgspec
+
+from harken.backends.seal import Seal
+from harken.event import Verdict
+
+__all__ = ["encrypt", "wipe"]
+
+_decode_verdicts = msgspec.json.Decoder(list[Verdict]).decode
+
+SEALED = {
+    "feeds": ("definition", "cursor", "health", "coverage"),
+    "triggers": ("definition",),
+    "memory": ("state",),
+    "events": ("key", "subject", "state", "data"),
+    "runs": ("input", "answer", "error", "output"),
+    "journal": ("record",),
+    "ticks": ("error",),
+    "documents": ("value",),
+    "audit": ("detail",),
+    "buried": ("key", "reason", "payload"),
+}
+RENAMED = {
+    "memory": ("mid",),
+    "events": ("kid",),
+    "runs": ("id", "slot", "gather", "parent", "replay_of"),
+    "slots": ("key",),
+}
+
+
+def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
+    """Rewrite the whole file in one transaction; when it fails, nothing has changed."""
+    connection.execute("PRAGMA secure_delete=ON")
+    functions: dict[str, Callable[..., Any]] = {
+        "seal_text": lambda value: None if value is None else seal.shut(bytes(value)),
+        "seal_name": lambda value: None if value is None else seal.rename(bytes(value)),
+        "seal_verdicts": lambda value: seal.shut(_renamed_verdicts(bytes(value), seal)),
+        "seal_waiting": lambda value: _renamed_wait(value, seal),
+    }
+    for name, function in functions.items():
+        connection.create_scalar_function(name, function, 1)
+    with connection:
+        for table in SEALED.keys() | RENAMED.keys():
+            sets = [f"{column}=seal_text({column})" for column in SEALED.get(table, ())]
+            sets += [f"{column}=seal_name({column})" for column in RENAMED.get(table, ())]
+            connection.execute(f"UPDATE {table} SET {', '.join(sets)}")
+        connection.execute("UPDATE events SET verdicts=seal_verdicts(verdicts)")
+        connection.execute("UPDATE triggers SET paused=seal_text(CAST(paused AS BLOB)) WHERE paused<>''")
+        connection.execute("UPDATE runs SET waiting_for=seal_waiting(waiting_for) WHERE waiting_for LIKE 'run:%'")
+        connection.execute(
+            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','keys',?,1,0)",
+            (wrapped.encode(),),
+        )
+        connection.execute(
+            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','unwiped','',1,0)"
+        )
+    wipe(connection)
+
+
+def wipe(connection: apsw.Connection) -> None:
+    """Write over what was there before encryption, unless that is done; a crash may have come first."""
+    if connection.execute("SELECT 1 FROM documents WHERE kind='seal' AND name='unwiped'").fetchone() is None:
+        return
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("VACUUM")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("DELETE FROM documents WHERE kind='seal' AND name='unwiped'")
+
+
+def _renamed_verdicts(encoded: bytes, seal: Seal) -> bytes:
+    verdicts = _decode_verdicts(encoded)
+    renamed = [
+        msgspec.structs.replace(verdict, run_id=seal.rename(bytes.fromhex(verdict.run_id)).hex())
+        if verdict.run_id
+        else verdict
+        for verdict in verdicts
+    ]
+    return msgspec.json.encode(renamed)
+
+
+def _renamed_wait(waiting_for: str, seal: Seal) -> str:
+    return "run:" + seal.rename(bytes.fromhex(waiting_for[4:])).hex()

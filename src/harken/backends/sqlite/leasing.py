@@ -1,0 +1,69 @@
+"""Who reads which feeds: the leases of the shards, and the generation of the configuration that they serve."""
+
+from __future__ import annotations
+
+from harken.backends.instants import moment, moment_or_none
+from harken.backends.sqlite.books import Books
+from harken.store import Generation, Held, Lease
+
+__all__ = ["GIVEN_UP", "ORPHANED", "begin", "generation", "give_up", "lease", "leases"]
+
+GIVEN_UP, ORPHANED = 0, 1
+"""Ends of a lease that say why it ended: its holder let it go, or was found to be gone."""
+
+
+def lease(books: Books, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+    now = books.now()
+    if serves and serves != generation(books).name:
+        _let_go(books, shard, holder)
+        return None
+    row = books.row("SELECT holder, token, until FROM leases WHERE shard=?", (shard,))
+    if row is not None and row[0] != holder and row[2] >= now:
+        return None
+    # one that ran out is as good as it was if nobody else has had it since
+    keeps = row is not None and row[0] == holder and row[2] not in (GIVEN_UP, ORPHANED)
+    # no two shards ever have the same token, so that of another one proves nothing
+    token = row[1] if keeps and row else (books.value("SELECT max(token) FROM leases") or 0) + 1
+    until = now + round(seconds * 1_000_000)
+    books.execute(
+        "INSERT OR REPLACE INTO leases (shard, holder, token, until) VALUES (?,?,?,?)", (shard, holder, token, until)
+    )
+    books.lease_changed()
+    taken_over = row is not None and row[0] != holder and row[2] != GIVEN_UP
+    return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
+
+
+def _let_go(books: Books, shard: int, holder: str) -> None:
+    books.execute("UPDATE leases SET until=? WHERE shard=? AND holder=?", (GIVEN_UP, shard, holder))
+    books.lease_changed()
+
+
+def give_up(books: Books, held: Lease, holder: str) -> None:
+    books.execute(
+        "UPDATE leases SET until=? WHERE shard=? AND holder=? AND token=?", (GIVEN_UP, held.shard, holder, held.token)
+    )
+    books.lease_changed()
+
+
+def leases(books: Books) -> list[Held]:
+    rows = books.execute("SELECT shard, holder, token, until FROM leases WHERE until>=? ORDER BY shard", (books.now(),))
+    return [Held(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
+
+
+def generation(books: Books) -> Generation:
+    row = books.row("SELECT epoch, name, since FROM generation")
+    assert row is not None, "the schema puts it there"
+    return Generation(epoch=row[0], name=row[1], since=moment_or_none(row[2]))
+
+
+def begin(books: Books, name: str, holder: str, now: int) -> int:
+    """Be at this generation; the epoch. With a new one, whoever else reads feeds by the old one stops at once."""
+    known = generation(books)
+    if known.name == name:
+        return known.epoch
+    books.execute("UPDATE generation SET epoch=epoch+1, name=?, since=?", (name, now))
+    if holder:
+        ended = "UPDATE leases SET until=? WHERE shard>=0 AND holder<>? AND until>=?"
+        books.execute(ended, (GIVEN_UP, holder, now))
+        books.lease_changed()
+    return known.epoch + 1

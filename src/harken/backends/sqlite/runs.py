@@ -1,0 +1,243 @@
+"""Runs in the hands of a worker: claimed, journaled, parked, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from harken.backends.budgets import HOUR
+from harken.backends.instants import micros, moment, moment_or_none
+from harken.backends.sqlite.admission import let_in, may_start
+from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.commit import commit
+from harken.backends.sqlite.orders import start, tell_parent
+from harken.backends.sqlite.queue import close_gathering, free_slot
+from harken.backends.sqlite.records import events_of, journal_of
+from harken.backends.sqlite.spending import charge
+from harken.backends.states import DONE, FINAL, GATHERING, NEVER, READY, RUNNING, WAITING, id_of, last_words
+from harken.errors import LeaseLost
+from harken.runs import Again, Claimed, Finished, Park, RunOutcome, StepRecord
+from harken.store import Commit, NewRun, Settlement, Stale
+
+__all__ = ["claim", "extend", "journal", "next_due", "park", "settle"]
+
+# `state<6` stands in the SQL word for word, or SQLite does not know that the partial index of open runs applies
+
+READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? FROM runs
+WHERE state<6 AND state={READY} AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?"""
+
+
+def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
+    now = books.now()
+    _close_due(books, now)
+    books.know_short()
+    if books.short:
+        let_in(books, limit, now)
+    until = now + round(seconds * 1_000_000)
+    claimed: list[Claimed] = []
+    for priority in sorted(list(books.priorities), reverse=True):
+        room = limit - len(claimed)
+        for seq, budgeted, quiet in books.execute(READY_NOW, (now, priority, now, room)).fetchall():
+            if not (quiet or budgeted) or may_start(books, seq, now):
+                claimed.append(_claim_one(books, seq, holder, until, now))
+        if len(claimed) >= limit:
+            break
+    return claimed
+
+
+def _close_due(books: Books, now: int) -> None:
+    for state in (GATHERING, WAITING):
+        for priority in list(books.priorities):
+            due = books.execute(
+                f"SELECT seq FROM runs WHERE state<6 AND state={state} AND priority=? AND due_at<=?", (priority, now)
+            ).fetchall()
+            for (seq,) in due:
+                if state == GATHERING:
+                    close_gathering(books, seq, now)
+                else:
+                    books.execute("UPDATE runs SET state=? WHERE seq=?", (READY, seq))
+
+
+def _claim_one(books: Books, seq: int, holder: str, until: int, now: int) -> Claimed:
+    books.execute(
+        """UPDATE runs SET state=?, token=token+1, holder=?, lease_until=?, started_at=coalesce(started_at, ?)
+        WHERE seq=?""",
+        (RUNNING, holder, until, now, seq),
+    )
+    row = books.row(
+        """SELECT id, token, trigger, workflow_rev, attempt, max_attempts, event, input, answer, parent, created_at,
+        cancel_requested FROM runs WHERE seq=?""",
+        (seq,),
+    )
+    assert row is not None
+    return Claimed(
+        id=row[0].hex(),
+        token=row[1],
+        trigger=books.trigger_name(row[2]),
+        workflow_rev=row[3],
+        attempt=row[4],
+        max_attempts=row[5],
+        events=tuple(events_of(books, seq, row[6])),
+        input=books.json(row[7]),
+        journal=journal_of(books, seq),
+        answer=books.json(row[8]),
+        parent=row[9].hex() if row[9] else "",
+        created_at=moment(row[10]),
+        cancel_requested=bool(row[11]),
+    )
+
+
+def next_due(books: Books) -> datetime | None:
+    found = [
+        books.value(f"SELECT min(due_at) FROM runs WHERE state<6 AND state={state} AND priority=?", (priority,))
+        for state in (READY, GATHERING, WAITING)
+        for priority in list(books.priorities)
+    ]
+    if books.short:
+        # every budget begins anew with an hour or a day, and every day with an hour
+        now = books.now()
+        found.append(now - now % HOUR + HOUR)
+    due = min((due for due in found if due is not None and due < NEVER), default=None)
+    return moment_or_none(due)
+
+
+def journal(
+    books: Books,
+    run_id: str,
+    token: int,
+    records: Sequence[StepRecord],
+    caused: Sequence[Commit],
+    start_runs: Sequence[NewRun],
+) -> Stale | None:
+    seq = _ours(books, run_id, token)
+    for wanted in caused:
+        if books.feed(wanted.feed).revision != wanted.revision:
+            return Stale(books.feed(wanted.feed).revision)
+    for wanted in caused:
+        answer = commit(books, wanted)
+        assert not isinstance(answer, Stale), "nobody else writes between the check and the commit"
+    for new in start_runs:
+        start(books, new)
+    for record in records:
+        _append(books, seq, record)
+    return None
+
+
+def _append(books: Books, seq: int, record: StepRecord) -> None:
+    if (record.tokens or record.usd) and record not in journal_of(books, seq):
+        # a worker that does not know whether its write was taken writes the same record again
+        charge(books, seq, record)
+    books.execute(
+        "INSERT INTO journal (run, n, record) VALUES (?, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=?), ?)",
+        (seq, seq, books.shut_json(record)),
+    )
+
+
+def _ours(books: Books, run_id: str, token: int) -> int:
+    row = books.row("SELECT seq, token, state FROM runs WHERE id=?", (id_of(run_id),))
+    if row is None or row[1] != token or row[2] != RUNNING:
+        raise LeaseLost(f"run {run_id[:8]} is no longer ours")
+    return int(row[0])
+
+
+def extend(books: Books, claims: Mapping[str, int], seconds: float) -> dict[str, Literal["kept", "lost", "cancel"]]:
+    until = books.now() + round(seconds * 1_000_000)
+    answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
+    for run_id, token in claims.items():
+        row = books.row("SELECT seq, token, state, cancel_requested FROM runs WHERE id=?", (id_of(run_id),))
+        if row is None or row[1] != token or row[2] != RUNNING:
+            answers[run_id] = "lost"
+            continue
+        books.execute("UPDATE runs SET lease_until=? WHERE seq=?", (until, row[0]))
+        answers[run_id] = "cancel" if row[3] else "kept"
+    return answers
+
+
+def park(books: Books, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    seq = _ours(books, run_id, token)
+    due = NEVER if parked.until is None else micros(parked.until)
+    if record is not None:
+        _append(books, seq, record)
+    books.execute(
+        "UPDATE runs SET state=?, due_at=?, waiting_for=?, answer=NULL, lease_until=NULL, holder=NULL WHERE seq=?",
+        (WAITING, due, parked.waiting_for, seq),
+    )
+    if parked.waiting_for.startswith("run:"):
+        child = books.row("SELECT state, output, error FROM runs WHERE id=?", (id_of(parked.waiting_for[4:]),))
+        if child is not None and child[0] >= DONE:
+            # the sub-run was over before its parent lay down
+            tell_parent(
+                books, id_of(run_id), parked.waiting_for[4:], child[0], books.json(child[1]), books.text(child[2])
+            )
+
+
+FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_until=NULL, answer=NULL
+WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
+
+
+def settle(books: Books, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+    now = books.now()
+    return [_settle(books, one, now) for one in settlements]
+
+
+def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost"] | Stale:
+    outcome = one.outcome
+    if type(outcome) is Finished and one.record is None and not one.caused:
+        output = None if outcome.output is None else books.shut_json(outcome.output)
+        books.execute(FINISH, (DONE, now, output, id_of(one.id), one.token))
+        if books.connection.changes():
+            _count(books, one, outcome)
+            return "settled"
+    row = books.row(
+        "SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", (id_of(one.id), one.token, RUNNING)
+    )
+    if row is None:
+        return "lost"
+    seq, slot, parent = row
+    for wanted in one.caused:
+        revision = books.feed(wanted.feed).revision
+        if revision != wanted.revision:
+            return Stale(revision)
+    for wanted in one.caused:
+        commit(books, wanted)
+    if one.record is not None:
+        _append(books, seq, one.record)
+    _write_outcome(books, seq, outcome, now)
+    if isinstance(outcome, Again):
+        return "settled"
+    if isinstance(outcome, Finished):
+        _count(books, one, outcome)
+    if slot is not None:
+        free_slot(books, slot, seq)
+    if parent is not None:
+        error, output = last_words(outcome)
+        tell_parent(books, parent, one.id, FINAL[type(outcome)], output, error)
+    return "settled"
+
+
+def _count(books: Books, one: Settlement, outcome: Finished) -> None:
+    if one.trigger and not outcome.filtered:
+        books.count_done(one.trigger)
+
+
+def _write_outcome(books: Books, seq: int, outcome: RunOutcome, now: int) -> None:
+    if isinstance(outcome, Again):
+        books.execute(
+            """UPDATE runs SET state=?, due_at=?, attempt=attempt+?, error=?, lease_until=NULL, holder=NULL, answer=NULL
+            WHERE seq=?""",
+            (READY, micros(outcome.at), 1 if outcome.counts else 0, books.shut(outcome.error), seq),
+        )
+        return
+    error, output = last_words(outcome)
+    books.execute(
+        """UPDATE runs SET state=?, finished_at=?, error=?, output=?, lease_until=NULL, holder=NULL, answer=NULL
+        WHERE seq=?""",
+        (
+            FINAL[type(outcome)],
+            now,
+            books.shut(error) if error else None,
+            None if output is None else books.shut_json(output),
+            seq,
+        ),
+    )

@@ -1,0 +1,118 @@
+"""Keeping the file small, sound and copied."""
+
+from __future__ import annotations
+
+from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.leasing import ORPHANED
+from harken.backends.states import READY, RUNNING
+
+__all__ = ["bury_the_dead", "check", "reap", "retain"]
+
+SLICE = 100
+"""Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
+
+
+def reap(books: Books) -> int:
+    """Make runs ready whose claim ran out."""
+    books.execute(
+        f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
+        WHERE state<6 AND state={RUNNING} AND lease_until<?""",
+        (books.now(),),
+    )
+    return books.connection.changes()
+
+
+def bury_the_dead(books: Books) -> None:
+    """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
+    books.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
+    books.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
+    books.lease_changed()
+
+
+def retain(books: Books, events: float, ticks: float, runs: float, pushed: float) -> int:
+    """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
+    now = books.now()
+    books.keep_counting()
+    gone = _forget_runs(books, now - round(runs * 1e6))
+    needed = _needed_events(books)
+    for table, column, seconds in (
+        ("ticks", "ended_at", ticks),
+        ("events", "recorded_at", events),
+        ("buried", "at", events),
+    ):
+        before = now - round(seconds * 1e6)
+        old = _oldest(books, table, "id", column, before)
+        for id in old:
+            if table != "events" or id not in needed:
+                books.execute(f"DELETE FROM {table} WHERE id=?", (id,))
+                gone += 1
+    gone += _forget_subjects(books, "f.pushed", now - round(pushed * 1e6))
+    return gone + _forget_subjects(books, "m.absent", now - round(runs * 1e6))
+
+
+def _oldest(books: Books, table: str, key: str, column: str, before: int) -> list[int]:
+    """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
+    begin = books.swept.get(table, 0)
+    rows = books.execute(
+        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
+    ).fetchall()
+    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
+    books.swept[table] = 0 if young else rows[-1][0]
+    return [id for id, at in rows if at is not None and at < before]
+
+
+def _forget_runs(books: Books, before: int) -> int:
+    gone = 0
+    for seq in _oldest(books, "runs", "seq", "created_at", before):
+        books.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
+        if books.connection.changes():
+            books.execute("DELETE FROM journal WHERE run=?", (seq,))
+            books.execute("DELETE FROM run_events WHERE run=?", (seq,))
+            gone += 1
+    return gone
+
+
+def _needed_events(books: Books) -> set[int]:
+    """The events of runs that are not over."""
+    plain = books.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
+    gathered = books.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
+    return {row[0] for row in plain} | {row[0] for row in gathered}
+
+
+def _forget_subjects(books: Books, which: str, before: int) -> int:
+    books.execute(
+        f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
+        WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
+        (before,),
+    )
+    return books.connection.changes()
+
+
+CHECKS = {
+    "{} runs refer to an event that is gone": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
+        AND event NOT IN (SELECT id FROM events)""",
+    "{} gathered events of open runs are gone": """SELECT count(*) FROM run_events
+        WHERE run IN (SELECT seq FROM runs WHERE state<6) AND event NOT IN (SELECT id FROM events)""",
+    "{} slots are held by a run that is over": """SELECT count(*) FROM slots WHERE run NOT IN
+        (SELECT seq FROM runs WHERE state IN (2, 4, 5) OR (state=1 AND hold='budget'))""",
+    "{} runs are blocked behind a slot that nobody holds": """SELECT count(*) FROM runs WHERE state=3
+        AND slot NOT IN (SELECT key FROM slots)""",
+    "{} runs may run without having their slot": """SELECT count(*) FROM runs WHERE state IN (2, 4, 5)
+        AND slot IS NOT NULL AND seq NOT IN (SELECT run FROM slots)""",
+    "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs WHERE trigger<>0
+        AND trigger NOT IN (SELECT id FROM triggers)""",
+    "{} events belong to a feed that does not exist": """SELECT count(*) FROM events
+        WHERE feed NOT IN (SELECT id FROM feeds)""",
+    "{} open runs pin a workflow revision that is gone": """SELECT count(*) FROM runs WHERE state<6 AND workflow_rev
+        NOT IN (SELECT name FROM documents WHERE kind='workflow')""",
+    "{} journal rows belong to no run": "SELECT count(*) FROM journal WHERE run NOT IN (SELECT seq FROM runs)",
+}
+
+
+def check(books: Books) -> list[str]:
+    found = [row[0] for row in books.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    for sentence, sql in CHECKS.items():
+        count = books.value(sql)
+        if count:
+            found.append(sentence.format(count))
+    return found

@@ -1,0 +1,275 @@
+"""Rows of the two stores that have tables, in the form that goes to another home, and back.
+
+Both have the same columns; what they keep as a number or as sealed bytes is a text or a name there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from harken.backends.decoding import decode_spans, decode_verdicts
+from harken.backends.instants import micros, moment
+from harken.backends.seal import Seal
+from harken.errors import Refused
+from harken.event import Span
+from harken.store.export_rows import (
+    Audit,
+    Letter,
+    MovedDocument,
+    MovedEvent,
+    MovedFeed,
+    MovedTick,
+    MovedTrigger,
+    Remembered,
+    Resting,
+    Spent,
+)
+from harken.store.transfer import UNMOVED
+
+__all__ = ["COLUMNS", "COUNTED", "MOVED_DOCUMENTS", "Row", "Sealed", "Tables", "known"]
+
+Row = Sequence[Any]
+
+INTERNAL_KINDS = ("seal", "counter")
+"""Documents in which a store keeps its own keys and sequences."""
+
+COLUMNS = {
+    "feeds": """name, definition, revision, cursor, watermark, next_due, health, reads, seen, baselined, last_success,
+last_tick, coverage, cover_start, cover_end, span_result, span_start, span_end, span_count, span_seen, created_at,
+removed_at""",
+    "triggers": """uid, name, feed, definition, epoch, epoch_event, start_line, reads_from, reset_at, backfilling,
+paused, fired, last_fired_at, done, created_at, removed_at""",
+    "documents": "kind, name, value, revision, updated_at",
+    "events": """id, feed, key, subject, state, type, occurred_at, recorded_at, repeats, last_repeat_at, verdicts,
+data""",
+    "memory": "feed, mid, state, absent, seq, event, first_seen, last_seen",
+    "runs": """seq, id, trigger, workflow_rev, state, priority, due_at, attempt, max_attempts, token, event, gathered,
+input, slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, cancel_requested, waiting_for, answer, parent,
+replay_of, created_at, started_at, finished_at, error, output""",
+    "ticks": "feed, started_at, ended_at, count, result, seen, new, error, seconds",
+    "buried": "id, feed, key, reason, payload, at",
+    "audit": "at, who, did, what, detail",
+}
+"""What is read of each table, and written to it, in this order."""
+
+_KEPT_BACK = ", ".join(f"'{kind}'" for kind in (*sorted(UNMOVED), *INTERNAL_KINDS))
+MOVED_DOCUMENTS = f"kind NOT IN ({_KEPT_BACK})"
+
+COUNTED = {
+    "feeds": "SELECT count(*) FROM feeds",
+    "triggers": "SELECT count(*) FROM triggers",
+    "documents": f"SELECT count(*) FROM documents WHERE {MOVED_DOCUMENTS}",
+    "events": "SELECT count(*) FROM events",
+    "seen keys": "SELECT count(*) FROM memory",
+    "runs": "SELECT count(*) FROM runs",
+    "ticks": "SELECT count(*) FROM ticks",
+    "refused events": "SELECT count(*) FROM buried",
+    "audits": "SELECT count(*) FROM audit",
+}
+"""How many rows there are of each kind."""
+
+
+def known(names: dict[Any, Any], wanted: Any, what: str) -> Any:
+    """What stands for it. Raise Refused where a row is about something that is gone: that cannot be copied."""
+    found = names.get(wanted)
+    if found is None:
+        message = f"the store is not sound: a row belongs to a {what} that does not exist"
+        raise Refused(message, fix="See all that is wrong with: harken store check")
+    return found
+
+
+class Sealed:
+    """Bytes as a store keeps them, and what they are."""
+
+    def __init__(self, seal: Seal) -> None:
+        self.seal = seal
+
+    def open(self, sealed: bytes | None) -> bytes | None:
+        return None if sealed is None else self.seal.open(sealed)
+
+    def shut(self, plain: bytes | None) -> bytes | None:
+        return None if plain is None else self.seal.shut(plain)
+
+    def text(self, sealed: bytes | None) -> str | None:
+        return None if sealed is None else self.seal.open(sealed).decode("utf-8", "surrogatepass")
+
+    def shut_text(self, plain: str | None) -> bytes | None:
+        return None if plain is None else self.seal.shut(plain.encode("utf-8", "surrogatepass"))
+
+
+class Tables(Sealed):
+    """`feeds` has the names of feeds by their number; the other way round where rows are written."""
+
+    def __init__(self, seal: Seal, feeds: dict[Any, Any]) -> None:
+        super().__init__(seal)
+        self.feeds = feeds
+
+    def plain(self) -> dict[type, tuple[str, Callable[[Any], Row]]]:
+        """The kinds of which each goes as a row into one table: which, and how it becomes a row."""
+        return {
+            MovedDocument: ("documents", self.of_document),
+            Remembered: ("memory", self.of_memory),
+            MovedTick: ("ticks", self.of_tick),
+            Letter: ("buried", self.of_letter),
+            Audit: ("audit", self.of_audit),
+        }
+
+    def _known(self, feed: Any) -> Any:
+        return known(self.feeds, feed, "feed")
+
+    def feed(self, row: Row) -> MovedFeed:
+        resting = None
+        if row[15] is not None:
+            resting = Resting(result=row[15], start=row[16], end=row[17], count=row[18], seen=row[19])
+        older = [] if row[12] is None else decode_spans(self.seal.open(row[12]))
+        newest = [] if row[13] is None else [(row[13], row[14])]
+        return MovedFeed(
+            name=row[0],
+            definition=self.seal.open(row[1]),
+            revision=row[2],
+            cursor=self.open(row[3]),
+            watermark=row[4],
+            next_due=row[5],
+            health=self.open(row[6]),
+            reads=row[7],
+            seen=row[8],
+            baselined=bool(row[9]),
+            last_success=row[10],
+            last_tick=row[11],
+            coverage=(*((micros(span.start), micros(span.end)) for span in older), *newest),
+            resting=resting,
+            created_at=row[20],
+            removed_at=row[21],
+        )
+
+    def of_feed(self, row: MovedFeed) -> Row:
+        *older, newest = row.coverage or ((None, None),)
+        spans = [Span(moment(start), moment(end)) for start, end in older if start is not None and end is not None]
+        resting: Row = (None,) * 5
+        if row.resting is not None:
+            now = row.resting
+            resting = (now.result, now.start, now.end, now.count, now.seen)
+        # fmt: off
+        return (
+            row.name, self.shut(row.definition), row.revision, self.shut(row.cursor), row.watermark, row.next_due,
+            self.shut(row.health), row.reads, row.seen, row.baselined, row.last_success, row.last_tick,
+            self.shut(msgspec.json.encode(spans)) if spans else None, *newest, *resting, row.created_at, row.removed_at,
+        )
+        # fmt: on
+
+    def trigger(self, row: Row, spent: Sequence[Row]) -> MovedTrigger:
+        # a store from before has the reason of a pause plain
+        paused = row[10] if isinstance(row[10], str) or not row[10] else self.text(row[10])
+        return MovedTrigger(
+            uid=row[0],
+            name=row[1],
+            feed=row[2],
+            definition=self.seal.open(row[3]),
+            epoch=row[4],
+            epoch_event=row[5],
+            start_line=row[6],
+            reads_from=row[7],
+            reset_at=row[8],
+            backfilling=bool(row[9]),
+            paused=paused or "",
+            fired=row[11],
+            last_fired_at=row[12],
+            done=row[13],
+            created_at=row[14],
+            removed_at=row[15],
+            spent=tuple(Spent(what=what, since=since, amount=amount) for what, since, amount in spent),
+        )
+
+    def of_trigger(self, row: MovedTrigger, *, unpaused: bytes | str) -> Row:
+        # fmt: off
+        return (
+            row.uid, row.name, row.feed, self.shut(row.definition), row.epoch, row.epoch_event, row.start_line,
+            row.start_line if row.reads_from is None else row.reads_from, row.reset_at, row.backfilling,
+            self.shut_text(row.paused) if row.paused else unpaused, row.fired, row.last_fired_at, row.done,
+            row.created_at, row.removed_at,
+        )
+        # fmt: on
+
+    def document(self, row: Row) -> MovedDocument:
+        value = self.seal.open(row[2])
+        return MovedDocument(kind=row[0], name=row[1], value=value, revision=row[3], updated_at=row[4])
+
+    def of_document(self, row: MovedDocument) -> Row:
+        return row.kind, row.name, self.shut(row.value), row.revision, row.updated_at
+
+    def event(self, row: Row) -> MovedEvent:
+        return MovedEvent(
+            id=row[0],
+            feed=self._known(row[1]),
+            key=self.text(row[2]) or "",
+            subject=self.text(row[3]) or "",
+            state=self.text(row[4]),
+            type=row[5],
+            occurred_at=row[6],
+            recorded_at=row[7],
+            repeats=row[8],
+            last_repeat_at=row[9],
+            verdicts=decode_verdicts(self.seal.open(row[10])),
+            data=self.seal.open(row[11]),
+        )
+
+    def of_event(self, row: MovedEvent) -> Row:
+        """The last column is `kid`, by which the key is found."""
+        # fmt: off
+        return (
+            row.id, self._known(row.feed), self.shut_text(row.key), self.shut_text(row.subject),
+            self.shut_text(row.state), row.type, row.occurred_at, row.recorded_at, row.repeats, row.last_repeat_at,
+            self.shut(msgspec.json.encode(row.verdicts)), self.shut(row.data), self.seal.name(row.key),
+        )
+        # fmt: on
+
+    def memory(self, row: Row) -> Remembered:
+        return Remembered(
+            feed=self._known(row[0]),
+            mid=row[1],
+            state=self.text(row[2]),
+            absent=bool(row[3]),
+            seq=row[4],
+            event=row[5],
+            first_seen=row[6],
+            last_seen=row[7],
+        )
+
+    def of_memory(self, row: Remembered) -> Row:
+        state = self.shut_text(row.state)
+        return self._known(row.feed), row.mid, state, row.absent, row.seq, row.event, row.first_seen, row.last_seen
+
+    def tick(self, row: Row) -> MovedTick:
+        return MovedTick(
+            feed=self._known(row[0]),
+            started_at=row[1],
+            ended_at=row[2],
+            count=row[3],
+            result=row[4],
+            seen=row[5],
+            new=row[6],
+            error=self.text(row[7]) or "",
+            seconds=row[8],
+        )
+
+    def of_tick(self, row: MovedTick) -> Row:
+        error = self.shut_text(row.error) if row.error else None
+        feed = self._known(row.feed)
+        return feed, row.started_at, row.ended_at, row.count, row.result, row.seen, row.new, error, row.seconds
+
+    def letter(self, row: Row) -> Letter:
+        said = {"key": self.text(row[2]) or "", "reason": self.text(row[3]) or ""}
+        return Letter(id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **said)
+
+    def of_letter(self, row: Letter) -> Row:
+        key, reason = self.shut_text(row.key), self.shut_text(row.reason)
+        return row.id, self._known(row.feed), key, reason, self.shut(row.payload), row.at
+
+    def audit(self, row: Row) -> Audit:
+        return Audit(at=row[0], who=row[1], did=row[2], what=row[3], detail=self.seal.open(row[4]))
+
+    def of_audit(self, row: Audit) -> Row:
+        return row.at, row.who, row.did, row.what, self.shut(row.detail)
