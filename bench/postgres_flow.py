@@ -12,7 +12,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from bench.durable import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
 from harken.backends.postgres import PostgresStore
-from harken.backends.postgres.door import LOOK_UPS
+from harken.backends.postgres.connection import LOOK_UPS
 from harken.event import Event
 
 __all__ = ["rounds_on_postgres"]

@@ -54,7 +54,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 def keep_pace(pace: Pace) -> None:
     from harken.app import fleet, upkeep
     from harken.backends.postgres import PostgresStore, Settings
-    from harken.backends.redis import link
+    from harken.backends.redis import connection
     from harken.ingest.intake import Intake
     from harken.operate import replicas
     from harken.run.worker import Worker
@@ -68,8 +68,8 @@ def keep_pace(pace: Pace) -> None:
         (fleet, "BEAT_SECONDS", pace.beat),
         (replicas, "ALIVE_SECONDS", pace.alive),
         (upkeep, "ROUND", pace.round),
-        (link, "ANSWER_SECONDS", pace.answer),
-        (link, "CONNECT_SECONDS", pace.answer / 3),
+        (connection, "ANSWER_SECONDS", pace.answer),
+        (connection, "CONNECT_SECONDS", pace.answer / 3),
     ):
         assert hasattr(module, name), f"{module.__name__} has no {name} any more"
         setattr(module, name, value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harken.backends.hints import Hints
+from harken.backends.notify import Hints
 from harken.backends.postgres import PostgresStore
 from harken.backends.redis import RedisStore
 from harken.errors import StoreUnavailable
@@ -96,7 +96,7 @@ class Line:
 
 
 async def test_a_connection_that_ends_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harken.backends.hints.RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("harken.backends.notify.RETRY_SECONDS", (0.0, 0.0))
 
     async def tell(name: str) -> None:
         raise StoreUnavailable("nobody answers")

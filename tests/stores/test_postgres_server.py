@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.postgres.books import Books
+from harken.backends.postgres.transaction import Books
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation

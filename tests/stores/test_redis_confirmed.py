@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harken.backends.redis.link import CONFIRM_MS, Link
-from harken.backends.redis.wire import Ask
-from harken.backends.seal import PlainSeal
+from harken.backends.encryption import PlainSeal
+from harken.backends.redis.codec import Ask
+from harken.backends.redis.connection import CONFIRM_MS, Link
 from harken.errors import StoreUnavailable
 
 

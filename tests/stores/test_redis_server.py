@@ -11,9 +11,9 @@ import pytest
 from redis.asyncio import Redis
 
 from harken.backends.redis import RedisStore
-from harken.backends.redis.link import Link
-from harken.backends.redis.promise import Promise, judge
-from harken.backends.redis.sealing import first_keys
+from harken.backends.redis.connection import Link
+from harken.backends.redis.durability import Promise, judge
+from harken.backends.redis.encryption import first_keys
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.runs import Finished, Park

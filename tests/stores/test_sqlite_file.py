@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.books import Books
 from harken.backends.sqlite.opening import refuse_network
 from harken.backends.sqlite.runs import claim
+from harken.backends.sqlite.transaction import Books
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
 from harken.store import Committed, Lease

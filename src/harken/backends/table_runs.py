@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from harken.backends.seal import Seal
-from harken.backends.states import NEVER, READY, RUNNING, STATES
-from harken.backends.tables import Row, Sealed, known
+from harken.backends.encryption import Seal
+from harken.backends.run_states import NEVER, READY, RUNNING, STATES
+from harken.backends.table_export import Row, Sealed, known
 from harken.runs import RunState
 from harken.store.export_rows import MovedRun
 

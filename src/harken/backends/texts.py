@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.decoding import decode_json
-from harken.backends.seal import Seal
+from harken.backends.codec import decode_json
+from harken.backends.encryption import Seal
 
 __all__ = ["Texts"]
 

@@ -7,25 +7,25 @@ from datetime import datetime
 from typing import Any, Literal
 
 from harken.backends.postgres import (
-    claiming,
+    claims,
     commit,
     definitions,
-    documents,
-    ends,
     feeds,
-    leasing,
+    leases,
     looking,
     memory,
     orders,
     records,
+    registry,
+    runs,
     standing,
     steering,
     upkeep,
 )
-from harken.backends.postgres.door import Door, Settings
-from harken.backends.postgres.hints import Waking
+from harken.backends.postgres.connection import Door, Settings
+from harken.backends.postgres.group_commit import Together, may_share
+from harken.backends.postgres.notify import Waking
 from harken.backends.postgres.queue import Share
-from harken.backends.postgres.together import Together, may_share
 from harken.clock import Clock
 from harken.errors import Refused
 from harken.event import Event, Known, Recorded
@@ -111,10 +111,10 @@ class PostgresStore:
         return await self._door.read(standing.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
-        return await self._waking.write(leasing.lease, shard, holder, seconds, generation)
+        return await self._waking.write(leases.lease, shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await self._waking.write(leasing.give_up, lease, holder)
+        await self._waking.write(leases.give_up, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await self._door.at_once(memory.recall, feed, memory_ids, writes=False) if memory_ids else {}
@@ -150,13 +150,13 @@ class PostgresStore:
         return await self._waking.write(steering.wake, feed)
 
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
-        claimed = await self._door.at_once(claiming.claim_quickly, holder, limit, seconds)
+        claimed = await self._door.at_once(claims.claim_quickly, holder, limit, seconds)
         if claimed is None:
-            return await self._waking.write(claiming.claim_carefully, holder, limit, seconds)
+            return await self._waking.write(claims.claim_carefully, holder, limit, seconds)
         return claimed
 
     async def next_due(self) -> datetime | None:
-        return await self._door.at_once(claiming.next_due, writes=False)
+        return await self._door.at_once(claims.next_due, writes=False)
 
     async def journal(
         self,
@@ -166,26 +166,26 @@ class PostgresStore:
         caused: Sequence[Commit] = (),
         start: Sequence[NewRun] = (),
     ) -> Stale | None:
-        return await self._waking.write(ends.journal, run_id, token, records, caused, start)
+        return await self._waking.write(runs.journal, run_id, token, records, caused, start)
 
     async def extend(
         self, claims: Mapping[str, int], seconds: float
     ) -> Mapping[str, Literal["kept", "lost", "cancel"]]:
-        return await self._door.at_once(ends.extend, claims, seconds)
+        return await self._door.at_once(runs.extend, claims, seconds)
 
     async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
-        await self._waking.write(ends.park, run_id, token, park, record)
+        await self._waking.write(runs.park, run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
         return await self._door.at_once(orders.answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
         """Each counts by itself, so those that nothing depends on need no transaction around them."""
-        plain = [one for one in settlements if ends.is_plain(one)]
-        settled = await self._door.at_once(ends.settle_plain, plain) if plain else frozenset()
+        plain = [one for one in settlements if runs.is_plain(one)]
+        settled = await self._door.at_once(runs.settle_plain, plain) if plain else frozenset()
         if len(settled) == len(settlements):
             return ["settled"] * len(settlements)
-        return await self._waking.write(ends.settle, settlements, settled)
+        return await self._waking.write(runs.settle, settlements, settled)
 
     async def start(self, run: NewRun) -> str:
         return await self._waking.write(orders.start, run)
@@ -203,20 +203,20 @@ class PostgresStore:
         return await self._waking.write(orders.drop_dead, run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
-        found = await self._door.at_once(documents.documents, kind, name, writes=False)
+        found = await self._door.at_once(registry.documents, kind, name, writes=False)
         return found[0] if found else None
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
-        return await self._door.at_once(documents.put, kind, name, value, expect)
+        return await self._door.at_once(registry.put, kind, name, value, expect)
 
     async def delete(self, kind: str, name: str) -> bool:
-        return await self._door.at_once(documents.delete, kind, name)
+        return await self._door.at_once(registry.delete, kind, name)
 
     async def documents(self, kind: str) -> Sequence[Document]:
-        return await self._door.at_once(documents.documents, kind, writes=False)
+        return await self._door.at_once(registry.documents, kind, writes=False)
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-        await self._door.at_once(documents.audit, who, did, what, detail)
+        await self._door.at_once(registry.audit, who, did, what, detail)
 
     async def events(
         self,
@@ -270,13 +270,13 @@ class PostgresStore:
         return await self._door.read(records.counts)
 
     async def leases(self) -> Sequence[Held]:
-        return await self._door.read(leasing.leases)
+        return await self._door.read(leases.leases)
 
     async def generation(self) -> Generation:
-        return await self._door.read(leasing.generation)
+        return await self._door.read(leases.generation)
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await self._door.read(documents.audits, before, limit)
+        return await self._door.read(registry.audits, before, limit)
 
     async def reap(self) -> int:
         return await self._door.at_once(upkeep.reap)

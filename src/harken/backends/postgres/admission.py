@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from harken.backends.instants import micros, moment
-from harken.backends.postgres.books import Books
 from harken.backends.postgres.slots import admit
 from harken.backends.postgres.spending import count_run, has_room, lock_budget, room
-from harken.backends.states import HELD
+from harken.backends.postgres.transaction import Books
+from harken.backends.run_states import HELD
 from harken.schedule import quiet_hours
 
 __all__ = ["let_in", "may_start"]

@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.decoding import decode_verdicts
+from harken.backends.codec import decode_verdicts
 from harken.backends.handing import first_claim, just_recorded
 from harken.backends.instants import micros, micros_or_none, moment
-from harken.backends.postgres.books import Books, check_lease
 from harken.backends.postgres.entering import Entered, enter
 from harken.backends.postgres.holding import release_flood
 from harken.backends.postgres.memory import remember
 from harken.backends.postgres.queue import Resolver, Share, Wish
-from harken.backends.postgres.spread import Spread
+from harken.backends.postgres.statements import Spread
 from harken.backends.postgres.ticks import extend_coverage
+from harken.backends.postgres.transaction import Books, check_lease
 from harken.backends.reasons import repeated
 from harken.event import Event, Verdict
 from harken.runs import Claimed

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.decoding import decode_feed, decode_health
-from harken.backends.postgres import leasing
-from harken.backends.postgres.books import Books
+from harken.backends.codec import decode_feed, decode_health
+from harken.backends.postgres import leases
 from harken.backends.postgres.holding import release_flood
 from harken.backends.postgres.standing import feed_states, trigger_states
+from harken.backends.postgres.transaction import Books
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
@@ -31,7 +31,7 @@ async def open_all(books: Books, definitions: Definitions) -> Opened:
     await _open_feeds(books, definitions, changed, {row["name"]: row for row in known})
     await _keep_workflows(books, definitions.workflows)
     # last, so that those who renew their leases wait for a moment only
-    epoch = await leasing.begin(books, definitions.generation, definitions.holder)
+    epoch = await leases.begin(books, definitions.generation, definitions.holder)
     return Opened(
         feeds={feed.name: feed for feed in await feed_states(books)},
         triggers={trigger.name: trigger for trigger in await trigger_states(books)},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harken.backends.postgres.books import Books
+from harken.backends.postgres.transaction import Books
 from harken.errors import NotFound
 
 __all__ = ["Entered", "enter"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harken.backends.postgres.books import Books
 from harken.backends.postgres.slots import admit, free_slot, lock_slot
+from harken.backends.postgres.transaction import Books
 from harken.backends.reasons import DROPPED
-from harken.backends.states import CANCELLED, GATHERING, HELD
+from harken.backends.run_states import CANCELLED, GATHERING, HELD
 
 __all__ = ["close_gathering", "let_go", "release_flood"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harken.backends.postgres.books import Books
-from harken.backends.postgres.spread import Spread
-from harken.backends.states import RUNNING
+from harken.backends.postgres.statements import Spread
+from harken.backends.postgres.transaction import Books
+from harken.backends.run_states import RUNNING
 
 __all__ = ["NewRow", "insert_runs"]
 

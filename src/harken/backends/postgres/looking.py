@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from harken.backends.keyset import Filling
 from harken.backends.letters import dead_run
-from harken.backends.pages import Filling
-from harken.backends.postgres.books import Books
 from harken.backends.postgres.records import event, full_page, journals_of
+from harken.backends.postgres.transaction import Books
 from harken.backends.postgres.where import Where
-from harken.backends.states import DEAD, STATES
-from harken.backends.table_values import LETTER, RUN, letter_of, run_of, run_span
+from harken.backends.rows import LETTER, RUN, letter_of, run_of, run_span
+from harken.backends.run_states import DEAD, STATES
 from harken.runs import Run
 from harken.store import Buried, Page
 

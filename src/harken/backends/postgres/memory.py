@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from harken.backends.instants import micros
-from harken.backends.postgres.books import Books, Withdrawn, check_lease
 from harken.backends.postgres.entering import Entered, enter
-from harken.backends.postgres.spread import Spread
+from harken.backends.postgres.statements import Spread
+from harken.backends.postgres.transaction import Books, Withdrawn, check_lease
 from harken.event import Known
 from harken.store import Entry, Stale
 

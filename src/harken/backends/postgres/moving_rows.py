@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harken.backends.decoding import decode_feed
-from harken.backends.postgres.leasing import GIVEN_UP
-from harken.backends.seal import Seal
+from harken.backends.codec import decode_feed
+from harken.backends.encryption import Seal
+from harken.backends.postgres.leases import GIVEN_UP
+from harken.backends.table_export import COLUMNS, MOVED_DOCUMENTS, Row, Tables
 from harken.backends.table_runs import HAS_SLOT, TableRuns
-from harken.backends.tables import COLUMNS, MOVED_DOCUMENTS, Row, Tables
 from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
 from harken.store.transfer import chunks_of
 

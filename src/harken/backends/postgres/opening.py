@@ -6,7 +6,7 @@ import secrets
 from importlib.resources import files
 from typing import Any
 
-from harken.backends.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
+from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.errors import Misconfigured, Refused
 
 __all__ = ["prepare", "rekey"]

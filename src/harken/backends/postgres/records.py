@@ -9,11 +9,11 @@ from typing import Any
 
 from harken.backends.instants import micros
 from harken.backends.journals import steps
-from harken.backends.pages import Filling
-from harken.backends.postgres.books import Books
+from harken.backends.keyset import Filling
+from harken.backends.postgres.transaction import Books
 from harken.backends.postgres.where import Where
-from harken.backends.states import STATES
-from harken.backends.table_values import RECORDED, SIGHTING, recorded, sighting_of, tick_of
+from harken.backends.rows import RECORDED, SIGHTING, recorded, sighting_of, tick_of
+from harken.backends.run_states import STATES
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import StepRecord

@@ -6,7 +6,7 @@ Whoever looks whether there is room holds the trigger's row, so that two replica
 from __future__ import annotations
 
 from harken.backends.budgets import left, window
-from harken.backends.postgres.books import Books
+from harken.backends.postgres.transaction import Books
 from harken.feed import Budget
 from harken.runs import StepRecord
 

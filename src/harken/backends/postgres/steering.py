@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harken.backends.postgres.books import Books
 from harken.backends.postgres.holding import let_go
 from harken.backends.postgres.standing import state, trigger_states
+from harken.backends.postgres.transaction import Books
 from harken.feed import FeedState, TriggerState
 
 __all__ = ["pause", "reset", "resume", "wake"]

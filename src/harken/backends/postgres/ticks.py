@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
 from harken.backends.instants import micros
-from harken.backends.postgres.books import Books
+from harken.backends.postgres.transaction import Books
 from harken.event import Span
 
 __all__ = ["close_span", "extend_coverage"]

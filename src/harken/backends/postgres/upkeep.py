@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harken.backends.decoding import decode_verdicts
-from harken.backends.postgres.books import Books
-from harken.backends.states import READY, RUNNING
+from harken.backends.codec import decode_verdicts
+from harken.backends.postgres.transaction import Books
+from harken.backends.run_states import READY, RUNNING
 
 __all__ = ["check", "reap", "retain"]
 

@@ -8,25 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from harken.backends.hints import Hints
+from harken.backends.notify import Hints
 from harken.backends.redis import (
     commit,
     definitions,
-    documents,
+    durability,
+    encryption,
     feeds,
-    hints,
-    leasing,
+    leases,
     listing,
+    notify,
     orders,
-    promise,
     records,
+    registry,
     runs,
-    sealing,
     standing,
     upkeep,
 )
-from harken.backends.redis.home import Home
-from harken.backends.redis.link import Link
+from harken.backends.redis.connection import Link
+from harken.backends.redis.transaction import Home
 from harken.clock import Clock
 from harken.errors import Refused
 from harken.event import Event, Known, Recorded
@@ -57,10 +57,10 @@ class RedisStore:
     """All five protocols on one Redis primary. `promise` says what survives a crash of it, once it was reached."""
 
     def __init__(self, link: Link, key: str) -> None:
-        self.promise: promise.Promise | None = None
+        self.promise: durability.Promise | None = None
         self._link = link
         link.on_write = self._wrote
-        self._hints = Hints(lambda hint: hints.hear(link, hint), lambda name: hints.tell(link, name))
+        self._hints = Hints(lambda hint: notify.hear(link, hint), lambda name: notify.tell(link, name))
         self._key = key
         self._home: Home | None = None
         self._reaching = asyncio.Lock()
@@ -89,19 +89,19 @@ class RedisStore:
         """Make the store open with another key."""
         link = Link(url, f"{{{space}:0}}:", None)
         try:
-            await sealing.rekey(link, old, new)
+            await encryption.rekey(link, old, new)
         finally:
             await link.close()
 
-    async def reach(self) -> promise.Promise:
+    async def reach(self) -> durability.Promise:
         """Look what the server keeps, also again later: replicas and settings change.
 
         Raise Misconfigured for one that may lose rows, or a wrong key.
         """
-        self.promise = await promise.keep_promise(self._link, self.promise)
-        await sealing.refuse_newer(self._link)
+        self.promise = await durability.keep_promise(self._link, self.promise)
+        await encryption.refuse_newer(self._link)
         if self._home is None:
-            self._home = Home(self._link, await sealing.seal_for(self._link, self._key), secrets.token_hex(8))
+            self._home = Home(self._link, await encryption.seal_for(self._link, self._key), secrets.token_hex(8))
         return self.promise
 
     async def _ready(self) -> Home:
@@ -129,12 +129,12 @@ class RedisStore:
         self._hints.listen(heard)
 
     def _wrote(self, verb: str) -> None:
-        if verb in hints.WAKING:
+        if verb in notify.WAKING:
             self._hints.give()
 
-    async def forecast(self, events_per_day: float | None = None) -> promise.Forecast:
+    async def forecast(self, events_per_day: float | None = None) -> durability.Forecast:
         """How much memory a day of retention takes, from what events have taken so far."""
-        return await promise.forecast(await self._ready(), events_per_day)
+        return await durability.forecast(await self._ready(), events_per_day)
 
     async def open(self, wanted: Definitions) -> Opened:
         return await definitions.open_all(await self._ready(), wanted)
@@ -146,17 +146,17 @@ class RedisStore:
         return await standing.listeners(await self._ready(), feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
-        return await leasing.lease(await self._ready(), shard, holder, seconds, generation)
+        return await leases.lease(await self._ready(), shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await leasing.give_up(await self._ready(), lease, holder)
+        await leases.give_up(await self._ready(), lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await feeds.recall(await self._ready(), feed, memory_ids)
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
         answer = await commit.commit(await self._ready(), wanted)
-        if isinstance(answer, Committed) and hints.leaves_some(answer):
+        if isinstance(answer, Committed) and notify.leaves_some(answer):
             self._hints.give()
         return answer
 
@@ -230,19 +230,19 @@ class RedisStore:
         return await orders.drop_dead(await self._ready(), run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
-        return await documents.get(await self._ready(), kind, name)
+        return await registry.get(await self._ready(), kind, name)
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
-        return await documents.put(await self._ready(), kind, name, value, expect)
+        return await registry.put(await self._ready(), kind, name, value, expect)
 
     async def delete(self, kind: str, name: str) -> bool:
-        return await documents.delete(await self._ready(), kind, name)
+        return await registry.delete(await self._ready(), kind, name)
 
     async def documents(self, kind: str) -> Sequence[Document]:
-        return await documents.documents(await self._ready(), kind)
+        return await registry.documents(await self._ready(), kind)
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-        await documents.audit(await self._ready(), who, did, what, detail)
+        await registry.audit(await self._ready(), who, did, what, detail)
 
     async def events(
         self,
@@ -296,13 +296,13 @@ class RedisStore:
         return await records.counts(await self._ready())
 
     async def leases(self) -> Sequence[Held]:
-        return await leasing.leases(await self._ready())
+        return await leases.leases(await self._ready())
 
     async def generation(self) -> Generation:
-        return await leasing.generation(await self._ready())
+        return await leases.generation(await self._ready())
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await documents.audits(await self._ready(), before, limit)
+        return await registry.audits(await self._ready(), before, limit)
 
     async def reap(self) -> int:
         return await upkeep.reap(await self._ready())

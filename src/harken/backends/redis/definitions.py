@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.decoding import decode_feed
-from harken.backends.redis.home import Home
+from harken.backends.codec import decode_feed
+from harken.backends.redis.codec import Ask
 from harken.backends.redis.standing import feed_states, rows_of, trigger_states
-from harken.backends.redis.wire import Ask
+from harken.backends.redis.transaction import Home
 from harken.errors import NotFound, StoreBusy
 from harken.feed import Feed, Trigger
 from harken.schedule import Every

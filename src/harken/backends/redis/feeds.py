@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from harken.backends.instants import micros
+from harken.backends.redis.codec import Ask, known_of, micros_or_false
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.home import Home
 from harken.backends.redis.standing import state, trigger_state
-from harken.backends.redis.wire import Ask, known_of, micros_or_false
+from harken.backends.redis.transaction import Home
 from harken.event import Event, Known
 from harken.feed import FeedState, TriggerState
 from harken.store import Failure, Rest

@@ -10,11 +10,11 @@ import msgspec
 
 from harken.backends.journals import steps
 from harken.backends.letters import dead_run, refused_event
-from harken.backends.redis.home import Home
+from harken.backends.redis.codec import moment, moment_or_none
 from harken.backends.redis.paging import below, older, page
 from harken.backends.redis.runs import WHY
-from harken.backends.redis.wire import moment, moment_or_none
-from harken.backends.states import DEAD, STATES
+from harken.backends.redis.transaction import Home
+from harken.backends.run_states import DEAD, STATES
 from harken.runs import Run
 from harken.store import Buried, Page
 

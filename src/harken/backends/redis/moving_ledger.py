@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.home import Home
+from harken.backends.redis.transaction import Home
 from harken.store.export_rows import Audit, Letter, MovedTick
 
 __all__ = ["STAMP", "TICK", "audits", "letters", "text", "ticks"]

@@ -7,14 +7,14 @@ from struct import Struct
 
 import msgspec
 
+from harken.backends.redis.codec import ABSENT_STATE, NO_STATE, PLAIN_STATE, event_fields, verdicts_of
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.home import Home
-from harken.backends.redis.link import Link
+from harken.backends.redis.connection import Link
 from harken.backends.redis.moving_ledger import audits, letters, text, ticks
 from harken.backends.redis.moving_runs import numbered, runs
 from harken.backends.redis.standing import Row, rows_of
+from harken.backends.redis.transaction import Home
 from harken.backends.redis.upkeep import literal
-from harken.backends.redis.wire import ABSENT_STATE, NO_STATE, PLAIN_STATE, event_fields, verdicts_of
 from harken.store.export_rows import (
     Beginning,
     Chunk,

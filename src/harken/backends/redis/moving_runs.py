@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import msgspec
 
-from harken.backends.redis.home import Home
+from harken.backends.redis.codec import BUCKET, Ask
 from harken.backends.redis.runs import WHY
 from harken.backends.redis.standing import Row
-from harken.backends.redis.wire import BUCKET, Ask
-from harken.backends.states import STATES
+from harken.backends.redis.transaction import Home
+from harken.backends.run_states import STATES
 from harken.runs import RunState, StepRecord
 from harken.store.export_rows import MovedRun
 

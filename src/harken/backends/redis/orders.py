@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.redis.home import Home
-from harken.backends.redis.wire import Ask, micros_or_false
-from harken.backends.states import run_id_of
+from harken.backends.redis.codec import Ask, micros_or_false
+from harken.backends.redis.transaction import Home
+from harken.backends.run_states import run_id_of
 from harken.errors import NotFound
 from harken.store import NewRun
 

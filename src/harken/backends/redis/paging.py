@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from harken.backends.redis.home import Home
+from harken.backends.redis.transaction import Home
 from harken.store import Page
 
 __all__ = ["below", "older", "page"]

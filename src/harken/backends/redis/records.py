@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from struct import Struct
 
+from harken.backends.redis.codec import ABSENT, BUCKET, known_of, moment
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.home import Home
 from harken.backends.redis.paging import below, older, page
-from harken.backends.redis.wire import ABSENT, BUCKET, known_of, moment
-from harken.backends.states import STATES
+from harken.backends.redis.transaction import Home
+from harken.backends.run_states import STATES
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.store import Page

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harken.backends.budgets import window
-from harken.backends.decoding import decode_feed, decode_health, decode_trigger
-from harken.backends.redis.home import Home
-from harken.backends.redis.wire import fields, moment, moment_or_none
+from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.redis.codec import fields, moment, moment_or_none
+from harken.backends.redis.transaction import Home
 from harken.backoff import Health
 from harken.errors import NotFound
 from harken.event import Span

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harken.backends.redis.home import Home
 from harken.backends.redis.standing import now_of
+from harken.backends.redis.transaction import Home
 
 __all__ = ["check", "literal", "reap", "retain"]
 

@@ -11,18 +11,18 @@ from harken.backends.sqlite import (
     backup,
     commit,
     definitions,
-    documents,
     feeds,
-    leasing,
+    leases,
     opening,
     orders,
     records,
+    registry,
     runs,
     standing,
     steering,
     upkeep,
 )
-from harken.backends.sqlite.door import Door
+from harken.backends.sqlite.connection import Door
 from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
@@ -98,10 +98,10 @@ class SqliteStore:
         return await self._door.read(standing.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
-        return await self._door.write(leasing.lease, shard, holder, seconds, generation)
+        return await self._door.write(leases.lease, shard, holder, seconds, generation)
 
     async def give_up(self, lease: Lease, holder: str) -> None:
-        await self._door.write(leasing.give_up, lease, holder)
+        await self._door.write(leases.give_up, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         if not memory_ids:
@@ -187,16 +187,16 @@ class SqliteStore:
         return await self._door.read(records.get, kind, name)
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
-        return await self._door.write(documents.put, kind, name, value, expect)
+        return await self._door.write(registry.put, kind, name, value, expect)
 
     async def delete(self, kind: str, name: str) -> bool:
-        return await self._door.write(documents.delete, kind, name)
+        return await self._door.write(registry.delete, kind, name)
 
     async def documents(self, kind: str) -> Sequence[Document]:
         return await self._door.read(records.documents, kind)
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-        await self._door.write(documents.audit, who, did, what, detail)
+        await self._door.write(registry.audit, who, did, what, detail)
 
     async def events(
         self,
@@ -250,10 +250,10 @@ class SqliteStore:
         return await self._door.read(records.counts)
 
     async def leases(self) -> Sequence[Held]:
-        return await self._door.read(leasing.leases)
+        return await self._door.read(leases.leases)
 
     async def generation(self) -> Generation:
-        return await self._door.read(leasing.generation)
+        return await self._door.read(leases.generation)
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await self._door.read(records.audits, before, limit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harken.backends.instants import micros, moment
-from harken.backends.sqlite.books import Books
+from harken.backends.run_states import HELD
 from harken.backends.sqlite.queue import admit
 from harken.backends.sqlite.spending import has_room, room, spend
-from harken.backends.states import HELD
+from harken.backends.sqlite.transaction import Books
 from harken.schedule import quiet_hours
 
 __all__ = ["count_run", "let_in", "may_start"]

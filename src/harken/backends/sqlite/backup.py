@@ -6,7 +6,7 @@ import os
 
 import apsw
 
-from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.transaction import Books
 from harken.errors import Refused
 
 __all__ = ["backup"]

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from harken.backends.codec import decode_verdicts
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
-from harken.backends.decoding import decode_verdicts
 from harken.backends.handing import first_claim, just_recorded
 from harken.backends.instants import micros, micros_or_none, moment
 from harken.backends.reasons import repeated
 from harken.backends.sqlite import queue
-from harken.backends.sqlite.books import Books, FeedRow
+from harken.backends.sqlite.transaction import Books, FeedRow
 from harken.event import Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from harken.backends.decoding import decode_feed, decode_health
-from harken.backends.sqlite import leasing, queue
-from harken.backends.sqlite.books import Books
+from harken.backends.codec import decode_feed, decode_health
+from harken.backends.sqlite import leases, queue
 from harken.backends.sqlite.standing import feed_states, trigger_states
+from harken.backends.sqlite.transaction import Books
 from harken.feed import Feed, Trigger
 from harken.schedule import Every
 from harken.store import Definitions, Opened
@@ -20,7 +20,7 @@ __all__ = ["open_all"]
 
 def open_all(books: Books, definitions: Definitions) -> Opened:
     now = books.now()
-    epoch = leasing.begin(books, definitions.generation, definitions.holder, now)
+    epoch = leases.begin(books, definitions.generation, definitions.holder, now)
     changed = _open_triggers(books, definitions, now)
     _open_feeds(books, definitions, changed, now)
     for name, (rev, definition) in definitions.workflows.items():

@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 
 from harken.backends.instants import micros, micros_or_none
-from harken.backends.sqlite.books import Books, FeedRow
 from harken.backends.sqlite.commit import close_span, extend_coverage
+from harken.backends.sqlite.transaction import Books, FeedRow
 from harken.event import Event, Known
 from harken.store import Failure, Rest
 

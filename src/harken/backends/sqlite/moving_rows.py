@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from harken.backends.decoding import decode_feed
-from harken.backends.sqlite.books import Books
-from harken.backends.sqlite.leasing import GIVEN_UP
+from harken.backends.codec import decode_feed
+from harken.backends.sqlite.leases import GIVEN_UP
+from harken.backends.sqlite.transaction import Books
+from harken.backends.table_export import COLUMNS, MOVED_DOCUMENTS, Row, Tables
 from harken.backends.table_runs import HAS_SLOT, TableRuns
-from harken.backends.tables import COLUMNS, MOVED_DOCUMENTS, Row, Tables
 from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
 from harken.store.transfer import chunks
 

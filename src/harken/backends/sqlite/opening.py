@@ -10,8 +10,8 @@ from pathlib import Path
 
 import apsw
 
-from harken.backends.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite.encrypt import encrypt
+from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
+from harken.backends.sqlite.encryption import encrypt
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
 

@@ -6,10 +6,7 @@ from typing import Any
 
 from harken.backends.instants import micros
 from harken.backends.reasons import BY_HAND
-from harken.backends.sqlite.admission import count_run
-from harken.backends.sqlite.books import Books
-from harken.backends.sqlite.queue import admit, free_slot, let_go
-from harken.backends.states import (
+from harken.backends.run_states import (
     BLOCKED,
     CANCELLED,
     DEAD,
@@ -23,6 +20,9 @@ from harken.backends.states import (
     id_of,
     run_id_of,
 )
+from harken.backends.sqlite.admission import count_run
+from harken.backends.sqlite.queue import admit, free_slot, let_go
+from harken.backends.sqlite.transaction import Books
 from harken.errors import NotFound
 from harken.store import NewRun
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from harken.backends.instants import micros
 from harken.backends.journals import steps
+from harken.backends.keyset import Filling
 from harken.backends.letters import dead_run
-from harken.backends.pages import Filling
-from harken.backends.sqlite.books import Books
-from harken.backends.states import DEAD, STATES
-from harken.backends.table_values import (
+from harken.backends.rows import (
     AUDIT,
     DOCUMENT,
     LETTER,
@@ -28,6 +26,8 @@ from harken.backends.table_values import (
     sighting_of,
     tick_of,
 )
+from harken.backends.run_states import DEAD, STATES
+from harken.backends.sqlite.transaction import Books
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run, StepRecord

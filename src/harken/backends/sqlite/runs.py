@@ -8,14 +8,14 @@ from typing import Literal
 
 from harken.backends.budgets import HOUR
 from harken.backends.instants import micros, moment, moment_or_none
+from harken.backends.run_states import DONE, FINAL, GATHERING, NEVER, READY, RUNNING, WAITING, id_of, last_words
 from harken.backends.sqlite.admission import let_in, may_start
-from harken.backends.sqlite.books import Books
 from harken.backends.sqlite.commit import commit
 from harken.backends.sqlite.orders import start, tell_parent
 from harken.backends.sqlite.queue import close_gathering, free_slot
 from harken.backends.sqlite.records import events_of, journal_of
 from harken.backends.sqlite.spending import charge
-from harken.backends.states import DONE, FINAL, GATHERING, NEVER, READY, RUNNING, WAITING, id_of, last_words
+from harken.backends.sqlite.transaction import Books
 from harken.errors import LeaseLost
 from harken.runs import Again, Claimed, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale

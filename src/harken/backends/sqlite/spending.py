@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.backends.budgets import left, window
-from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.transaction import Books
 from harken.feed import Budget
 from harken.runs import StepRecord
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from harken.backends.budgets import window
-from harken.backends.decoding import decode_feed, decode_trigger
-from harken.backends.sqlite.books import Books
-from harken.backends.table_values import FEED, feed_of, trigger_of
+from harken.backends.codec import decode_feed, decode_trigger
+from harken.backends.rows import FEED, feed_of, trigger_of
+from harken.backends.sqlite.transaction import Books
 from harken.errors import NotFound
 from harken.feed import FeedState, TriggerState
 from harken.store import Listeners

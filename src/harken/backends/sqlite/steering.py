@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harken.backends.sqlite import queue
-from harken.backends.sqlite.books import Books
 from harken.backends.sqlite.standing import state, trigger_states
+from harken.backends.sqlite.transaction import Books
 from harken.feed import FeedState, TriggerState
 
 __all__ = ["pause", "reset", "resume", "wake"]

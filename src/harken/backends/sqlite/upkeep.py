@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harken.backends.sqlite.books import Books
-from harken.backends.sqlite.leasing import ORPHANED
-from harken.backends.states import READY, RUNNING
+from harken.backends.run_states import READY, RUNNING
+from harken.backends.sqlite.leases import ORPHANED
+from harken.backends.sqlite.transaction import Books
 
 __all__ = ["bury_the_dead", "check", "reap", "retain"]
 

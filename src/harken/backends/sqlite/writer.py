@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import apsw
 import structlog
 
-from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.transaction import Books
 from harken.errors import HarkenError, StoreBusy, StoreUnavailable
 
 __all__ = ["Manner", "Writer", "readable"]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from harken.backends.naming import arrive
-from harken.backends.seal import PlainSeal, unwrap
+from harken.backends.encryption import PlainSeal, unwrap
 from harken.backends.sqlite import opening
-from harken.backends.sqlite.books import Books
 from harken.backends.sqlite.moving_rows import Taking, all_rows
+from harken.backends.sqlite.transaction import Books
 from harken.backends.staying import refuse_full
-from harken.backends.tables import COUNTED
+from harken.backends.table_export import COUNTED
+from harken.backends.transfer import arrive
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
 from harken.store.export_rows import Chunk

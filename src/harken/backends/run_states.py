@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.seal import Seal
+from harken.backends.encryption import Seal
 from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from harken.backends.seal import AesSeal, PlainSeal, Seal, wrap
+from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
 from harken.errors import Refused
 from harken.event import Verdict
 from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedRun, Remembered

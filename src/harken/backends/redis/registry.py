@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.redis.home import Home
-from harken.backends.redis.wire import moment
+from harken.backends.redis.codec import moment
+from harken.backends.redis.transaction import Home
 from harken.store import Document, Page
 
 __all__ = ["audit", "audits", "delete", "documents", "get", "put"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from harken.backends.decoding import decode_trigger
-from harken.backends.seal import Seal
+from harken.backends.codec import decode_trigger
+from harken.backends.encryption import Seal
 from harken.backends.texts import Texts
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger

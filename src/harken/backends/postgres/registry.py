@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.backends.postgres.books import Books
+from harken.backends.postgres.transaction import Books
 from harken.backends.postgres.where import Where
-from harken.backends.table_values import AUDIT, DOCUMENT, audit_of, document_of
+from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.store import Document, Page
 
 __all__ = ["audit", "audits", "delete", "documents", "put"]

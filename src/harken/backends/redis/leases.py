@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harken.backends.redis.home import Home
-from harken.backends.redis.wire import moment, moment_or_none
+from harken.backends.redis.codec import moment, moment_or_none
+from harken.backends.redis.transaction import Home
 from harken.store import Generation, Held, Lease
 
 __all__ = ["generation", "give_up", "lease", "leases"]

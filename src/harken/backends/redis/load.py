@@ -7,14 +7,8 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.decoding import decode_feed, decode_health, decode_trigger
-from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.definitions import facts
-from harken.backends.redis.home import Home
-from harken.backends.redis.moving_ledger import STAMP, TICK
-from harken.backends.redis.moving_rows import DOCUMENT, HEAD, MEMORY
-from harken.backends.redis.moving_runs import write_runs
-from harken.backends.redis.wire import (
+from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.redis.codec import (
     ABSENT_STATE,
     BUCKET,
     FRAME,
@@ -25,6 +19,12 @@ from harken.backends.redis.wire import (
     SEALED_STATE,
     SHORT_STATE,
 )
+from harken.backends.redis.commit import RESULTS
+from harken.backends.redis.definitions import facts
+from harken.backends.redis.moving_ledger import STAMP, TICK
+from harken.backends.redis.moving_rows import DOCUMENT, HEAD, MEMORY
+from harken.backends.redis.moving_runs import write_runs
+from harken.backends.redis.transaction import Home
 from harken.event import Verdict
 from harken.store.export_rows import (
     Audit,

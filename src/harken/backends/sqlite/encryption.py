@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from harken.backends.seal import Seal
+from harken.backends.encryption import Seal
 from harken.event import Verdict
 
 __all__ = ["encrypt", "wipe"]

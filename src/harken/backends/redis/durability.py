@@ -8,10 +8,10 @@ import msgspec
 import structlog
 from redis.exceptions import NoPermissionError, ResponseError
 
-from harken.backends.redis.home import Home
-from harken.backends.redis.link import Link
+from harken.backends.redis.codec import BUCKET
+from harken.backends.redis.connection import Link
 from harken.backends.redis.standing import now_of
-from harken.backends.redis.wire import BUCKET
+from harken.backends.redis.transaction import Home
 from harken.errors import Misconfigured, StoreUnavailable
 
 __all__ = ["Forecast", "Promise", "forecast", "keep_promise"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from harken.backends.redis.link import Link
-from harken.backends.seal import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
+from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
+from harken.backends.redis.connection import Link
 from harken.errors import Misconfigured, Refused
 
 __all__ = ["first_keys", "refuse_newer", "rekey", "seal_for"]

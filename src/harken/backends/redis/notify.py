@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harken.backends.redis.link import Link
+from harken.backends.redis.connection import Link
 from harken.store import Committed
 
 __all__ = ["WAKING", "hear", "leaves_some", "tell"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.backends.sqlite.books import Books
 from harken.backends.sqlite.records import get
+from harken.backends.sqlite.transaction import Books
 from harken.store import Document
 
 __all__ = ["audit", "delete", "put"]

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import structlog
 
+from harken.backends.redis.codec import Ask, refusal
 from harken.backends.redis.scripts import script
-from harken.backends.redis.wire import Ask, refusal
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
 

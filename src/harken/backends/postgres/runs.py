@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from harken.backends.instants import micros
-from harken.backends.postgres.books import Books, Withdrawn
 from harken.backends.postgres.commit import commit
 from harken.backends.postgres.orders import lock_around, start, tell_parent
 from harken.backends.postgres.records import journals_of
 from harken.backends.postgres.slots import free_slot
 from harken.backends.postgres.spending import charge
-from harken.backends.postgres.spread import Spread
-from harken.backends.states import DONE, FINAL, NEVER, READY, RUNNING, WAITING, id_of, last_words
+from harken.backends.postgres.statements import Spread
+from harken.backends.postgres.transaction import Books, Withdrawn
+from harken.backends.run_states import DONE, FINAL, NEVER, READY, RUNNING, WAITING, id_of, last_words
 from harken.errors import LeaseLost
 from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale

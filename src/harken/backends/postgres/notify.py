@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from harken.backends.hints import Hints
-from harken.backends.postgres.books import Books
-from harken.backends.postgres.door import Door
+from harken.backends.notify import Hints
+from harken.backends.postgres.connection import Door
+from harken.backends.postgres.transaction import Books
 
 __all__ = ["Waking"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.decoding import decode_spans, decode_verdicts
+from harken.backends.codec import decode_spans, decode_verdicts
+from harken.backends.encryption import Seal
 from harken.backends.instants import micros, moment
-from harken.backends.seal import Seal
 from harken.errors import Refused
 from harken.event import Span
 from harken.store.export_rows import (

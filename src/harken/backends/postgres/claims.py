@@ -9,11 +9,11 @@ from typing import Any
 from harken.backends.budgets import HOUR
 from harken.backends.instants import moment, moment_or_none
 from harken.backends.postgres.admission import let_in, may_start
-from harken.backends.postgres.books import Books
 from harken.backends.postgres.holding import close_gathering
 from harken.backends.postgres.records import events_of, journals_of
-from harken.backends.states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING
-from harken.backends.table_values import RECORDED, recorded
+from harken.backends.postgres.transaction import Books
+from harken.backends.rows import RECORDED, recorded
+from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING
 from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
 

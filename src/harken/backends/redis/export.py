@@ -12,19 +12,19 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.naming import arrive
+from harken.backends.encryption import unwrap
 from harken.backends.places import place_of
 from harken.backends.redis import RedisStore
-from harken.backends.redis.home import Home
-from harken.backends.redis.link import Link
+from harken.backends.redis.connection import Link
+from harken.backends.redis.durability import keep_promise
+from harken.backends.redis.encryption import seal_for
+from harken.backends.redis.load import Taking
 from harken.backends.redis.moving_rows import DOCUMENT, all_rows, document_kinds
-from harken.backends.redis.moving_take import Taking
-from harken.backends.redis.promise import keep_promise
-from harken.backends.redis.sealing import seal_for
 from harken.backends.redis.standing import now_of
+from harken.backends.redis.transaction import Home
 from harken.backends.redis.upkeep import literal
-from harken.backends.seal import unwrap
 from harken.backends.staying import Staying, refuse_full
+from harken.backends.transfer import arrive
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.store.export_rows import Chunk

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harken.backends.redis.link import Link
-from harken.backends.redis.wire import BUCKET, Ask, event_fields, recorded
-from harken.backends.seal import Seal
+from harken.backends.encryption import Seal
+from harken.backends.redis.codec import BUCKET, Ask, event_fields, recorded
+from harken.backends.redis.connection import Link
 from harken.backends.texts import Texts
 from harken.errors import NotFound
 from harken.event import Recorded

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import apsw
 
-from harken.backends.seal import PlainSeal
-from harken.backends.sqlite import encrypt, opening, upkeep
-from harken.backends.sqlite.books import Books
+from harken.backends.encryption import PlainSeal
+from harken.backends.sqlite import encryption, opening, upkeep
+from harken.backends.sqlite.transaction import Books
 from harken.backends.sqlite.writer import Manner, Writer, readable
 from harken.clock import Clock
 from harken.errors import Misconfigured
@@ -57,7 +57,7 @@ class Door:
             known = opening.existing_seal(path, key, alone=True)
             connection = opening.connect(path)
             opening.migrate(connection)
-            encrypt.wipe(connection)
+            encryption.wipe(connection)
             books = Books(connection, known or opening.seal_for(connection, key), clock)
         except BaseException:
             os.close(lock)

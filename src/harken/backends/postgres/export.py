@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from harken.backends.naming import arrive
+from harken.backends.encryption import Seal, unwrap
 from harken.backends.postgres import PostgresStore, opening
-from harken.backends.postgres.door import Door, Settings
+from harken.backends.postgres.connection import Door, Settings
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.moving_rows import Taking, all_rows
-from harken.backends.seal import Seal, unwrap
 from harken.backends.staying import Staying, refuse_full
-from harken.backends.tables import COUNTED
+from harken.backends.table_export import COUNTED
+from harken.backends.transfer import arrive
 from harken.clock import Clock
 from harken.store.export_rows import Chunk
 from harken.store.transfer import Counts

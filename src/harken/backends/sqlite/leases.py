@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.backends.instants import moment, moment_or_none
-from harken.backends.sqlite.books import Books
+from harken.backends.sqlite.transaction import Books
 from harken.store import Generation, Held, Lease
 
 __all__ = ["GIVEN_UP", "ORPHANED", "begin", "generation", "give_up", "lease", "leases"]
