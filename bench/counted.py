@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harken.app.serve import Listener, bind
+from harken.app.server import Listener, bind
 
 __all__ = ["HOSTS", "After", "Source", "main"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from harken.app.serve import Listener, bind
+from harken.app.server import Listener, bind
 
 __all__ = ["serve"]
 

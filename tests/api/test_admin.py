@@ -15,7 +15,7 @@ import pytest
 from harken.api.app import build
 from harken.api.guard import hosts_of
 from harken.app import App
-from harken.app.serve import Listener, bind
+from harken.app.server import Listener, bind
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.operate import Operator

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from harken.app.corked import MOST, Corked
-from harken.app.serve import Listener, bind
+from harken.app.server import Listener, bind
 
 
 class Wire:

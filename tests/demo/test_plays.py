@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from harken.app import App
-from harken.app.home import alone
+from harken.app.store import alone
 from harken.backends.sqlite import SqliteStore
 from harken.demo import PLAYS
 from harken.demo.ledger import Summary

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from harken.app.home import open_home
+from harken.app.store import open_home
 from harken.clock import SystemClock
 from harken.event import Recorded
 from harken.runs import OPEN, Run

@@ -52,7 +52,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_pace(pace: Pace) -> None:
-    from harken.app import fleet, upkeep
+    from harken.app import fleet, housekeeping
     from harken.backends.postgres import PostgresStore, Settings
     from harken.backends.redis import connection
     from harken.ingest.intake import Intake
@@ -67,7 +67,7 @@ def keep_pace(pace: Pace) -> None:
         (fleet, "LEASE_SECONDS", pace.lease),
         (fleet, "BEAT_SECONDS", pace.beat),
         (replicas, "ALIVE_SECONDS", pace.alive),
-        (upkeep, "ROUND", pace.round),
+        (housekeeping, "ROUND", pace.round),
         (connection, "ANSWER_SECONDS", pace.answer),
         (connection, "CONNECT_SECONDS", pace.answer / 3),
     ):
@@ -82,10 +82,10 @@ def _set_default(function: Any, name: str, value: Any) -> None:
 
 def keep_record(pen: Pen) -> None:
     """Have whatever opens a shared store open one that is recorded."""
-    from harken.app import home
+    from harken.app import store
 
     for kind in ("_postgres", "_redis"):
-        setattr(home, kind, _recording(getattr(home, kind), pen))
+        setattr(store, kind, _recording(getattr(store, kind), pen))
 
 
 def _recording(opens: Callable[..., Any], pen: Pen) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from harken.app.parts import Parts
+from harken.app.factory import Parts
 from harken.config.loaded import Account, Loaded
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harken.app.hushed import HushedPush, HushedSource
-from harken.app.parts import Parts
+from harken.app.factory import Parts
+from harken.app.redaction import HushedPush, HushedSource
 from harken.config import Loaded
 from harken.errors import NeedsAttention
 from harken.event import Event

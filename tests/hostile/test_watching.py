@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import watchfiles
 
-from harken.app import watch as watching
+from harken.app import file_watch as watching
 from harken.app.controller import Controller
 from harken.app.marks import marks
 from harken.tasks import end

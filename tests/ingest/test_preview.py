@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from harken.app.preview import preview
+from harken.app.dry_run import preview
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.feed import Feed, Trigger

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harken.app import App
-from harken.app.home import alone
+from harken.app.store import alone
 from harken.backends.sqlite import SqliteStore
 from harken.operate.check import load_directory
 from harken.services import registry

@@ -13,7 +13,7 @@ import pytest
 
 from harken.app import App
 from harken.app.fleet import House, Members, bury_replicas, tell_all
-from harken.app.home import Home, alone
+from harken.app.store import Home, alone
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.check import load_directory

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.app.parts import Parts
+from harken.app.factory import Parts
 from harken.config.load import load
 from harken.config.loaded import Loaded
 from harken.errors import Refused

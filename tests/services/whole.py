@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
-from harken.app.home import alone
+from harken.app.store import alone
 from harken.backends.sqlite import SqliteStore
 from harken.config.loaded import Loaded
 from harken.operate.check import load_directory

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from harken.app.parts import Parts
-from harken.app.preview import preview
+from harken.app.dry_run import preview
+from harken.app.factory import Parts
 from harken.clock import Clock
 from harken.config import Loaded
 from harken.errors import NotFound

@@ -12,9 +12,9 @@ import structlog
 
 from harken import __version__
 from harken.app.applied import last_applied, preview_of, remember, said, start_lines
+from harken.app.factory import Parts
 from harken.app.fleet import Behind, host, tell_all
 from harken.app.marks import marks
-from harken.app.parts import Parts
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit, plan
 from harken.errors import HarkenError, Refused

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import structlog
 
+from harken.app.factory import Parts
 from harken.app.fleet import House
-from harken.app.parts import Parts
 from harken.clock import Clock
 from harken.errors import HarkenError
 from harken.event import Event

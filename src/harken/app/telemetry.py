@@ -10,9 +10,9 @@ from typing import Any
 import structlog
 
 from harken.app.health import Health, Subsystem
-from harken.app.home import QueuedStore
 from harken.app.metrics import Metrics
 from harken.app.poller_gauges import PollerGauges
+from harken.app.store import QueuedStore
 from harken.backoff import REFUSED, is_permanent
 from harken.clock import Clock
 from harken.config import Loaded

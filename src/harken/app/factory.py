@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from harken.app.hushed import HushedClient, HushedDestination, HushedPush, HushedSource, hushed_act
+from harken.app.redaction import HushedClient, HushedDestination, HushedPush, HushedSource, hushed_act
 from harken.clock import Clock
 from harken.config import Account, Loaded, credential_of, source_for
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater

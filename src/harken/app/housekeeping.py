@@ -5,9 +5,9 @@ from __future__ import annotations
 import structlog
 
 from harken.app.alerts import Alerts
+from harken.app.factory import Parts
 from harken.app.fleet import House, bury_replicas
-from harken.app.home import Home
-from harken.app.parts import Parts
+from harken.app.store import Home
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.scheduler import Timer

@@ -14,11 +14,11 @@ import msgspec
 import structlog
 
 from harken.app.controller import Controller
+from harken.app.factory import Parts
 from harken.app.fleet import tell_all
-from harken.app.home import Home, open_home, patiently
-from harken.app.parts import Parts
 from harken.app.roles import NoHands, Role, executes, not_reading, reads, takes_webhooks
 from harken.app.run_file import drop_run_file, write_run_file
+from harken.app.store import Home, open_home, patiently
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
@@ -33,8 +33,8 @@ from harken.tasks import end
 
 if TYPE_CHECKING:
     from harken.app.fleet import House, Members
-    from harken.app.gauges import Gauges
-    from harken.app.serve import Listener
+    from harken.app.server import Listener
+    from harken.app.telemetry import Gauges
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
@@ -144,7 +144,7 @@ class App:
         return worker, intake
 
     def _measure(self) -> Gauges:
-        from harken.app.gauges import Gauges
+        from harken.app.telemetry import Gauges
 
         gauges = Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
         gauges.behind = lambda: self.controller.behind
@@ -174,7 +174,7 @@ class App:
         self.controller.tell()
 
     async def _start(self, host: str, port: int | None) -> None:
-        from harken.app.serve import bind_all
+        from harken.app.server import bind_all
 
         server = self.loaded.settings.server
         sockets = bind_all(server, host, server.port if port is None else port)
@@ -189,7 +189,7 @@ class App:
         from harken.app.alerts import Alerts
         from harken.app.fleet import House
         from harken.app.freshness import Freshness
-        from harken.app.upkeep import keep_house
+        from harken.app.housekeeping import keep_house
 
         self._compile()
         await self._patiently(lambda: self.parts.recall_budgets(self.store))
@@ -240,7 +240,7 @@ class App:
     async def _listen(self, host: str, sockets: list[Any]) -> None:
         from harken.api.app import build
         from harken.api.guard import hosts_of
-        from harken.app.serve import listeners, nothing
+        from harken.app.server import listeners, nothing
         from harken.mcp.http import Door
 
         port = int(sockets[0].getsockname()[1])
