@@ -19,7 +19,7 @@ from harken.app.server import Listener, bind
 from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.operate import Operator
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from tests.operate.agency import job, metered, write
 from tests.operate.meter import readings
 

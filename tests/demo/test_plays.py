@@ -18,7 +18,7 @@ from harken.demo.ledger import Summary
 from harken.demo.play import Play, play_of
 from harken.demo.stage import Stage
 from harken.demo.view import Silent
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.testing import HandClock, VirtualClock, virtual
 
 ROOT = Path(__file__).parents[2]

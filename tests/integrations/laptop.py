@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock
 from tests.hostile.house import House
 from tests.integrations.scenes import Scene

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock, virtual
 from tests.integrations.laptop import Laptop, name_of
 from tests.integrations.scenes import ALERTS, ASSIGNED, MENTIONS, TRIAGE, Alerts, Duty, Mentions, Tickets

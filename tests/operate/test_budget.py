@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harken.config.loaded import Account, Loaded
 from harken.feed import Feed
-from harken.operate.budget import rows
+from harken.operate.rate_limits import rows
 from harken.rate_limit import Level
 from harken.schedule import Every
 from harken.testing import START

@@ -19,7 +19,7 @@ from harken.operate.doctor import (
     check_port,
     check_store,
 )
-from harken.operate.site import Site
+from harken.operate.run_file import Site
 from harken.testing import START
 from tests.operate.office import Office
 

@@ -9,7 +9,7 @@ import pytest
 
 from harken.backoff import Health
 from harken.feed import Feed, FeedState, TriggerState
-from harken.operate.health import standing
+from harken.operate.trigger_status import standing
 from harken.schedule import Cron, Every
 from harken.testing import START
 

@@ -16,8 +16,8 @@ from harken.app.fleet import House, Members, bury_replicas, tell_all
 from harken.app.store import Home, alone
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
-from harken.operate.check import load_directory
-from harken.operate.replicas import REPLICAS, Member, fleet
+from harken.operate.configuration import load_directory
+from harken.operate.fleet import REPLICAS, Member, fleet
 from harken.store import HOUSE, Generation
 from harken.store.transfer import HERE, MARK
 from harken.tasks import end

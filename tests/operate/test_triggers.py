@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from harken.event import Span
-from harken.operate.plain import gaps, short
+from harken.operate.rows import gaps, short
 from harken.testing import START
 from tests.operate.office import Office
 

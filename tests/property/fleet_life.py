@@ -18,7 +18,7 @@ from harken.feed import INTERNAL, Feed
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching
 from harken.ingest.rulebook import Rulebook
-from harken.operate.replicas import Member
+from harken.operate.fleet import Member
 from harken.run.environment import Reach
 from harken.run.worker import Worker
 from harken.run.workflows import Library

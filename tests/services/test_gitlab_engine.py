@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock
 from harken.testing.fakes.gitlab import GitLab
 from tests.services.trackers import ConditionalTrackerContract, Tracker

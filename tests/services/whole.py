@@ -12,7 +12,7 @@ from harken.app import App
 from harken.app.store import alone
 from harken.backends.sqlite import SqliteStore
 from harken.config.loaded import Loaded
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock
 
 

@@ -11,7 +11,7 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.export import SqliteMoving
 from harken.errors import LeaseLost, Refused
-from harken.operate.copying import copy_store
+from harken.operate.store_admin import copy_store
 from harken.store import HOUSE, Store
 from harken.store.export_rows import Chunk, MovedEvent
 from harken.store.transfer import Counts, Moving, refuse_marked

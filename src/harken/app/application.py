@@ -25,8 +25,8 @@ from harken.config.settings import local_base
 from harken.config.sharding import shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.operate import Operator
-from harken.operate.check import credentials_of, load_directory
-from harken.operate.site import run_file
+from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.run_file import run_file
 from harken.services import registry
 from harken.store.transfer import refuse_marked
 from harken.tasks import end

@@ -21,10 +21,10 @@ from harken.errors import HarkenError, Refused
 from harken.feed import AT_START
 from harken.ingest.intake import Intake
 from harken.ingest.live import Report
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
+from harken.operate.fleet import Member
 from harken.operate.mended import free
-from harken.operate.replicas import Member
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Host

@@ -11,7 +11,7 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.ingest.leases import LEASE_SECONDS
-from harken.operate.replicas import REPLICAS, Member, living
+from harken.operate.fleet import REPLICAS, Member, living
 from harken.store import HOUSE, Generation, Store
 from harken.store.transfer import refuse_marked
 

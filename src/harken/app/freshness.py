@@ -18,7 +18,7 @@ from harken.event import Event
 from harken.feed import INTERNAL, Trigger, TriggerState
 from harken.ingest.intake import Intake
 from harken.match import Read
-from harken.operate.health import last_sign
+from harken.operate.trigger_status import last_sign
 from harken.store import Store
 
 __all__ = ["GRACE", "RECOVERED", "STALE", "Freshness"]

@@ -11,8 +11,8 @@ from harken.app.application import KEY
 from harken.clock import SystemClock
 from harken.config.settings import is_url
 from harken.errors import Refused
-from harken.operate.copying import Watching, copy_store
-from harken.operate.plain import Plain
+from harken.operate.rows import Plain
+from harken.operate.store_admin import Watching, copy_store
 from harken.store.transfer import Moving
 
 __all__ = ["copy_between", "moving_at", "reopen"]

@@ -23,7 +23,7 @@ from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
 from harken.operate import Operator
-from harken.operate.check import credentials_of, load_directory
+from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview
 from harken.rate_limit import Level
 from harken.services import registry

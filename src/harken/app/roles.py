@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from harken.operate.replicas import READERS
+from harken.operate.fleet import READERS
 from harken.runs import Claimed
 
 __all__ = ["NoHands", "Role", "executes", "not_reading", "reads", "takes_webhooks"]

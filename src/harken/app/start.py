@@ -14,7 +14,7 @@ import structlog
 
 from harken.app.application import App
 from harken.app.roles import Role
-from harken.operate.check import load_directory
+from harken.operate.configuration import load_directory
 from harken.tasks import end
 
 __all__ = ["run", "settle_memory"]

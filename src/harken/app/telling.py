@@ -10,7 +10,7 @@ from harken.backoff import Health
 from harken.clock import from_unix
 from harken.config.jobs import Job
 from harken.ingest.live import Live
-from harken.operate.words import count, duration
+from harken.operate.wording import count, duration
 
 __all__ = ["OPENED", "PAUSED", "RECOVERED", "Memo", "facts", "is_due", "pause_before", "text", "trouble"]
 

@@ -22,7 +22,7 @@ def config_command() -> None:
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 def check_config(session: Session, strict: bool) -> int:
     """Report everything that is wrong in the files, with its position. Exits 1 when there is an error."""
-    from harken.operate.check import config_findings
+    from harken.operate.configuration import config_findings
 
     return report(session, config_findings(session.directory), strict=strict)
 

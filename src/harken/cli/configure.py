@@ -17,7 +17,7 @@ from harken.errors import HarkenError, Refused
 
 if TYPE_CHECKING:
     from harken.cli.consent import Way
-    from harken.operate.forms import Field, Form
+    from harken.operate.account_forms import Field, Form
 
 __all__ = ["configured"]
 
@@ -40,7 +40,7 @@ def configured(
 ) -> int:
     """Do all of it; the exit code."""
     from harken.cli.consent import Wished, consented
-    from harken.operate.forms import form_of
+    from harken.operate.account_forms import form_of
 
     form = form_of(session.directory, name, store_as)
     if list(given) in (["fields"], ["fields", "--json"]):
@@ -183,7 +183,7 @@ async def _lent(loaded: Any, question: Any, name: str) -> Any:
 
 def _take_effect(session: Session, form: Form) -> None:
     """Tell the controller, and free what had stopped; without either there is nothing to tell."""
-    from harken.operate.site import store_file
+    from harken.operate.run_file import store_file
 
     file = store_file(session.directory)
     if session.controller() is None and file is not None and not file.exists():

@@ -16,7 +16,7 @@ from harken.cli.show import clean
 from harken.errors import Refused
 
 if TYPE_CHECKING:
-    from harken.operate.forms import Form
+    from harken.operate.account_forms import Form
     from harken.source import Host
 
 __all__ = ["Way", "Wished", "consented"]
@@ -59,7 +59,7 @@ def consented(form: Form, values: Mapping[str, Any], wished: Wished) -> Mapping[
 async def _asked(form: Form, values: Mapping[str, Any], wished: Wished) -> Mapping[str, str]:
     from harken.app import lending
     from harken.config import Account
-    from harken.operate.check import load_directory
+    from harken.operate.configuration import load_directory
     from harken.source import Asking
 
     consent = form.plugin.consent

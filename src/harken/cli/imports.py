@@ -25,8 +25,8 @@ def gmail_poller(session: Session, file: str, write: bool) -> int:
 
     Exits 1 when a job could not be taken over.
     """
-    from harken.operate.imports import import_gmail_poller
-    from harken.operate.words import count
+    from harken.operate.import_gmail import import_gmail_poller
+    from harken.operate.wording import count
 
     made = import_gmail_poller(Path(file).expanduser(), session.directory if write else None)
     if session.as_json:

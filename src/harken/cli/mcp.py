@@ -25,7 +25,7 @@ def mcp_command(session: Session, agent: str, schemas: bool) -> None:
         _print_schemas(session, agent)
         return
     from harken.mcp.library import protocol
-    from harken.operate.tools import Tools
+    from harken.operate.agent_tools import Tools
 
     # what would fail at every call is better said before the first
     found = session.needs_controller().call("tools.list", {"agent": agent, "ask": False})

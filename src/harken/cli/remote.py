@@ -99,7 +99,7 @@ class Controller:
 
 def find(directory: Path) -> Controller | None:
     """The controller that wrote its run file beside the store of this configuration and still lives."""
-    from harken.operate.site import run_file_of
+    from harken.operate.run_file import run_file_of
 
     path = run_file_of(directory)
     try:

@@ -56,7 +56,7 @@ def restore_store(session: Session, backup: str) -> None:
     from pathlib import Path
 
     from harken.operate.restore import restore
-    from harken.operate.site import store_file
+    from harken.operate.run_file import store_file
 
     _refuse_running(session)
     file = store_file(session.directory)

@@ -33,7 +33,7 @@ def list_workflows(session: Session) -> None:
 @click.argument("name", default="")
 def check_workflows(session: Session, name: str) -> int:
     """Check the files under workflows/: all of them, or the one of that name."""
-    from harken.operate.check import workflow_findings
+    from harken.operate.configuration import workflow_findings
 
     return report(session, workflow_findings(session.directory, name), strict=False)
 

@@ -38,7 +38,7 @@ def run(
 def _refuse_unknown(name: str) -> None:
     if name not in PLAYS:
         from harken.errors import NotFound
-        from harken.operate.words import did_you_mean
+        from harken.operate.wording import did_you_mean
 
         raise NotFound(f"there is no demo of {name}", fix=did_you_mean(name, filter(None, PLAYS)))
 

@@ -16,11 +16,11 @@ from starlette.types import Receive, Scope, Send
 from harken.errors import Malformed
 from harken.mcp.library import protocol
 from harken.operate import Operator
+from harken.operate.agent_tools import Tools
 from harken.operate.offers import known_agent, only_agent
-from harken.operate.tools import Tools
 
 if TYPE_CHECKING:
-    from harken.operate.plain import Plain
+    from harken.operate.rows import Plain
 
 __all__ = ["AGENT_HEADER", "PREFIX", "Door"]
 

@@ -24,8 +24,8 @@ from starlette.types import Receive, Scope, Send
 
 from harken import __version__
 from harken.errors import HarkenError
-from harken.operate.plain import Plain
-from harken.operate.tools import Tools
+from harken.operate.agent_tools import Tools
+from harken.operate.rows import Plain
 
 __all__ = ["answer", "serve_stdio", "server_for"]
 

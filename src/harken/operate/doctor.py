@@ -14,11 +14,11 @@ from typing import Literal
 import msgspec
 
 from harken.feed import FeedState
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain, plain
-from harken.operate.site import Site, findings, models, site
+from harken.operate.context import Desk
+from harken.operate.rows import Plain, plain
+from harken.operate.run_file import Site, findings, models, site
 from harken.operate.triggers import listed
-from harken.operate.words import count, stamp
+from harken.operate.wording import count, stamp
 
 __all__ = ["Check", "doctor"]
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from harken.errors import NotFound, Refused
 from harken.event import Recorded
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain, event_row, page
+from harken.operate.context import Desk
 from harken.operate.replay import input_for
+from harken.operate.rows import Plain, event_row, page
 from harken.store import NewRun
 
 __all__ = ["listed", "replay", "show", "tail"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain, feed_row, plain, spans
+from harken.operate.context import Desk
+from harken.operate.rows import Plain, feed_row, plain, spans
 
 __all__ = ["listed", "show"]
 

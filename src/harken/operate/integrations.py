@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 from harken.errors import HarkenError, Misconfigured, NotFound
 from harken.feed import FeedState
 from harken.http.redact import scrub
-from harken.operate.check import credentials_of, load_directory
-from harken.operate.desk import Desk
+from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.context import Desk
 from harken.operate.mended import free
-from harken.operate.plain import Plain, plain
 from harken.operate.queries import asked, checked
-from harken.operate.site import site
-from harken.operate.words import did_you_mean
+from harken.operate.rows import Plain, plain
+from harken.operate.run_file import site
+from harken.operate.wording import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from harken.durations import format_duration
 from harken.feed import Trigger, TriggerState
-from harken.operate.plain import Plain
-from harken.operate.words import stamp
+from harken.operate.rows import Plain
+from harken.operate.wording import stamp
 from harken.schedule import Quiet, quiet_hours, zone_of
 
 __all__ = ["budget_lines", "limits", "next_room", "quiet_line"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain
-from harken.operate.site import models
+from harken.operate.context import Desk
+from harken.operate.rows import Plain
+from harken.operate.run_file import models
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded

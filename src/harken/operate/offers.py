@@ -13,7 +13,7 @@ from harken.errors import HarkenError, Malformed, NotFound
 from harken.feed import Feed
 from harken.operate.job_tools import JOB_TOOLS
 from harken.operate.queries import asked
-from harken.operate.words import did_you_mean
+from harken.operate.wording import did_you_mean
 from harken.source import Host, Plugin, Tool
 
 if TYPE_CHECKING:

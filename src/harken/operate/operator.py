@@ -9,25 +9,25 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, NotFound
 from harken.http.redact import hush, scrub_bytes
 from harken.operate import (
-    budget,
+    agent_tools,
     events,
     feeds,
     integrations,
     models,
-    overview,
     pollers,
+    rate_limits,
     runs,
-    tools,
+    status,
     triggers,
     workflows,
 )
-from harken.operate.desk import Desk
+from harken.operate.context import Desk
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
-from harken.operate.plain import Plain
 from harken.operate.pollers import Pollers
-from harken.operate.words import did_you_mean
+from harken.operate.rows import Plain
+from harken.operate.wording import did_you_mean
 from harken.store import Store
 
 if TYPE_CHECKING:
@@ -38,20 +38,20 @@ __all__ = ["CHANGES", "OPERATIONS", "Operator"]
 Operation = Callable[..., Awaitable[Plain]]
 
 READS: Mapping[str, Operation] = {
-    "status": overview.status,
+    "status": status.status,
     "doctor": doctor,
-    "diff": overview.diff,
-    "config.check": overview.check_config,
-    "store.check": overview.check_store,
+    "diff": status.diff,
+    "config.check": status.check_config,
+    "store.check": status.check_store,
     "triggers.list": triggers.listed,
     "triggers.show": triggers.show,
     "triggers.test": triggers.test,
     "triggers.explain": explain,
     "pollers.list": pollers.listed,
     "pollers.show": pollers.show,
-    "tools.list": tools.listed,
-    "tools.schemas": tools.schemas,
-    "budget.list": budget.listed,
+    "tools.list": agent_tools.listed,
+    "tools.schemas": agent_tools.schemas,
+    "budget.list": rate_limits.listed,
     "feeds.list": feeds.listed,
     "feeds.show": feeds.show,
     "events.list": events.listed,
@@ -69,8 +69,8 @@ READS: Mapping[str, Operation] = {
 }
 
 CHANGES: Mapping[str, Operation] = {
-    "reload": overview.reload,
-    "store.backup": overview.backup,
+    "reload": status.reload,
+    "store.backup": status.backup,
     "triggers.run": triggers.run_now,
     "triggers.pause": triggers.pause,
     "triggers.resume": triggers.resume,
@@ -82,7 +82,7 @@ CHANGES: Mapping[str, Operation] = {
     "pollers.pause": pollers.pause,
     "pollers.resume": pollers.resume,
     "pollers.reset": pollers.reset,
-    "tools.call": tools.call,
+    "tools.call": agent_tools.call,
     "events.replay": events.replay,
     "runs.retry": runs.retry,
     "runs.cancel": runs.cancel,

@@ -13,9 +13,9 @@ from harken.backoff import Health, before_try, is_permanent
 from harken.clock import from_unix
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain, plain
-from harken.operate.words import did_you_mean, stamp
+from harken.operate.context import Desk
+from harken.operate.rows import Plain, plain
+from harken.operate.wording import did_you_mean, stamp
 from harken.schedule import At, Every, is_over, next_due
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from harken.errors import NotFound, Refused
-from harken.operate.plain import Plain
+from harken.operate.rows import Plain
 from harken.private_files import make_private
 
 __all__ = ["restore"]

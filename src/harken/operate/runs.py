@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import get_args
 
 from harken.errors import NotFound, Refused
-from harken.operate.desk import Desk
+from harken.operate.context import Desk
 from harken.operate.events import within
-from harken.operate.plain import Plain, dead_row, page, run_detail, run_row
-from harken.operate.words import did_you_mean
+from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
+from harken.operate.wording import did_you_mean
 from harken.runs import RunState
 
 __all__ = ["approve", "buried", "cancel", "drop_dead", "listed", "retry", "retry_dead", "show"]

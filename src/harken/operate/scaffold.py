@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 
 from harken.errors import Refused
-from harken.operate.plain import Plain
+from harken.operate.rows import Plain
 
 __all__ = ["new_service"]
 

@@ -12,8 +12,8 @@ import msgspec
 from harken.clock import from_unix
 from harken.event import Known, Span
 from harken.feed import Feed, FeedState, TriggerState
-from harken.operate.answers import Answer
-from harken.operate.words import ago, count, schedule_text, stamp, when
+from harken.operate.explanations import Answer
+from harken.operate.wording import ago, count, schedule_text, stamp, when
 
 __all__ = ["Missing", "at_time", "covers", "near", "remembered", "unseen"]
 

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import msgspec
 
-from harken.operate.check import of_workflows
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain
-from harken.operate.site import findings
+from harken.operate.configuration import of_workflows
+from harken.operate.context import Desk
+from harken.operate.rows import Plain
+from harken.operate.run_file import findings
 from harken.store import NewRun
 
 __all__ = ["check", "listed", "run"]

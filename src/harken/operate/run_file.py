@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harken.operate.plain import Plain
+from harken.operate.rows import Plain
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
@@ -63,7 +63,7 @@ def store_file(directory: Path) -> Path | None:
     if not named and not any(os.environ.get(variable) for variable in VARIABLES):
         return (directory / "harken.db").absolute()
     from harken.config.settings import is_url
-    from harken.operate.check import load_directory
+    from harken.operate.configuration import load_directory
 
     location = load_directory(directory).store
     return None if is_url(location) else Path(location)

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from harken.clock import from_unix
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain, plain
-from harken.operate.words import ago
+from harken.operate.context import Desk
+from harken.operate.rows import Plain, plain
+from harken.operate.wording import ago
 from harken.rate_limit import Level
 from harken.schedule import Every
 

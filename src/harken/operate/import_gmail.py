@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harken.errors import Refused
-from harken.operate.plain import Plain
-from harken.operate.site import row
+from harken.operate.rows import Plain
+from harken.operate.run_file import row
 
 __all__ = ["import_gmail_poller"]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.event import Outcome, Recorded, Verdict
 from harken.feed import TriggerState
-from harken.operate.words import ago, count, stamp, when
+from harken.operate.wording import ago, count, stamp, when
 from harken.runs import Run
 
 __all__ = ["Answer", "Case", "Stage", "answer"]

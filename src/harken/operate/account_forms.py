@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from harken.credentials import Credentials, StoredAccount
 from harken.errors import NotFound, Refused
 from harken.http.redact import redact
-from harken.operate.check import credentials_of, load_directory
-from harken.operate.words import did_you_mean
+from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from harken.clock import Clock
 from harken.errors import Refused
-from harken.operate.plain import Plain
+from harken.operate.rows import Plain
 from harken.store.export_rows import KINDS, Chunk
 from harken.store.transfer import Counts, Moving
 

@@ -9,7 +9,7 @@ from harken.clock import Clock
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
-from harken.operate.words import did_you_mean
+from harken.operate.wording import did_you_mean
 from harken.runs import Run, Workflow
 from harken.store import Store
 

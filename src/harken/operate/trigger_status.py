@@ -10,7 +10,7 @@ import msgspec
 from harken.clock import from_unix
 from harken.durations import format_duration
 from harken.feed import AT_START, Feed, FeedState, TriggerState
-from harken.operate.words import ago, count, duration, when
+from harken.operate.wording import ago, count, duration, when
 from harken.schedule import At, Every, is_over
 
 __all__ = ["Standing", "Status", "last_sign", "standing"]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from harken.operate.plain import Plain, plain
+from harken.operate.rows import Plain, plain
 from harken.store import HOUSE, Document, Store
 
 __all__ = ["ALIVE_SECONDS", "READERS", "REPLICAS", "Member", "fleet", "living"]

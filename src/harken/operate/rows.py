@@ -11,8 +11,8 @@ import msgspec
 
 from harken.event import Recorded, Span
 from harken.feed import Feed, FeedState, Trigger, TriggerState
-from harken.operate.health import Standing
-from harken.operate.words import schedule_text
+from harken.operate.trigger_status import Standing
+from harken.operate.wording import schedule_text
 from harken.runs import Run
 from harken.schedule import Every
 from harken.store import Buried, Page

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
-from harken.operate.plain import Plain
-from harken.operate.site import findings
-from harken.operate.words import did_you_mean
+from harken.operate.rows import Plain
+from harken.operate.run_file import findings
+from harken.operate.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ValidationError
 
 from harken.errors import Malformed, NeedsAttention, NotFound
 from harken.http.redact import scrub
-from harken.operate.desk import Desk
+from harken.operate.context import Desk
 from harken.operate.job_tools import JOB_TOOLS, Hints
 from harken.operate.offers import Offer, known_agent, named_offer, offers, only_agent
-from harken.operate.plain import Plain, plain
 from harken.operate.queries import asked
+from harken.operate.rows import Plain, plain
 from harken.source import Call
 
 if TYPE_CHECKING:

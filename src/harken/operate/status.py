@@ -8,11 +8,11 @@ from pathlib import Path
 
 from harken import __version__
 from harken.errors import Refused
-from harken.operate.check import config_findings
-from harken.operate.desk import Desk
-from harken.operate.plain import Plain, plain
-from harken.operate.replicas import fleet
-from harken.operate.site import findings, site
+from harken.operate.configuration import config_findings
+from harken.operate.context import Desk
+from harken.operate.fleet import fleet
+from harken.operate.rows import Plain, plain
+from harken.operate.run_file import findings, site
 from harken.operate.triggers import listed
 
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
