@@ -14,17 +14,17 @@ from harken.config import (
     CODES,
     Settings,
     accounts,
-    blocks,
-    deliveries,
+    feeds,
     format_duration,
     paces,
-    readings,
     schedules,
     settings,
+    trigger_schema,
     workflows,
 )
-from harken.config import written as writing
 from harken.config.findings import Code
+from harken.config.pollers import delivery
+from harken.config.pollers import schema as writing
 from harken.config.validate import Strict
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
@@ -44,24 +44,24 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "agent.queue": settings.Queue,
     "integrations": accounts.Integration,
     "integrations.NAME.backoff": accounts.Backoff,
-    "feeds": readings.NamedFeed,
+    "feeds": feeds.NamedFeed,
     "Workflow files": workflows.WorkflowFile,
-    "trigger": blocks.TriggerBlock,
-    "trigger.poll": blocks.PollBlock,
-    "trigger.webhook": blocks.WebhookBlock,
+    "trigger": trigger_schema.TriggerBlock,
+    "trigger.poll": trigger_schema.PollBlock,
+    "trigger.webhook": trigger_schema.WebhookBlock,
     "trigger.schedule": schedules.ScheduleBlock,
-    "trigger.event": blocks.EventBlock,
-    "trigger.gather": blocks.GatherBlock,
-    "trigger.gather.digest": blocks.DigestBlock,
-    "trigger.quiet_hours": blocks.QuietHours,
-    "trigger.budget": blocks.BudgetBlock,
+    "trigger.event": trigger_schema.EventBlock,
+    "trigger.gather": trigger_schema.GatherBlock,
+    "trigger.gather.digest": trigger_schema.DigestBlock,
+    "trigger.quiet_hours": trigger_schema.QuietHours,
+    "trigger.budget": trigger_schema.BudgetBlock,
     "pollers": writing.PollersBlock,
     "pollers.jobs": writing.JobBlock,
     "schedule": paces.PaceBlock,
-    "config": deliveries.Delivering,
-    "deliver": deliveries.OutletBlock,
+    "config": delivery.Delivering,
+    "deliver": delivery.OutletBlock,
 }
-IN_PARTS = {Settings, readings.Reading, blocks.Mapped, blocks.Common, blocks.Listening}
+IN_PARTS = {Settings, feeds.Reading, trigger_schema.Mapped, trigger_schema.Common, trigger_schema.Listening}
 
 
 def rows(section: str) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from harken.config.findings import Report
-from harken.config.legacy import Translated, as_yaml, deprecations, translate
-from harken.config.tree import locate, plain
-from harken.config.yaml import parse
+from harken.config.pollers.legacy_gmail import Translated, as_yaml, deprecations, translate
+from harken.config.yaml.nodes import locate, plain
+from harken.config.yaml.parser import parse
 
 WHOLE = """\
 gmail_poller:

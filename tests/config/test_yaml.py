@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.config.findings import Place, Report
-from harken.config.tree import Scalar, locate, plain
-from harken.config.yaml import parse
+from harken.config.yaml.nodes import Scalar, locate, plain
+from harken.config.yaml.parser import parse
 
 
 def values(source: str | bytes) -> Any:

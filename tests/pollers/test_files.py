@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from harken.config import plan
-from harken.config.change import carry_over
+from harken.config.reload_plan import carry_over
 from harken.feed import Spacing
 from harken.schedule import At, Cron, Every
 from tests.pollers.files import MAIN, job, jobs, lines, load

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harken.config.findings import Report
-from harken.config.tree import plain
-from harken.config.yaml import parse
+from harken.config.yaml.nodes import plain
+from harken.config.yaml.parser import parse
 from harken.run.steps import KINDS
 from harken.run.workflows import check_workflow
 

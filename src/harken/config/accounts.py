@@ -15,8 +15,8 @@ from harken.config.findings import Path, Place, Report, nearest
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account, digest
 from harken.config.settings import Duration
-from harken.config.tree import Items, Node, Scalar, Table, shown
 from harken.config.validate import Invalid, Strict, as_table, check
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, shown
 from harken.errors import HarkenError
 from harken.source import Plugin
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from harken.config.accounts import plugin_of
 from harken.config.findings import Path, Place, Report, nearest
 from harken.config.loaded import Account, item
-from harken.config.surroundings import Surroundings
-from harken.config.tree import Node, Scalar, Table
+from harken.config.resolver import Surroundings
 from harken.config.validate import as_table
+from harken.config.yaml.nodes import Node, Scalar, Table
 from harken.source import Plugin
 
 __all__ = ["Agent", "Agents", "read_agent"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harken.config.findings import Place, Report
 from harken.config.interpolate import Lookup, interpolate
-from harken.config.tree import Node
-from harken.config.yaml import MAX_BYTES, parse
+from harken.config.yaml.nodes import Node
+from harken.config.yaml.parser import MAX_BYTES, parse
 
 __all__ = ["read", "workflow_files"]
 

@@ -10,9 +10,9 @@ from harken.config.findings import Place, Report
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN
 from harken.config.settings import Settings, store_location
-from harken.config.tree import Node, Scalar, Table
 from harken.config.validate import check
 from harken.config.watching import POLLERS
+from harken.config.yaml.nodes import Node, Scalar, Table
 
 __all__ = ["hidden_store", "store_of", "written_accounts"]
 

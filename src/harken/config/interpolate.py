@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 
 from harken.config.findings import Code, Path, Report
-from harken.config.tree import Items, Node, Scalar, Table
+from harken.config.yaml.nodes import Items, Node, Scalar, Table
 from harken.errors import HarkenError
 
 __all__ = ["Lookup", "interpolate", "is_secret_name"]

@@ -9,15 +9,15 @@ import msgspec
 from pydantic import BaseModel
 
 from harken.config.accounts import plugin_of
-from harken.config.blocks import EventBlock, Listening, Mapped, PollBlock, WebhookBlock
+from harken.config.feeds import internal_feed, read_reading
 from harken.config.findings import Path, Report, nearest
 from harken.config.queries import keepable
-from harken.config.readings import internal_feed, read_reading
+from harken.config.resolver import Made, Surroundings
 from harken.config.schedules import Planned, read_schedule
 from harken.config.secrets import secrets_in
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Items, Node, Scalar, Table, is_empty
+from harken.config.trigger_schema import EventBlock, Listening, Mapped, PollBlock, WebhookBlock
 from harken.config.validate import as_table, check
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty
 from harken.feed import Feed
 from harken.source import Plugin
 

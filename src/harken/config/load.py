@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from harken.config.accounts import Stored
-from harken.config.directory import Reading
 from harken.config.interpolate import Lookup
 from harken.config.loaded import Loaded
-from harken.config.surroundings import Surroundings
+from harken.config.loader import Reading
+from harken.config.resolver import Surroundings
 from harken.config.workflows import Checker
 from harken.source import Plugin
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from harken.config.findings import Path, Report
 from harken.config.schedules import read_schedule, shortest_gap
-from harken.config.tree import Node, Scalar, Table
 from harken.config.validate import Strict, as_table, check
+from harken.config.yaml.nodes import Node, Scalar, Table
 from harken.schedule import At, Cron, Every, Schedule
 
 __all__ = ["Pace", "read_pace"]

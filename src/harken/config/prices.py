@@ -7,7 +7,7 @@ from typing import Any
 
 from harken.config.findings import Path, Report
 from harken.config.settings import Models
-from harken.config.tree import Node, locate
+from harken.config.yaml.nodes import Node, locate
 from harken.feed import Trigger
 
 __all__ = ["check_prices", "unpriced"]

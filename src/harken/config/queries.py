@@ -12,8 +12,8 @@ from pydantic_core import to_jsonable_python
 
 from harken.config.findings import Path, Report
 from harken.config.interpolate import is_secret_name
-from harken.config.tree import Node
 from harken.config.validate import as_table, check
+from harken.config.yaml.nodes import Node
 
 __all__ = ["dump", "host_of", "is_loopback", "keepable", "read_query", "written_secrets"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from harken.config.tree import Value
+from harken.config.yaml.nodes import Value
 
 __all__ = ["Unusable", "resolve"]
 

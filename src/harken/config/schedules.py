@@ -10,8 +10,8 @@ import msgspec
 
 from harken.config.findings import Path, Report
 from harken.config.settings import Duration
-from harken.config.tree import Node, Scalar, Table, locate
 from harken.config.validate import Strict, check
+from harken.config.yaml.nodes import Node, Scalar, Table, locate
 from harken.errors import Misconfigured
 from harken.schedule import At, Cron, Every, Missed, Schedule, activations
 from harken.schedule import check as check_schedule

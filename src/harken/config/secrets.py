@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import BaseModel, SecretStr
 
 from harken.config.interpolate import is_secret_name
-from harken.config.tree import Node, strings
+from harken.config.yaml.nodes import Node, strings
 
 __all__ = ["password_in", "secrets_by_name", "secrets_in"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from harken.config.blocks import KINDS, LATER, Common, TriggerBlock
 from harken.config.findings import Path, Report, nearest
 from harken.config.listen import Heard, hear
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Scalar, Table, locate, strings
+from harken.config.resolver import Made, Surroundings
+from harken.config.trigger_schema import KINDS, LATER, Common, TriggerBlock
 from harken.config.validate import as_table, check
+from harken.config.yaml.nodes import Node, Scalar, Table, locate, strings
 from harken.durations import format_duration
 from harken.errors import HarkenError
 from harken.feed import Budget, Digest, Spacing, Trigger

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from harken.config.findings import Code, Path, Report, nearest
-from harken.config.tree import Items, Node, Scalar, Table, is_empty, locate, plain
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, plain
 from harken.errors import HarkenError
 
 __all__ = ["Invalid", "Strict", "as_table", "check", "check_names"]

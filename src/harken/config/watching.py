@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harken.config.findings import Finding, Path, Place, Report
-from harken.config.legacy import deprecations, translate
-from harken.config.tree import Items, Node, Table, is_empty
+from harken.config.pollers.legacy_gmail import deprecations, translate
+from harken.config.pollers.schema import PollersBlock, Written, job_id
 from harken.config.validate import as_table, check
-from harken.config.written import PollersBlock, Written, job_id
+from harken.config.yaml.nodes import Items, Node, Table, is_empty
 
 __all__ = ["LEGACY", "POLLERS", "Section", "read_legacy", "read_sections"]
 

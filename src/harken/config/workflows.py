@@ -10,11 +10,11 @@ from pydantic import Field
 
 from harken.config.findings import Path, Report
 from harken.config.loaded import revision
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Scalar, Table, locate, plain, shown
+from harken.config.resolver import Made, Surroundings
 from harken.config.triggers import read_trigger
 from harken.config.uses import uses
 from harken.config.validate import Strict, check
+from harken.config.yaml.nodes import Node, Scalar, Table, locate, plain, shown
 from harken.errors import HarkenError
 from harken.feed import Trigger
 from harken.runs import Workflow

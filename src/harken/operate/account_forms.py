@@ -67,8 +67,8 @@ class Form:
         """What is wrong, by field; the rest counts only when it is there. Holds no secret."""
         from harken.config.accounts import Integration, as_nodes
         from harken.config.findings import Place, Report
-        from harken.config.tree import Table
         from harken.config.validate import check
+        from harken.config.yaml.nodes import Table
 
         assert self.plugin.account is not None
         place, report = Place("configure"), Report()
@@ -129,7 +129,7 @@ def form_of(directory: Path, name: str, store_as: str = "") -> Form:
     """The form for an account: `name` is its own, or a kind; `store_as` gives it another name."""
     from harken.config.accounts import secret_fields
     from harken.config.glance import written_accounts
-    from harken.config.tree import Scalar
+    from harken.config.yaml.nodes import Scalar
 
     credentials = credentials_of(directory)
     written = written_accounts(directory, os.environ)

@@ -19,9 +19,9 @@ def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
     Jobs with an error are left out; `findings` tells why. Nothing is overwritten.
     """
     from harken.config.findings import Report
-    from harken.config.legacy import as_yaml, translate
-    from harken.config.tree import shown
-    from harken.config.yaml import parse
+    from harken.config.pollers.legacy_gmail import as_yaml, translate
+    from harken.config.yaml.nodes import shown
+    from harken.config.yaml.parser import parse
 
     report = Report()
     tree = parse(_bytes(file), file.name, report)

@@ -10,15 +10,15 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
+from harken.config.feeds import internal_feed
 from harken.config.findings import Path, Report, nearest
 from harken.config.jobs import Outlet
 from harken.config.loaded import item, revision
 from harken.config.queries import written_secrets
-from harken.config.readings import internal_feed
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Table, locate
+from harken.config.resolver import Made, Surroundings
 from harken.config.validate import Strict, check
 from harken.config.workflows import Checker, Entry
+from harken.config.yaml.nodes import Node, Table, locate
 from harken.errors import HarkenError
 from harken.event import Identity
 from harken.feed import INTERNAL, Budget, Feed, First, Spacing, Trigger

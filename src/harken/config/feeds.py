@@ -11,11 +11,11 @@ from harken.config.accounts import plugin_of
 from harken.config.findings import Path, Report
 from harken.config.loaded import Account, digest
 from harken.config.queries import dump, host_of, is_loopback, keepable, read_query, written_secrets
+from harken.config.resolver import Made, Surroundings
 from harken.config.schedules import read_schedule, shortest_gap
 from harken.config.settings import Duration
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Table, locate
 from harken.config.validate import Strict, as_table, check
+from harken.config.yaml.nodes import Node, Table, locate
 from harken.durations import format_duration
 from harken.event import Identity
 from harken.feed import INTERNAL, Feed, First

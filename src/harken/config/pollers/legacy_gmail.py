@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from harken.config.findings import Finding, Path, Place, Report, elsewhere, nearest
-from harken.config.tree import Items, Node, Scalar, Table, is_empty, shown
 from harken.config.validate import as_table
-from harken.config.writing import to_yaml
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, shown
+from harken.config.yaml.writer import to_yaml
 
 __all__ = ["ROOT", "LegacyJob", "Translated", "as_yaml", "deprecations", "translate"]
 

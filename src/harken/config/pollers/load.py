@@ -10,18 +10,18 @@ from pydantic import BaseModel
 
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
-from harken.config.deliveries import Delivering, deliveries, read_outlet
+from harken.config.feeds import LOOPBACK_FLOOR
 from harken.config.findings import Path, Place, Report, elsewhere, nearest
 from harken.config.jobs import Job, Outlet, PollerSettings
 from harken.config.loaded import Account
 from harken.config.paces import Pace, read_pace
+from harken.config.pollers.delivery import Delivering, deliveries, read_outlet
+from harken.config.pollers.schema import JobBlock, PollersBlock, Written, id_place, job_id
 from harken.config.queries import dump, host_of, is_loopback, keepable, read_query, written_secrets
-from harken.config.readings import LOOPBACK_FLOOR
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Scalar, Table, plain
+from harken.config.resolver import Made, Surroundings
 from harken.config.validate import as_table, check
 from harken.config.workflows import Checker, Entry
-from harken.config.written import JobBlock, PollersBlock, Written, id_place, job_id
+from harken.config.yaml.nodes import Node, Scalar, Table, plain
 from harken.durations import format_duration
 from harken.feed import Feed
 from harken.schedule import At

@@ -9,8 +9,8 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from harken.config.findings import Finding, Path, Place
-from harken.config.tree import Node, Scalar, Table
 from harken.config.validate import Strict
+from harken.config.yaml.nodes import Node, Scalar, Table
 
 __all__ = ["JobBlock", "PollersBlock", "Written", "id_place", "job_id"]
 

@@ -13,7 +13,7 @@ import yaml
 
 from harken.config.findings import Path, Place, Report
 from harken.config.scalars import Unusable, resolve
-from harken.config.tree import Items, Node, Scalar, Table
+from harken.config.yaml.nodes import Items, Node, Scalar, Table
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "parse"]
 

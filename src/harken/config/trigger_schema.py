@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from harken.config.readings import Reading
+from harken.config.feeds import Reading
 from harken.config.settings import Duration
 from harken.config.validate import Invalid, Strict
 from harken.errors import Misconfigured

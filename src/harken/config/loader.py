@@ -9,24 +9,24 @@ from pathlib import Path
 from harken.config.accounts import read_account
 from harken.config.agents import Agents, read_agent
 from harken.config.clashes import clashes
+from harken.config.feeds import internal_feed, read_feed, share
 from harken.config.files import read, workflow_files
 from harken.config.findings import Finding, Place, Report, nearest, redact
 from harken.config.glance import hidden_store
 from harken.config.interpolate import Lookup
 from harken.config.jobs import Job, PollerSettings
 from harken.config.loaded import MAIN, Loaded, item, stamped
-from harken.config.pollers import read_pollers
+from harken.config.pollers.load import read_pollers
+from harken.config.pollers.schema import PollersBlock, Written
 from harken.config.prices import check_prices
-from harken.config.readings import internal_feed, read_feed, share
+from harken.config.resolver import Made, Surroundings
 from harken.config.secrets import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_location
 from harken.config.sharding import sharded
-from harken.config.surroundings import Made, Surroundings
-from harken.config.tree import Node, Table, locate
 from harken.config.validate import as_table, check
 from harken.config.watching import LEGACY, POLLERS, Section, read_legacy, read_sections
 from harken.config.workflows import Checker, Entry, name_of, read_workflow
-from harken.config.written import PollersBlock, Written
+from harken.config.yaml.nodes import Node, Table, locate
 from harken.feed import INTERNAL
 
 __all__ = ["Reading"]
