@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from harken.language.condition import bind, compile_condition
+from harken.language.cel.condition import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
 from harken.services.imap import Account, Marked
 from harken.services.imap import Query as ImapQuery

@@ -53,12 +53,12 @@ def _checker(
 
 
 def _condition(source: str) -> object:
-    from harken.language.condition import compile_condition
+    from harken.language.cel.condition import compile_condition
 
     return compile_condition(source)
 
 
 def _template(source: str) -> object:
-    from harken.language.template import compile_template
+    from harken.language.go_template.template import compile_template
 
     return compile_template(source)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.language.expression import Node, Path, literal_text, static_path
+from harken.language.cel.ast import Node, Path, literal_text, static_path
 
 __all__ = ["Text", "all_equal", "texts_of"]
 

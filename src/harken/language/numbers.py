@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from harken.errors import Refused
-from harken.language.gotext import to_text
-from harken.language.values import kind_of
+from harken.language.cel.values import kind_of
+from harken.language.go_template.format import to_text
 
 __all__ = ["FUNCTIONS"]
 

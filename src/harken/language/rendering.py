@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.errors import Refused
-from harken.language.functions import Absent
-from harken.language.gotext import LONGEST
+from harken.language.cel.values import kind_of
+from harken.language.go_template.format import LONGEST
+from harken.language.go_template.functions import Absent
 from harken.language.paths import suggest
-from harken.language.values import kind_of
 
 __all__ = ["FUEL", "Rendering"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harken.language.tokens import Action, Token, fault
+from harken.language.go_template.lexer import Action, Token, fault
 
 __all__ = ["UNSUPPORTED", "Words"]
 

@@ -10,8 +10,8 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.event import Event, Outcome, Verdict
-from harken.language.condition import Bound, bind
-from harken.language.template import Template
+from harken.language.cel.condition import Bound, bind
+from harken.language.go_template.template import Template
 from harken.match.dedup import Sighting
 from harken.match.rules import Rule, Rules
 from harken.match.timing import timed

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from harken.feed import Feed, Trigger, TriggerState
-from harken.language.condition import Condition, Needs, compile_condition, needs_of
-from harken.language.template import Template, compile_template
+from harken.language.cel.condition import Condition, Needs, compile_condition, needs_of
+from harken.language.go_template.template import Template, compile_template
 from harken.schedule import Every
 from harken.store import Listeners
 

@@ -14,7 +14,7 @@ from harken.run.scope import Resolve
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from harken.language.condition import Condition
+    from harken.language.cel.condition import Condition
     from harken.run.compiler import Builder
     from harken.run.execute import Frame
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
-from harken.language.placeholders import fill
+from harken.language.fields import fill
 from harken.run.compiler import Builder, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import Misconfigured
-from harken.language.effort import ITERATIONS
-from harken.language.expression import Node, Path, literal_text
+from harken.language.cel.ast import Node, Path, literal_text
+from harken.language.cel.cost import ITERATIONS
+from harken.language.cel.values import kind_of, show
 from harken.language.paths import MISSING, step, suggest
-from harken.language.values import kind_of, show
 
 if TYPE_CHECKING:
-    from harken.language.condition import Bound, Condition, Outcome
+    from harken.language.cel.condition import Bound, Condition, Outcome
 
 __all__ = ["a", "because", "check_patterns", "clauses", "cut", "misconfigured", "values", "written"]
 

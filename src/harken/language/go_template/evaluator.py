@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from harken.errors import Refused
-from harken.language import gotemplate as go
-from harken.language.functions import FUNCTIONS, Absent, Function, sorted_keys, truth
-from harken.language.gotext import NO_VALUE, to_text
+from harken.language.cel.values import kind_of
+from harken.language.go_template import parser as go
+from harken.language.go_template.format import NO_VALUE, to_text
+from harken.language.go_template.functions import FUNCTIONS, Absent, Function, sorted_keys, truth
+from harken.language.go_template.lexer import Text, fault
 from harken.language.paths import MISSING
 from harken.language.rendering import Rendering
-from harken.language.tokens import Text, fault
-from harken.language.values import kind_of
 
 __all__ = ["Eval", "Run", "block", "single"]
 

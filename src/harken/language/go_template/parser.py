@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from harken.errors import Misconfigured
-from harken.language.functions import FUNCTIONS
+from harken.language.go_template.functions import FUNCTIONS
+from harken.language.go_template.lexer import LONGEST, Text, Token, fault, literal, pieces
 from harken.language.paths import suggest
-from harken.language.tokens import LONGEST, Text, Token, fault, literal, pieces
 from harken.language.words import UNSUPPORTED, Words
 
 __all__ = ["Block", "Call", "Constant", "Jump", "Node", "Operand", "Path", "Pipe", "Show", "Tree", "parse"]

@@ -14,9 +14,9 @@ import msgspec
 
 from harken.errors import Refused
 from harken.language import numbers, texts
-from harken.language.gotext import check_length, printf, to_json, to_text
+from harken.language.cel.values import kind_of
+from harken.language.go_template.format import check_length, printf, to_json, to_text
 from harken.language.paths import MISSING, Missing, step
-from harken.language.values import kind_of
 
 __all__ = ["FUNCTIONS", "Absent", "Function", "sorted_keys", "truth"]
 

@@ -16,11 +16,11 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 from harken.errors import Misconfigured, Refused
-from harken.language import reasons
-from harken.language.effort import ITERATIONS, Effort
+from harken.language.cel import explain
+from harken.language.cel.ast import Node, Path, parse, paths
+from harken.language.cel.cost import ITERATIONS, Effort
+from harken.language.cel.values import clean, is_plain, kind_of
 from harken.language.equal_texts import all_equal, texts_of
-from harken.language.expression import Node, Path, parse, paths
-from harken.language.values import clean, is_plain, kind_of
 
 __all__ = ["Bound", "Clause", "Condition", "Decision", "Needs", "Outcome", "bind", "compile_condition", "needs_of"]
 
@@ -123,8 +123,8 @@ class Condition:
         self._effort = effort
         self._clauses: dict[tuple[int, int], Condition] = {}
         found = dict.fromkeys(paths(tree))
-        self.reads = tuple((reasons.written(path), path) for path in found)
-        self.label = reasons.cut(" ".join(source.split()))
+        self.reads = tuple((explain.written(path), path) for path in found)
+        self.label = explain.cut(" ".join(source.split()))
         self.needs = Needs(_tree_of(found))
         self.whole = self
         self._texts = texts_of(tree)
@@ -136,16 +136,16 @@ class Condition:
         outcome, value = self.outcome(bound)
         if outcome == "true":
             return TRUE
-        return Decision(outcome=outcome, reason=reasons.because(self, bound, outcome, value))
+        return Decision(outcome=outcome, reason=explain.because(self, bound, outcome, value))
 
     def explain(self, bound: Bound) -> list[Clause]:
         """Return each clause of the condition judged on its own, in the order in which they were written."""
-        return [clause.judged(bound) for clause in reasons.clauses(self)]
+        return [clause.judged(bound) for clause in explain.clauses(self)]
 
     def judged(self, bound: Bound) -> Clause:
         outcome, value = self.outcome(bound)
-        reason = "" if outcome == "true" else reasons.because(self, bound, outcome, value)
-        return Clause(source=self.source, outcome=outcome, reason=reason, values=reasons.values(self, bound.variables))
+        reason = "" if outcome == "true" else explain.because(self, bound, outcome, value)
+        return Clause(source=self.source, outcome=outcome, reason=reason, values=explain.values(self, bound.variables))
 
     def outcome(self, bound: Bound) -> tuple[Outcome, str]:
         """Return the outcome, with CEL's own words if it is an error."""
@@ -198,7 +198,7 @@ def compile_condition(source: str) -> Condition:
     try:
         expression = _environment.compile(source)
     except (RuntimeError, ValueError) as error:
-        raise Misconfigured(reasons.misconfigured(source, str(error), COMMON)) from error
+        raise Misconfigured(explain.misconfigured(source, str(error), COMMON)) from error
     _check_type(expression.return_type())
     tree = parse(source)
     effort = Effort(tree)
@@ -208,7 +208,7 @@ def compile_condition(source: str) -> Condition:
             fix=f"Loops run {ITERATIONS} times at most: move replace, join, format and + out of them",
         )
     condition = Condition(source, expression, tree, effort)
-    reasons.check_patterns(condition)
+    explain.check_patterns(condition)
     return condition
 
 
@@ -227,7 +227,7 @@ def bind(variables: Mapping[str, Any], needs: Needs | None = None) -> Bound:
 
 def _check_type(result: Any) -> None:
     if result not in (cel.Type.BOOL, cel.Type.DYN):
-        kind = reasons.a(str(result.name()).lower())
+        kind = explain.a(str(result.name()).lower())
         raise Misconfigured(f"the condition gives {kind}, not true or false", fix="Compare it with something")
 
 

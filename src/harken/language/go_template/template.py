@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from harken.language import gotemplate
-from harken.language.closures import block, single
-from harken.language.functions import Absent
+from harken.language.go_template import parser
+from harken.language.go_template.evaluator import block, single
+from harken.language.go_template.functions import Absent
 from harken.language.rendering import Rendering
 
 __all__ = ["Rendered", "Template", "compile_template"]
@@ -32,7 +32,7 @@ class Template:
     __slots__ = ("_run", "_slots", "_value", "source")
 
     def __init__(self, source: str) -> None:
-        tree = gotemplate.parse(source)
+        tree = parser.parse(source)
         self.source = source
         self._slots = tree.slots
         self._run = block(source, tree.nodes)

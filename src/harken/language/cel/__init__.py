@@ -1,0 +1,1 @@
+"""Conditions in CEL: compiled, bounded in cost, and explained when they are false."""

@@ -1,0 +1,1 @@
+"""Go-style templates: `{{.trigger.event.title}}` in prompts, messages and mappings."""
