@@ -15,8 +15,8 @@ from typing import Any
 import uvicorn
 
 from harken.api.app import build
-from harken.api.guard import hosts_of
-from harken.cli.remote import Controller
+from harken.api.origin_guard import hosts_of
+from harken.cli.client import Controller
 from tests.operate.office import Office
 
 UP = {"status": "up", "subsystems": [{"name": "store", "state": "up", "reason": "", "since": None}]}

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from harken.api.app import build
-from harken.api.guard import hosts_of
+from harken.api.origin_guard import hosts_of
 from harken.app import App
 from harken.app.server import Listener, bind
 from harken.backends.sqlite import SqliteStore

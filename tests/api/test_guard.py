@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.api.guard import hosts_of
+from harken.api.origin_guard import hosts_of
 from tests.api.server import JSON, Served
 
 PAUSE = "/api/triggers/oncall/pause"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harken.cli.overview import _fleet
+from harken.cli.status import _fleet
 
 
 def replica(holder: str, **said: Any) -> dict[str, Any]:

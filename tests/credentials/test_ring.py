@@ -13,7 +13,7 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail, null
 
-from harken.credentials import Credentials, StoredAccount, ring
+from harken.credentials import Credentials, StoredAccount, keyring
 from harken.errors import Misconfigured
 
 ACCOUNT = StoredAccount(name="jira", kind="jira", fields={"token": "tok3n-5ecret-abcdef"})
@@ -122,7 +122,7 @@ def test_a_keyring_that_hangs_is_given_up() -> None:
             return None
 
     with pytest.raises(Misconfigured, match="did not answer"):
-        ring.Ring(Hanging(), patience=0.05).get("harken", "x")
+        keyring.Ring(Hanging(), patience=0.05).get("harken", "x")
 
 
 @pytest.mark.usefixtures("memory")

@@ -6,7 +6,7 @@ from random import Random
 import aiohttp
 import pytest
 
-from harken.demo.incidents import LIMIT_EVERY, IncidentService
+from harken.demo.incident_api import LIMIT_EVERY, IncidentService
 from harken.demo.world import World
 from harken.testing.clock import HandClock
 

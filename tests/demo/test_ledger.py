@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from harken.demo.ledger import Books, Summary, compare
+from harken.demo.audit import Books, Summary, compare
 from harken.demo.plays.company import occurrence
 from harken.event import Recorded
 from harken.runs import Run, RunState

@@ -14,10 +14,10 @@ from harken.app import App
 from harken.app.store import alone
 from harken.backends.sqlite import SqliteStore
 from harken.demo import PLAYS
-from harken.demo.ledger import Summary
-from harken.demo.play import Play, play_of
-from harken.demo.stage import Stage
-from harken.demo.view import Silent
+from harken.demo.audit import Summary
+from harken.demo.display import Silent
+from harken.demo.runner import Stage
+from harken.demo.scenario import Play, play_of
 from harken.operate.configuration import load_directory
 from harken.testing import HandClock, VirtualClock, virtual
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 NEEDED = (
     "harken.api.app",
-    "harken.api.guard",
+    "harken.api.origin_guard",
     "harken.app.alerts",
     "harken.app.freshness",
     "harken.app.telemetry",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from harken.api.problems import retry_after
+from harken.api.errors import retry_after
 from harken.errors import HarkenError, NotFound, RetryLater
 
 __all__ = ["error", "error_of", "is_admin"]

@@ -14,9 +14,9 @@ from starlette.routing import Route as Routed
 from starlette.types import ASGIApp
 
 from harken.api import admin
-from harken.api.guard import Guard
+from harken.api.errors import problem, problem_of
+from harken.api.origin_guard import Guard
 from harken.api.params import TooLarge, read_params
-from harken.api.problems import problem, problem_of
 from harken.api.routes import ROUTES, Route
 from harken.errors import HarkenError, Malformed
 from harken.operate import Operator

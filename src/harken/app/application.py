@@ -239,7 +239,7 @@ class App:
 
     async def _listen(self, host: str, sockets: list[Any]) -> None:
         from harken.api.app import build
-        from harken.api.guard import hosts_of
+        from harken.api.origin_guard import hosts_of
         from harken.app.server import listeners, nothing
         from harken.mcp.http import Door
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harken.cli.remote import Controller, is_alive
+from harken.cli.client import Controller, is_alive
 from harken.cli.session import Session, command
 from harken.cli.show import print_json, say
 from harken.cli.start import start_controller, start_options

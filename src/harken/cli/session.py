@@ -15,7 +15,7 @@ import click
 from harken.errors import Refused
 
 if TYPE_CHECKING:
-    from harken.cli.remote import Controller
+    from harken.cli.client import Controller
 
 __all__ = ["Session", "command", "keep_quiet"]
 
@@ -27,7 +27,7 @@ class Session:
 
     def controller(self) -> Controller | None:
         """The controller that runs for this configuration, if one does."""
-        from harken.cli.remote import find
+        from harken.cli.client import find
 
         return find(self.directory)
 
@@ -40,7 +40,7 @@ class Session:
 
     def call(self, operation: str, **params: Any) -> Any:
         """Ask the running controller, or the store itself when none runs."""
-        from harken.cli.remote import Unreachable
+        from harken.cli.client import Unreachable
 
         given = {name: value for name, value in params.items() if value is not None}
         controller = self.controller()

@@ -86,7 +86,7 @@ def copy(session: Session, source: str, target: str, live: bool, force: bool) ->
     import asyncio
 
     from harken.app.moving import copy_between
-    from harken.cli.watching import Terminal
+    from harken.cli.progress import Terminal
 
     keep_quiet()
     with Terminal() as watching:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from harken.credentials.encryption_key import Key, Keys
 from harken.credentials.files import read_private, write_private, writing
-from harken.credentials.keys import Key, Keys
-from harken.credentials.ring import Ring, real_ring
+from harken.credentials.keyring import Ring, real_ring
 from harken.errors import Misconfigured, Refused
 
 __all__ = ["Credentials", "StoredAccount"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from harken.demo.ledger import Summary
+    from harken.demo.audit import Summary
 
 __all__ = ["PLAYS", "run"]
 
@@ -52,7 +52,7 @@ def _on_a_loop(performance: Coroutine[None, None, Summary]) -> Summary:
 
 
 async def _perform(name: str, seconds: float | None, as_json: bool, port: int, keep: bool) -> Summary:
-    from harken.demo.stage import perform
+    from harken.demo.runner import perform
 
     stop = asyncio.Event()
     if sys.platform != "win32":

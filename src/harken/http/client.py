@@ -17,7 +17,7 @@ from yarl import URL
 from harken import __version__
 from harken.clock import Clock
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
-from harken.http.failures import FAILURES, failure
+from harken.http.errors import FAILURES, failure
 from harken.http.guard import GuardedResolver, aim, guarded_sockets, place
 from harken.http.redirects import REDIRECTS, Hop, next_hop, same_party
 from harken.http.replies import Reply, Validators

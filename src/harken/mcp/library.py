@@ -6,16 +6,16 @@ from typing import Any
 
 from harken.errors import Misconfigured
 
-__all__ = ["protocol"]
+__all__ = ["server"]
 
 
 def protocol() -> Any:
-    """The module `harken.mcp.protocol`."""
+    """The module `harken.mcp.server`."""
     try:
-        from harken.mcp import protocol
+        from harken.mcp import server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
         message = "agents' tools need a package that is not installed"
         raise Misconfigured(message, fix="Run: pip install 'harken[mcp]', then start the controller again") from None
-    return protocol
+    return server

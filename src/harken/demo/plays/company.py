@@ -13,8 +13,8 @@ from random import Random
 import aiohttp
 
 from harken.clock import Clock
-from harken.demo.incidents import IncidentService, announce
-from harken.demo.play import Play
+from harken.demo.incident_api import IncidentService, announce
+from harken.demo.scenario import Play
 from harken.demo.world import World
 from harken.event import Recorded
 

@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.demo.play import Play
-from harken.demo.plays.vendor import Busy, Truth, Vendor
+from harken.demo.plays.vendor_scenario import Busy, Truth, Vendor
+from harken.demo.scenario import Play
 from harken.event import Recorded
 from harken.testing.fakes.pagerduty import Incident, PagerDuty
 

@@ -12,7 +12,7 @@ from hashlib import scrypt
 from pathlib import Path
 
 from harken.credentials.files import read_private, write_private, writing
-from harken.credentials.ring import Ring
+from harken.credentials.keyring import Ring
 from harken.errors import Misconfigured
 
 __all__ = ["ENCRYPTION_KEY", "KEY_FILE", "Key", "Keys"]

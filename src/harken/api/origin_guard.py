@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken.api import admin
-from harken.api.problems import problem
+from harken.api.errors import problem
 
 __all__ = ["Guard", "hosts_of"]
 

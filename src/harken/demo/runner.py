@@ -19,9 +19,9 @@ import structlog
 
 from harken.app import App
 from harken.clock import Clock, SystemClock
-from harken.demo.ledger import Summary, compare, read_books
-from harken.demo.play import Play, play_of
-from harken.demo.view import View, view_for
+from harken.demo.audit import Summary, compare, read_books
+from harken.demo.display import View, view_for
+from harken.demo.scenario import Play, play_of
 from harken.store import Records
 
 __all__ = ["perform"]
