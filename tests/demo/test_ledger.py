@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harken.demo.audit import Books, Summary, compare
-from harken.demo.plays.company import occurrence
+from harken.demo.scenarios.company import occurrence
 from harken.event import Recorded
 from harken.runs import Run, RunState
 

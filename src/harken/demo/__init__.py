@@ -16,11 +16,11 @@ __all__ = ["PLAYS", "run"]
 
 PORT = 9091
 PLAYS = {
-    "": "harken.demo.plays.company",
-    "pagerduty": "harken.demo.plays.pagerduty",
-    "slack": "harken.demo.plays.slack",
-    "jira": "harken.demo.plays.jira",
-    "datadog": "harken.demo.plays.datadog",
+    "": "harken.demo.scenarios.company",
+    "pagerduty": "harken.demo.scenarios.pagerduty",
+    "slack": "harken.demo.scenarios.slack",
+    "jira": "harken.demo.scenarios.jira",
+    "datadog": "harken.demo.scenarios.datadog",
 }
 """Each demo by name, with the module of its play."""
 

@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.demo.plays.vendor_scenario import Busy, Truth, Vendor
 from harken.demo.scenario import Play
+from harken.demo.scenarios.vendor_scenario import Busy, Truth, Vendor
 from harken.event import Recorded
 from harken.testing.fakes.pagerduty import Incident, PagerDuty
 
