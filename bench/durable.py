@@ -15,7 +15,7 @@ from harken.clock import SystemClock
 from harken.event import Event
 from harken.runs import Finished
 from harken.store import Commit, Committed, Entry, Intent, Lease, Opened, Settlement, Store, Tick
-from harken.testing.store.given import definitions
+from harken.testing.store.world import definitions
 
 __all__ = ["BARE", "SHORTER", "WAYS", "Asked", "Meter", "Ours", "Spent", "Way", "measured", "ours", "rounds_of", "told"]
 

@@ -16,7 +16,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.cli.root import run
 from harken.clock import SystemClock
 from harken.store.transfer import refuse_marked
-from harken.testing.store.given import definitions
+from harken.testing.store.world import definitions
 from tests.servers.postgres import PASSWORD
 from tests.stores.postgres_home import server, url
 

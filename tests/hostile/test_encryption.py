@@ -14,7 +14,7 @@ from harken.credentials import Credentials
 from harken.errors import Misconfigured, Refused
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.given import definitions
+from harken.testing.store.world import definitions
 from tests.hostile.house import configured, feed
 from tests.hostile.rough import Harken, Source, says, started, types, until, write
 

@@ -17,7 +17,7 @@ from harken.match import Read
 from harken.run.environment import Reach
 from harken.store import HOUSE, Definitions
 from harken.testing import START, VirtualClock
-from harken.testing.waiting import WaitingLoop, run_waiting
+from harken.testing.waiting_clock import WaitingLoop, run_waiting
 from tests.property import plan
 from tests.property.configured import definitions_of, trigger_of
 from tests.property.fleet_homes import Home

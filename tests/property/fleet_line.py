@@ -11,7 +11,7 @@ from typing import Any
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
 from harken.testing.crashing import Crash, Heard
-from harken.testing.waiting import WaitingLoop
+from harken.testing.waiting_clock import WaitingLoop
 from tests.property.fleet_history import History
 from tests.property.fleet_plan import Hazard
 

@@ -14,7 +14,7 @@ from harken.backends.redis import RedisStore
 from harken.errors import StoreUnavailable
 from harken.store import NewRun
 from harken.testing import HandClock
-from harken.testing.store.given import Given, definitions
+from harken.testing.store.world import Given, definitions
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 

@@ -18,9 +18,9 @@ from harken.backends.sqlite.export import SqliteMoving
 from harken.store import Store
 from harken.store.transfer import Moving
 from harken.testing import HandClock
-from harken.testing.store.going_on import GoingOnContract
-from harken.testing.store.moving import MovingContract
-from harken.testing.store.moving_world import Place
+from harken.testing.store.transfer import MovingContract
+from harken.testing.store.transfer_resume import GoingOnContract
+from harken.testing.store.transfer_world import Place
 from tests.servers.redis import RedisServer
 from tests.stores.postgres_home import server, url
 

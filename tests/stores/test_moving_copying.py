@@ -16,7 +16,7 @@ from harken.store import HOUSE, Store
 from harken.store.export_rows import Chunk, MovedEvent
 from harken.store.transfer import Counts, Moving, refuse_marked
 from harken.testing import HandClock
-from harken.testing.store.given import LEASE_SECONDS, Given, definitions
+from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.stores.postgres_home import server, url
 from tests.stores.test_moving import PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 

@@ -15,9 +15,9 @@ from harken.event import Verdict
 from harken.store import Entry
 from harken.store.export_rows import Chunk, MovedEvent
 from harken.testing import HandClock
-from harken.testing.store.given import LEASE_SECONDS, Given, definitions
-from harken.testing.store.moving import alike, move
-from harken.testing.store.moving_world import BEFORE, WORLD, Place, fill, told
+from harken.testing.store.transfer import alike, move
+from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, told
+from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.stores.postgres_home import server, url
 from tests.stores.test_moving import KEY, PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 

@@ -13,7 +13,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, Misconfigured
 from harken.store import Generation
 from harken.testing import HandClock
-from harken.testing.store.given import INBOX, definitions
+from harken.testing.store.world import INBOX, definitions
 
 LINE = 1_767_600_000_000_000
 OLD_TRIGGER = b'{"name":"mail","feed":"inbox","workflow":"triage","workflow_rev":"r1"}'

@@ -15,7 +15,7 @@ from harken.feed import Budget
 from harken.runs import Claimed
 from harken.store import Committed, GatherInto, Settlement, Stale
 from harken.testing import HandClock
-from harken.testing.store.given import MAIL, OTHER, Given, definitions
+from harken.testing.store.world import MAIL, OTHER, Given, definitions
 from tests.stores.postgres_home import hand, server, url
 
 __all__ = ["hand", "server", "url"]

@@ -19,7 +19,7 @@ from harken.store import Entry, Generation
 from harken.tasks import end
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
-from harken.testing.store.given import Given, definitions
+from harken.testing.store.world import Given, definitions
 from tests.servers.home import free_port
 from tests.servers.postgres import PostgresServer
 from tests.stores.postgres_home import hand, server, url

@@ -13,7 +13,7 @@ from harken.backends.postgres import PostgresStore, Settings
 from harken.errors import LeaseLost
 from harken.store import Definitions, Lease, Rest
 from harken.testing import HandClock
-from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, definitions, feed
+from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed
 from tests.stores.postgres_home import hand, server, url
 
 __all__ = ["hand", "server", "url"]

@@ -21,7 +21,7 @@ from harken.store import Entry, Settlement, Stale
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.gathering import gathers
-from harken.testing.store.given import definitions
+from harken.testing.store.world import definitions
 from tests.servers.redis import RedisServer
 
 KEY = "a long key of the operator"

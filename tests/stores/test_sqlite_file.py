@@ -24,7 +24,7 @@ from harken.store import Committed, Lease
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.gathering import gathers
-from harken.testing.store.given import MAIL, OTHER, definitions
+from harken.testing.store.world import MAIL, OTHER, definitions
 
 KEY = "a long key of the operator"
 

@@ -12,7 +12,7 @@ from harken.feed import Budget
 from harken.runs import Again, Claimed, Dead, Finished, StepRecord
 from harken.store import GatherInto, NewRun, Store
 from harken.testing.clock import HandClock
-from harken.testing.store.given import MAIL, OTHER, Given, Reopen, StoreWorld, definitions
+from harken.testing.store.world import MAIL, OTHER, Given, Reopen, StoreWorld, definitions
 
 __all__ = ["BudgetContract"]
 

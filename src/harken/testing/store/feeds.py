@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from harken.testing.store.committing import CommittingContract
+from harken.testing.store.commits import CommittingContract
 from harken.testing.store.gathering import GatheringContract
-from harken.testing.store.leasing import LeasingContract
+from harken.testing.store.leases import LeasingContract
+from harken.testing.store.memory import RememberingContract
 from harken.testing.store.opening import OpeningContract
-from harken.testing.store.quiet import QuietContract
-from harken.testing.store.remembering import RememberingContract
-from harken.testing.store.sharing import SharingContract
+from harken.testing.store.quiet_hours import QuietContract
+from harken.testing.store.shards import SharingContract
 from harken.testing.store.slots import SlotContract
-from harken.testing.store.starting import StartingContract
+from harken.testing.store.startup_modes import StartingContract
 
 __all__ = ["FeedsContract"]
 

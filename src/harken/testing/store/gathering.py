@@ -6,7 +6,7 @@ from typing import Any
 
 from harken.event import Verdict
 from harken.store import GatherInto
-from harken.testing.store.given import Given, Reopen, StoreWorld
+from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["GatheringContract"]
 

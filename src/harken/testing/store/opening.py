@@ -10,7 +10,7 @@ from harken.errors import NotFound
 from harken.schedule import Cron, Every
 from harken.store import Stale, Store
 from harken.testing.clock import HandClock
-from harken.testing.store.given import (
+from harken.testing.store.world import (
     INBOX,
     INTERNAL_FEED,
     MAIL,

@@ -9,19 +9,9 @@ from harken.event import Known, Verdict
 from harken.feed import INTERNAL
 from harken.runs import Dead, Finished
 from harken.store import Page, Settlement, Store
-from harken.testing.store.given import (
-    INBOX,
-    INTERNAL_FEED,
-    MAIL,
-    OTHER,
-    Given,
-    StoreWorld,
-    definitions,
-    feed,
-    trigger,
-)
-from harken.testing.store.leasing import rest
-from harken.testing.store.running import step
+from harken.testing.store.claims import step
+from harken.testing.store.leases import rest
+from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, OTHER, Given, StoreWorld, definitions, feed, trigger
 
 __all__ = ["RecordsContract", "all_pages"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.store import Store
 from harken.testing.clock import HandClock
-from harken.testing.store.given import Reopen, StoreWorld
+from harken.testing.store.world import Reopen, StoreWorld
 
 __all__ = ["RegistryContract"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harken.runs import Again, Dead, Failed, Finished, Park
 from harken.store import GatherInto, NewRun
-from harken.testing.store.given import Given, Reopen, StoreWorld
-from harken.testing.store.running import RunningContract, step
+from harken.testing.store.claims import RunningContract, step
+from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["RunsContract"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harken.runs import Again, Dead, Park
-from harken.testing.store.given import Given, Reopen, StoreWorld
+from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["SlotContract"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from harken.feed import Feed
 from harken.runs import Finished, Park
 from harken.store import Store
-from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions
-from harken.testing.store.leasing import rest
-from harken.testing.store.running import step
+from harken.testing.store.claims import step
+from harken.testing.store.leases import rest
+from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions
 
 __all__ = ["UpkeepContract"]
 

@@ -8,7 +8,7 @@ from harken.event import Span
 from harken.runs import Again
 from harken.schedule import Quiet, quiet_hours
 from harken.store import GatherInto
-from harken.testing.store.given import Given, StoreWorld, definitions, trigger
+from harken.testing.store.world import Given, StoreWorld, definitions, trigger
 
 __all__ = ["QuietContract"]
 

@@ -9,7 +9,7 @@ import pytest
 from harken.backoff import Health
 from harken.errors import LeaseLost
 from harken.store import Failure, Rest
-from harken.testing.store.given import Given, Reopen, StoreWorld
+from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["LeasingContract"]
 

@@ -11,9 +11,9 @@ from harken.errors import LeaseLost
 from harken.event import Event
 from harken.schedule import Cron
 from harken.store import GatherInto, Rest, Stale
-from harken.testing.store.given import INBOX, LEASE_SECONDS
-from harken.testing.store.moving import Copied, MovingWorld
-from harken.testing.store.moving_world import BEFORE, WORLD
+from harken.testing.store.transfer import Copied, MovingWorld
+from harken.testing.store.transfer_world import BEFORE, WORLD
+from harken.testing.store.world import INBOX, LEASE_SECONDS
 
 __all__ = ["GoingOnContract"]
 

@@ -9,7 +9,7 @@ import msgspec
 from harken.event import Verdict
 from harken.feed import Trigger, TriggerState
 from harken.store import Definitions, Intent, Stale
-from harken.testing.store.given import (
+from harken.testing.store.world import (
     INBOX,
     INTERNAL_FEED,
     MAIL,

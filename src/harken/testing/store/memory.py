@@ -8,8 +8,8 @@ from harken.backoff import Health
 from harken.errors import NotFound
 from harken.event import Known
 from harken.store import Stale
-from harken.testing.store.given import INBOX, INTERNAL_FEED, MAIL, Given, StoreWorld, definitions, feed
-from harken.testing.store.leasing import failure
+from harken.testing.store.leases import failure
+from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, Given, StoreWorld, definitions, feed
 
 __all__ = ["RememberingContract"]
 

@@ -12,7 +12,7 @@ from harken.backoff import Health
 from harken.errors import LeaseLost
 from harken.feed import Feed
 from harken.store import HOUSE, Commit, Committed, Definitions, Failure, Generation, Held, Lease, Rest, Store
-from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
+from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
 
 __all__ = ["SharingContract"]
 

@@ -9,7 +9,7 @@ from harken.event import Event
 from harken.feed import INTERNAL
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Entry, NewRun, Settlement, Stale
-from harken.testing.store.given import Given, Reopen, StoreWorld
+from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["RunningContract", "step"]
 

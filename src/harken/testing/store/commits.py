@@ -9,8 +9,8 @@ import msgspec
 from harken.backoff import Health
 from harken.event import Event, Known, Span, Verdict
 from harken.store import Committed, Entry, Stale, Tick
-from harken.testing.store.given import Given, Reopen, StoreWorld, definitions, feed
-from harken.testing.store.leasing import failure, rest
+from harken.testing.store.leases import failure, rest
+from harken.testing.store.world import Given, Reopen, StoreWorld, definitions, feed
 
 __all__ = ["CommittingContract"]
 

@@ -12,7 +12,7 @@ from harken.feed import Budget
 from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Failure, GatherInto, NewRun, Rest, Store, Tick
 from harken.store.transfer import Moving
-from harken.testing.store.given import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger
+from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger
 
 __all__ = ["BEFORE", "WORLD", "Left", "Place", "fill", "told"]
 

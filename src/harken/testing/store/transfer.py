@@ -14,8 +14,8 @@ from harken.store import HOUSE, GatherInto
 from harken.store.export_rows import KINDS, Chunk, MovedRun
 from harken.store.transfer import Counts, Moving, refuse_marked
 from harken.testing.clock import HandClock
-from harken.testing.store.given import LEASE_SECONDS, Given
-from harken.testing.store.moving_world import BEFORE, WORLD, Left, Place, fill, told
+from harken.testing.store.transfer_world import BEFORE, WORLD, Left, Place, fill, told
+from harken.testing.store.world import LEASE_SECONDS, Given
 
 __all__ = ["MovingContract", "MovingWorld", "alike", "move"]
 
