@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
+from harken.kit.paging import digest_of
 from harken.services.page import Page, Query
-from harken.services.paging import digest_of
 from harken.source import Batch, Host
 from harken.testing.fakes.server import FakeServer, Handler
 from tests.services import reading

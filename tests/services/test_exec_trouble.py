@@ -101,7 +101,7 @@ async def test_a_poller_killed_while_it_is_asked_is_tried_later(tricked, tmp_pat
 async def test_a_poller_that_hangs_is_ended_with_all_that_it_started(
     tricked, tmp_path, stubborn, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("harken.services.subprocesses.GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("harken.kit.subprocesses.GRACE_SECONDS", 0.2)
     error = await refused(tricked("hang", stubborn=stubborn, timeout=2))
 
     assert isinstance(error, RetryLater)

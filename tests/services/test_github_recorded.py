@@ -15,8 +15,8 @@ from yarl import URL
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
+from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
-from harken.services.fields import instant
 from harken.services.github.api import told
 from harken.services.github.issue import Wanted, event_of, issue_of, matched_at
 from harken.source import Host

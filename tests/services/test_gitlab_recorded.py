@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.services.fields import instant
+from harken.kit.fields import instant
 from harken.services.gitlab.issue import Wanted, event_of, issue_of, matched_at
 from harken.source import Host
 from harken.testing import HandClock

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.services.fields import instant
+from harken.kit.fields import instant
 from harken.services.jira.issue import data_of
 from harken.source import Host
 from harken.testing import HandClock

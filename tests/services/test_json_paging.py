@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harken.errors import NeedsAttention, Refused, RetryLater
+from harken.kit.paging import Paging
 from harken.services.json import JsonListing, Query
-from harken.services.paging import Paging
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes import Answer, Listing

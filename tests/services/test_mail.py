@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from harken.kit.mail import Letter, MailQuery, Part, condition, delivery, fields_of
+from harken.kit.mail.extract import LONGEST, extracted
+from harken.kit.mail.sender import sender_of
 from harken.language.cel.condition import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
 from harken.services.imap import Account, Marked
 from harken.services.imap import Query as ImapQuery
-from harken.services.mail import Letter, MailQuery, Part, condition, delivery, fields_of
-from harken.services.mail.extract import LONGEST, extracted
-from harken.services.mail.sender import sender_of
 
 
 def letter(text: str = "", **headers: str) -> Letter:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harken.services.mail import Letter, Part, fields_of
-from harken.services.mail.extract import LONGEST
-from harken.services.mail.letter import body_of
-from harken.services.mail.text import charset_text, header_text, readable
+from harken.kit.mail import Letter, Part, fields_of
+from harken.kit.mail.extract import LONGEST
+from harken.kit.mail.letter import body_of
+from harken.kit.mail.text import charset_text, header_text, readable
 
 
 def letter(text: str = "", **headers: str) -> Letter:

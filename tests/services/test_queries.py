@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.services.queries import each_once, fingerprint_of, label_name, plain_value, several, several_texts
+from harken.kit.query_fields import each_once, fingerprint_of, label_name, plain_value, several, several_texts
 
 
 class Asked(BaseModel):

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
+from harken.kit.syndication import entries_of
 from harken.services.rss import NewsFeed, Query, plugin
-from harken.services.syndication import entries_of
 from harken.source import Host
 from harken.testing import START
 from harken.testing.fakes import Answer, Listing

@@ -17,8 +17,8 @@ from aiohttp import web
 from harken.errors import HarkenError, NeedsAttention
 from harken.event import Event
 from harken.http import Client
+from harken.kit.syndication import text_of_html
 from harken.services.rss import NewsFeed, Query
-from harken.services.syndication import text_of_html
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.server import FakeServer, Handler

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harken.event import Span
-from harken.slices import Slice, resume
+from harken.kit.time_slices import Slice, resume
 from harken.testing import START
 
 HOUR = timedelta(hours=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.services.wording import cut, headed, mark_of, octets, one_line, units, waited
+from harken.kit.messages import cut, headed, mark_of, octets, one_line, units, waited
 from harken.source import Host, Message
 
 FAMILY = "👩‍👩‍👧‍👦"

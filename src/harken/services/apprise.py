@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http.guard import check_address
-from harken.services.wording import headed, one_line
+from harken.kit.messages import headed, one_line
 from harken.source import Host, Message, Plugin
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from harken import __version__
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.services.fields import text_of
-from harken.services.wording import cut, headed, mark_of, waited
+from harken.kit.fields import text_of
+from harken.kit.messages import cut, headed, mark_of, waited
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Channel", "plugin"]

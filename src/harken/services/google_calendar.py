@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harken.errors import CursorExpired, RetryLater
 from harken.event import Event
 from harken.http import Reply
-from harken.services.fields import described, instant, text_of
+from harken.kit.fields import described, instant, text_of
 from harken.services.google import GoogleAccount, GoogleClient
 from harken.services.google.client import told
 from harken.services.google.scopes import CALENDAR

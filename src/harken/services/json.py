@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from harken.errors import NeedsAttention
 from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
-from harken.services.asking_again import WebAddress, expect_answer, host_of, validators_of
-from harken.services.items import Shape, events_of, items_at
-from harken.services.paging import (
+from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
+from harken.kit.items import Shape, events_of, items_at
+from harken.kit.paging import (
     Paging,
     Place,
     address,

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import raise_for
-from harken.services.fields import text_of
-from harken.services.wording import cut, headed, mark_of, octets, one_line
+from harken.kit.fields import text_of
+from harken.kit.messages import cut, headed, mark_of, octets, one_line
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Topic", "plugin"]

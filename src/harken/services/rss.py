@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
-from harken.services.asking_again import WebAddress, expect_answer, host_of, validators_of
-from harken.services.paging import digest_of
-from harken.services.syndication import Entry, NotAFeed, alternate, entries_of, is_page, oldest_first
+from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
+from harken.kit.paging import digest_of
+from harken.kit.syndication import Entry, NotAFeed, alternate, entries_of, is_page, oldest_first
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["NewsFeed", "Query", "plugin"]

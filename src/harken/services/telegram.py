@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.services.fields import text_of
-from harken.services.wording import cut, headed, waited
+from harken.kit.fields import text_of
+from harken.kit.messages import cut, headed, waited
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Bot", "plugin"]

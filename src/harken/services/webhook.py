@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, Validatio
 from harken.errors import Malformed, NeedsAttention, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
+from harken.kit.fields import instant, text_of
 from harken.language.paths import lookup
-from harken.services.fields import instant, text_of
 from harken.source import Host, Message, Plugin, Request
 
 __all__ = ["Incoming", "IncomingQuery", "Outgoing", "OutgoingQuery", "plugin"]

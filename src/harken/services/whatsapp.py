@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit.fields import text_of
+from harken.kit.messages import cut, headed, one_line
 from harken.rate_limit import asked_wait
-from harken.services.fields import text_of
-from harken.services.wording import cut, headed, one_line
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Number", "plugin"]

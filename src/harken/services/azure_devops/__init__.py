@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 
 from harken.errors import NeedsAttention
 from harken.event import Event
+from harken.kit.changed_lists import Page, Place, batch_at, following, fresh, resume
+from harken.kit.histories import Gone, Histories, History, together
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import MOST, Account, Api, Found, TooMany
 from harken.services.azure_devops.check import check, whoami
@@ -27,8 +29,6 @@ from harken.services.azure_devops.item import (
 )
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.wiql import changed, whole
-from harken.services.histories import Gone, Histories, History, together
-from harken.services.updates import Page, Place, batch_at, following, fresh, resume
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "WorkItems", "plugin"]

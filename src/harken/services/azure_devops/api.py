@@ -17,10 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.services.fields import described, text_of
-from harken.services.rest_api import address_of
-from harken.services.signing_in import one_word, server_address
-from harken.services.updates import server_time
+from harken.kit.account_fields import one_word, server_address
+from harken.kit.changed_lists import server_time
+from harken.kit.fields import described, text_of
+from harken.kit.rest_api import address_of
 from harken.source import Host
 
 __all__ = ["MOST", "Account", "Api", "Found", "Project", "TooMany", "listed", "told"]

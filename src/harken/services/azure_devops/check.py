@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.errors import NeedsAttention
+from harken.kit.fields import text_of
 from harken.services.azure_devops.api import CONFIGURE, Account, Api, listed, told
 from harken.services.azure_devops.query import Query
-from harken.services.fields import text_of
 from harken.source import Checked, Host
 
 __all__ = ["check", "whoami"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harken.kit.histories import Gone, Histories, History
 from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.item import Item
-from harken.services.histories import Gone, Histories, History
 
 __all__ = ["history_of"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
+from harken.kit.fields import instant, stamp, text_of, whole_number
+from harken.kit.paging import digest_of_json
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text
-from harken.services.fields import instant, stamp, text_of, whole_number
-from harken.services.paging import digest_of_json
 
 __all__ = [
     "FIELDS",

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from harken.kit.query_fields import each_once, fingerprint_of, plain_value, several_texts
 from harken.services.azure_devops.api import Project
 from harken.services.azure_devops.wiql import any_of, quoted
-from harken.services.queries import each_once, fingerprint_of, plain_value, several_texts
 
 __all__ = ["NOBODY", "Query", "Tag"]
 

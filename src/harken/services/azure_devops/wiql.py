@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from harken.services.queries import plain_value
+from harken.kit.query_fields import plain_value
 
 __all__ = ["any_of", "changed", "quoted", "whole"]
 

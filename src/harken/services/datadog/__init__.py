@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.errors import NeedsAttention
 from harken.event import Event
+from harken.kit.paging import digest_of
 from harken.services.datadog.api import Account, Api, Page
 from harken.services.datadog.downtime import Mute, Unmute, mute, unmute
 from harken.services.datadog.memory import Occurrence, Seen, named, occurrence, pack, unpack
@@ -29,7 +30,6 @@ from harken.services.datadog.monitor import (
     word,
     written,
 )
-from harken.services.paging import digest_of
 from harken.source import Act, Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "MonitorStates", "Query", "plugin"]

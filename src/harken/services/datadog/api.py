@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit.account_fields import server_address, word
+from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
 from harken.services.datadog.monitor import number_of
-from harken.services.fields import instant
-from harken.services.signing_in import server_address, word
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Page"]

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from harken.durations import parse_duration
 from harken.errors import HarkenError, Refused, RetryLater
 from harken.http import raise_for
+from harken.kit.fields import instant, text_of
 from harken.language.paths import lookup
 from harken.services.datadog.api import Api
-from harken.services.fields import instant, text_of
 from harken.source import Call
 
 __all__ = ["Mute", "Unmute", "mute", "unmute"]

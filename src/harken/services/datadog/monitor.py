@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from harken.services.fields import instant
+from harken.kit.fields import instant
 
 __all__ = [
     "STATUSES",

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
 from harken.errors import NeedsAttention
-from harken.services.wording import cut, headed, mark_of, one_line
+from harken.kit.messages import cut, headed, mark_of, one_line
 from harken.source import Host, Message
 
 if TYPE_CHECKING:

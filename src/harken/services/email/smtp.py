@@ -14,7 +14,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.services.dialling import addresses, dial, shut, trusted
+from harken.kit.sockets import addresses, dial, shut, trusted
 from harken.services.email.account import Account
 from harken.services.email.letter import address
 

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
+from harken.kit.fields import instant
+from harken.kit.subprocesses import Program, secrets_in
 from harken.services.exec.rpc import Conversation, shaped
 from harken.services.exec.tools import discover
-from harken.services.fields import instant
-from harken.services.subprocesses import Program, secrets_in
 from harken.source import Batch, Cursor, Host, Plugin, Tool
 
 __all__ = ["Query", "StdioPoller", "plugin"]

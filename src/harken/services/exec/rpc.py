@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.services.subprocesses import Child, Program, started
+from harken.kit.subprocesses import Child, Program, started
 from harken.source import Host
 
 __all__ = ["PROTOCOL", "Conversation", "UnknownMethod", "shaped"]

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from harken.event import Event
+from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
+from harken.kit.histories import Gone, Histories, History, together
+from harken.kit.issues import ask, history_of, page_of
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
 from harken.services.github.history import read_history
 from harken.services.github.issue import Issue, event_of, fits, issue_of, matched_at, needs_history, wanted_by
 from harken.services.github.query import Query
-from harken.services.histories import Gone, Histories, History, together
-from harken.services.issues import ask, history_of, page_of
-from harken.services.updates import Place, batch_at, following, fresh, resume, server_time, unchanged
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]

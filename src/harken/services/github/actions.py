@@ -12,8 +12,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.http import Reply
-from harken.services.comments import comment_once, some_text
-from harken.services.fields import text_of
+from harken.kit.comments import comment_once, some_text
+from harken.kit.fields import text_of
 from harken.services.github.api import Api, Repo
 from harken.source import Act, Call
 

@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.services.fields import text_of
-from harken.services.rest_api import RestApi
-from harken.services.signing_in import one_word, server_address
+from harken.kit.account_fields import one_word, server_address
+from harken.kit.fields import text_of
+from harken.kit.rest_api import RestApi
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Repo", "told"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.http import Reply
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.github.api import Account, Api, told
 from harken.services.github.query import Query
 from harken.source import Checked, Host

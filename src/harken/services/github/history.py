@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from harken.kit.histories import Gone, History
 from harken.services.github.api import Api
 from harken.services.github.issue import Issue
-from harken.services.histories import Gone, History
 
 __all__ = ["read_history"]
 

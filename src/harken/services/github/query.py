@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from harken.kit.query_fields import each_once, fingerprint_of, label_name, several, several_texts
 from harken.services.github.api import Repo
-from harken.services.queries import each_once, fingerprint_of, label_name, several, several_texts
 
 __all__ = ["Login", "Query"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.http import Reply
-from harken.services.comments import comment_once, some_text
-from harken.services.fields import text_of
+from harken.kit.comments import comment_once, some_text
+from harken.kit.fields import text_of
 from harken.services.gitlab.api import Api, Project, told
 from harken.source import Act, Call
 

@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from harken.http import Reply, raise_for
-from harken.services.rest_api import RestApi
-from harken.services.signing_in import one_word, server_address
+from harken.kit.account_fields import one_word, server_address
+from harken.kit.rest_api import RestApi
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Project", "told"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from harken.kit.histories import Gone, History
+from harken.kit.issues import Issue
 from harken.services.gitlab.api import Api
-from harken.services.histories import Gone, History
-from harken.services.issues import Issue
 
 __all__ = ["read_history"]
 

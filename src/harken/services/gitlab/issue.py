@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Any
 
 from harken.event import Event, Identity
-from harken.services import issues
-from harken.services.fields import folded, instant, list_of, text_of, whole_number
+from harken.kit import issues
+from harken.kit.fields import folded, instant, list_of, text_of, whole_number
+from harken.kit.histories import History
+from harken.kit.issues import Issue
+from harken.kit.paging import digest_of_json
 from harken.services.gitlab.query import Query
-from harken.services.histories import History
-from harken.services.issues import Issue
-from harken.services.paging import digest_of_json
 
 __all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needed", "wanted_by"]
 

@@ -15,6 +15,8 @@ from pydantic import Field, field_validator
 
 from harken.errors import RetryLater
 from harken.event import Event
+from harken.kit.mail import FIELDS, MailQuery
+from harken.kit.mail import delivery as delivered
 from harken.services.gmail import place as places
 from harken.services.gmail.api import Gmail
 from harken.services.gmail.check import check
@@ -22,8 +24,6 @@ from harken.services.gmail.message import came_at, event_of
 from harken.services.gmail.place import Place, Reading
 from harken.services.gmail.tools import TOOLS
 from harken.services.google.account import GoogleAccount
-from harken.services.mail import FIELDS, MailQuery
-from harken.services.mail import delivery as delivered
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Mailbox", "Query", "plugin"]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from harken.errors import Deferred, RetryLater
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.google.account import GoogleAccount
 from harken.services.google.client import GoogleClient, told
 from harken.services.google.scopes import GMAIL, GMAIL_READONLY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.gmail.api import Gmail
 from harken.services.google.account import GoogleAccount
 from harken.source import Checked, Host

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harken.event import Event
+from harken.kit.fields import text_of
+from harken.kit.mail import Letter, Part, fields_of
+from harken.kit.mail.letter import DEEPEST
+from harken.kit.messages import one_line
 from harken.language.paths import lookup
-from harken.services.fields import text_of
-from harken.services.mail import Letter, Part, fields_of
-from harken.services.mail.letter import DEEPEST
-from harken.services.wording import one_line
 
 __all__ = ["came_at", "event_of", "letter_of"]
 

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from harken.errors import NotFound
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
+from harken.kit.messages import cut
 from harken.services.gmail.api import Gmail
 from harken.services.gmail.message import event_of
-from harken.services.wording import cut
 from harken.source import Call, Tool
 
 __all__ = ["TOOLS"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.gmail.actions import ACTIONS
 from harken.services.google.account import GoogleAccount
 from harken.services.google.client import GoogleClient

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from harken.services.signing_in import server_address, word
+from harken.kit.account_fields import server_address, word
 
 __all__ = ["CONFIGURE", "GoogleAccount", "OAuthClient"]
 

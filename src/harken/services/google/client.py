@@ -12,9 +12,9 @@ from typing import Any
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit.fields import text_of
 from harken.language.paths import lookup
 from harken.rate_limit import asked_wait
-from harken.services.fields import text_of
 from harken.services.google.account import CONFIGURE, GoogleAccount
 from harken.services.google.tokens import Tokens
 from harken.source import Host

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.google.account import OAuthClient
 from harken.services.google.landing import landing
 from harken.services.google.scopes import ACCESS, DEVICE_ACCESS, USUAL, scopes_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.google.account import CONFIGURE, GoogleAccount, OAuthClient
 from harken.source import Host
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.errors import NeedsAttention
 from harken.event import Event
+from harken.kit.mail import FIELDS, MailQuery
+from harken.kit.mail import delivery as delivered
 from harken.services.imap import place as places
 from harken.services.imap.account import Account
 from harken.services.imap.fetched import Raw
@@ -18,8 +20,6 @@ from harken.services.imap.message import came_at, event_of
 from harken.services.imap.place import Place
 from harken.services.imap.talk import Opened, Talk, attempt
 from harken.services.imap.words import day, folder_name, search_keys
-from harken.services.mail import FIELDS, MailQuery
-from harken.services.mail import delivery as delivered
 from harken.source import Act, Batch, Call, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Folder", "Query", "plugin"]

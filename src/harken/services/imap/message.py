@@ -9,11 +9,11 @@ from email.message import Message
 from hashlib import blake2b
 
 from harken.event import Event
-from harken.services.fields import instant
+from harken.kit.fields import instant
+from harken.kit.mail import Letter, Part, fields_of
+from harken.kit.mail.letter import DEEPEST
+from harken.kit.mail.text import charset_text
 from harken.services.imap.fetched import Raw
-from harken.services.mail import Letter, Part, fields_of
-from harken.services.mail.letter import DEEPEST
-from harken.services.mail.text import charset_text
 
 __all__ = ["came_at", "event_of", "letter_of"]
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.services.dialling import addresses, dial, shut, trusted
+from harken.kit.sockets import addresses, dial, shut, trusted
 from harken.services.imap.account import CONFIGURE, Account, is_here
 from harken.services.imap.fetched import Raw, raws_of
 

@@ -16,8 +16,9 @@ import msgspec
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event, Identity
 from harken.http import Reply
-from harken.services.fields import instant, text_of
-from harken.services.histories import together
+from harken.kit.changed_lists import server_time
+from harken.kit.fields import instant, text_of
+from harken.kit.histories import together
 from harken.services.jira.actions import COMMENT, TRANSITION
 from harken.services.jira.check import check, whoami
 from harken.services.jira.details import history_since, mentions_since
@@ -26,7 +27,6 @@ from harken.services.jira.pages import Place, ended, place_at, restarted, slippe
 from harken.services.jira.people import find_person
 from harken.services.jira.query import Meant, Query, filter_of, jql_of
 from harken.services.jira.site import Account, Site
-from harken.services.updates import server_time
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]

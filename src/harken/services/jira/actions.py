@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.errors import NeedsAttention
-from harken.services.fields import instant, text_of
+from harken.kit.fields import instant, text_of
 from harken.services.jira.people import myself, person_of
 from harken.services.jira.site import Site
 from harken.services.jira.text import document_of, text_in

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from harken.errors import NeedsAttention
+from harken.kit.fields import text_of
 from harken.language.paths import suggest
-from harken.services.fields import text_of
 from harken.services.jira.people import find_person, myself
 from harken.services.jira.query import Meant, Query, jql_of
 from harken.services.jira.site import Account, Site

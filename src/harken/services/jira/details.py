@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from harken.services.fields import instant, text_of
+from harken.kit.fields import instant, text_of
 from harken.services.jira.issue import History, Occurrence, history_of
 from harken.services.jira.site import Site
 from harken.services.jira.text import mentions, text_in

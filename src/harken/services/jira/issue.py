@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from harken.services.fields import instant, text_of
+from harken.kit.fields import instant, text_of
 from harken.services.jira.text import mentions, text_in
 
 __all__ = ["FIELDS", "Filter", "History", "Occurrence", "data_of", "history_of", "occurrences"]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from harken.services.queries import has_control
+from harken.kit.query_fields import has_control
 
 __all__ = ["any_of", "joined", "quoted", "since_clause", "whole_jql"]
 

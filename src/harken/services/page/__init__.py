@@ -19,12 +19,12 @@ from yarl import URL
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
-from harken.services.asking_again import WebAddress, expect_answer, host_of, validators_of
-from harken.services.fields import stamp
+from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
+from harken.kit.fields import stamp
+from harken.kit.paging import digest_of, digest_of_json
 from harken.services.page.change import Change, change_of, shortened
 from harken.services.page.ignoring import without
 from harken.services.page.reading import Part, Seen, check_selector, look
-from harken.services.paging import digest_of, digest_of_json
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Page", "Query", "plugin"]

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from harken.http import Reply
-from harken.services.comments import step_mark
-from harken.services.fields import text_of
+from harken.kit.comments import step_mark
+from harken.kit.fields import text_of
 from harken.services.pagerduty.api import Api, Id, told
 from harken.source import Act, Call
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
-from harken.services.rest_api import address_of
-from harken.services.signing_in import one_word, server_address
+from harken.kit.account_fields import one_word, server_address
+from harken.kit.rest_api import address_of
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Id", "told"]

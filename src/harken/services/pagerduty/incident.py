@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
-from harken.services.fields import instant, list_of, stamp, text_of
-from harken.services.paging import digest_of_json
+from harken.kit.fields import instant, list_of, stamp, text_of
+from harken.kit.paging import digest_of_json
 
 __all__ = ["Incident", "Wanted", "event_of", "incident_of"]
 

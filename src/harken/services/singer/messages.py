@@ -12,7 +12,7 @@ import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
-from harken.services.fields import instant
+from harken.kit.fields import instant
 
 __all__ = ["Message", "Stream", "event_of", "parsed", "stream_of"]
 

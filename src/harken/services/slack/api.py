@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.services.fields import instant, text_of
+from harken.kit.fields import instant, text_of
 from harken.services.slack.time import stamp
 from harken.source import Host
 

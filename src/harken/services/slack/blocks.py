@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 
 __all__ = ["attached_text", "block_text"]
 

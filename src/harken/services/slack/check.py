@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import RetryLater
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.slack.api import CONFIGURE, Account, Slack
 from harken.services.slack.people import UNKNOWN, matching, name_of, unclear, user_id
 from harken.services.slack.place import Found, found_in

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.event import Event
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.slack.api import Me
 from harken.services.slack.place import Room
 from harken.services.slack.text import is_bots, is_noise, mentioned, readable, written_text

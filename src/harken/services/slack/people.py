@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harken.clock import Clock
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.slack.api import Slack
 
 __all__ = ["Names", "matching", "name_of", "unclear", "user_id", "wanted_name"]

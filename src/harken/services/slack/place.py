@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.slack.time import earlier, is_stamp, micros, newest, oldest
 
 __all__ = [

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from harken.errors import NeedsAttention
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.slack.api import GONE, Account, Answer, Slack
 from harken.services.slack.check import channels_of
 from harken.services.slack.event import permalink

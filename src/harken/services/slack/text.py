@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harken.services.fields import text_of
+from harken.kit.fields import text_of
 from harken.services.slack.blocks import attached_text, block_text
 
 __all__ = ["defused", "is_bots", "is_noise", "mentioned", "readable", "written_text"]

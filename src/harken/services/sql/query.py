@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harken.services.paging import digest_of
+from harken.kit.paging import digest_of
 from harken.services.sql.statement import one_select
 from harken.services.sql.watermark import Epoch
 

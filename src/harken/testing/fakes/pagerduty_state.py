@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from multidict import MultiMapping
 
-from harken.services.fields import instant
+from harken.kit.fields import instant
 
 __all__ = ["Incident", "Key", "Note", "User", "ordered", "picked", "span_of"]
 

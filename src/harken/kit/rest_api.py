@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from harken.errors import RetryLater
 from harken.http import Reply, Validators
-from harken.services.fields import described
+from harken.kit.fields import described
 from harken.source import Host
 
 __all__ = ["RestApi", "address_of", "linked_page"]

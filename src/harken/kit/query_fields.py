@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harken.services.paging import digest_of_json
+from harken.kit.paging import digest_of_json
 
 __all__ = ["each_once", "fingerprint_of", "has_control", "label_name", "plain_value", "several", "several_texts"]
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from harken.services.mail.extract import check
-from harken.services.mail.sender import entry
+from harken.kit.mail.extract import check
+from harken.kit.mail.sender import entry
 from harken.source import Delivery
 
 __all__ = ["FIELDS", "LISTS", "MailQuery", "condition", "delivery"]

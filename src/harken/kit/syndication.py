@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from harken.services.fields import instant
+from harken.kit.fields import instant
 
 __all__ = ["Entry", "NotAFeed", "alternate", "entries_of", "is_page", "oldest_first", "text_of_html"]
 

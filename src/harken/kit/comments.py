@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from harken.errors import NeedsAttention
-from harken.services.fields import text_of
-from harken.services.rest_api import RestApi
+from harken.kit.fields import text_of
+from harken.kit.rest_api import RestApi
 from harken.source import Call
 
 __all__ = ["comment_once", "some_text", "step_mark"]

@@ -10,11 +10,11 @@ import msgspec
 
 from harken.event import Event, Identity
 from harken.http import Reply, Validators
-from harken.services.asking_again import expect_answer
-from harken.services.fields import Precision, instant, stamp
-from harken.services.histories import Histories, History
-from harken.services.rest_api import RestApi
-from harken.services.updates import SETTLED, Page, Place
+from harken.kit.changed_lists import SETTLED, Page, Place
+from harken.kit.conditional import expect_answer
+from harken.kit.fields import Precision, instant, stamp
+from harken.kit.histories import Histories, History
+from harken.kit.rest_api import RestApi
 
 __all__ = ["Issue", "Wanted", "ask", "history_of", "occurrence", "page_of", "since_when"]
 

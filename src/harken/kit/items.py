@@ -9,9 +9,9 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
+from harken.kit.fields import described, instant, text_of
+from harken.kit.paging import digest_of_json
 from harken.language.paths import lookup
-from harken.services.fields import described, instant, text_of
-from harken.services.paging import digest_of_json
 
 __all__ = ["Shape", "events_of", "items_at"]
 

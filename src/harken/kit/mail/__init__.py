@@ -1,6 +1,6 @@
 """What services that read mailboxes share: texts, senders, what is extracted, and what a job may ask."""
 
-from harken.services.mail.letter import Letter, Part, fields_of
-from harken.services.mail.query import FIELDS, MailQuery, condition, delivery
+from harken.kit.mail.letter import Letter, Part, fields_of
+from harken.kit.mail.query import FIELDS, MailQuery, condition, delivery
 
 __all__ = ["FIELDS", "Letter", "MailQuery", "Part", "condition", "delivery", "fields_of"]

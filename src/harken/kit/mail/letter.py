@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from harken.services.fields import instant
-from harken.services.mail.extract import LONGEST, extracted
-from harken.services.mail.sender import domain_of, sender_of
-from harken.services.mail.text import charset_text, header_text, plain, readable
-from harken.services.wording import cut, one_line
+from harken.kit.fields import instant
+from harken.kit.mail.extract import LONGEST, extracted
+from harken.kit.mail.sender import domain_of, sender_of
+from harken.kit.mail.text import charset_text, header_text, plain, readable
+from harken.kit.messages import cut, one_line
 
 __all__ = ["DEEPEST", "Letter", "Part", "body_of", "fields_of"]
 

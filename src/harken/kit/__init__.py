@@ -1,0 +1,1 @@
+"""What authors of services share: JSON APIs, paging, changed lists, mail, messages, subprocesses."""
