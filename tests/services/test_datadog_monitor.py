@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harken.services.datadog.memory import Seen, named, pack, unpack
-from harken.services.datadog.monitor import Standing, is_muted, number_of, standings, word
+from harken.services.datadog.cursor import Seen, named, pack, unpack
+from harken.services.datadog.event import Standing, is_muted, number_of, standings, word
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.datadog import FakeDatadog

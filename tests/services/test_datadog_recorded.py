@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from harken.rate_limit import asked_wait, is_rate_limited
-from harken.services.datadog.monitor import described, number_of, standings
+from harken.services.datadog.event import described, number_of, standings
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.datadog import FakeDatadog

@@ -18,7 +18,7 @@ from harken.http import Reply
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
 from harken.services.github.api import told
-from harken.services.github.issue import Wanted, event_of, issue_of, matched_at
+from harken.services.github.event import Wanted, event_of, issue_of, matched_at
 from harken.source import Host
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harken.kit.fields import instant
-from harken.services.gitlab.issue import Wanted, event_of, issue_of, matched_at
+from harken.services.gitlab.event import Wanted, event_of, issue_of, matched_at
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.gitlab import GitLab

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.services.gmail.place import MOST
+from harken.services.gmail.cursor import MOST
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.gmail import FakeGmail

@@ -11,7 +11,7 @@ import pytest
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.event import Event
 from harken.services.imap import Account, Folder, Marked, Query, check, mark_read, plugin, whoami
-from harken.services.imap.talk import LARGEST
+from harken.services.imap.api import LARGEST
 from harken.source import Call, Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.gmail import written

@@ -222,7 +222,7 @@ def test_an_account_shows_its_secrets_nowhere():
 
 
 async def test_cloud_is_known_by_its_address_and_asks_nothing(host: Host):
-    from harken.services.jira.site import Site
+    from harken.services.jira.api import Site
 
     cloud = Account.model_validate({"base_url": "https://acme.atlassian.net", "email": "a@b.c", "token": "x"})
     lookalike = Account.model_validate(

@@ -10,8 +10,8 @@ import pytest
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.page import Query
-from harken.services.page.change import change_of
-from harken.services.page.ignoring import without
+from harken.services.page.diff import change_of
+from harken.services.page.ignore import without
 from harken.source import Host
 from harken.testing import HandClock
 from tests.services.reading import page

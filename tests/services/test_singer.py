@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.services.singer import Query, plugin
-from harken.services.singer import run as running_tap
+from harken.services.singer import process as running_tap
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.source import SourceContract

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.services.singer import run as running_tap
+from harken.services.singer import process as running_tap
 from harken.services.singer.files import PrivateFolder
 from harken.source import Host
 from tests.services.processes import open_files, running, zombies

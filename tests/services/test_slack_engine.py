@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from harken.operate.configuration import load_directory
 from harken.services.slack import Account, Query
-from harken.services.slack.post import PostParams
+from harken.services.slack.actions import PostParams
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.slack import ME, TOKEN, FakeSlack
 from tests.services.slack_world import workspace

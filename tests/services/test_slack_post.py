@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.slack import Query, plugin
-from harken.services.slack.post import PostParams, post
+from harken.services.slack.actions import PostParams, post
 from harken.source import Call, Checked, Host
 from harken.testing import HandClock
 from harken.testing.fakes import Answer

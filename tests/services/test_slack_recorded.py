@@ -11,7 +11,7 @@ import pytest
 
 from harken.errors import NeedsAttention
 from harken.services.slack.people import name_of
-from harken.services.slack.time import micros
+from harken.services.slack.timestamps import micros
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer

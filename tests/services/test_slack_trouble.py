@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harken.config.load import load
 from harken.errors import NeedsAttention, RetryLater
 from harken.services import registry
-from harken.services.slack import Account, Query, place, plugin
+from harken.services.slack import Account, Query, cursor, plugin
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes import Answer
@@ -219,4 +219,4 @@ class TestWhatIsWritten:
             Query.model_validate(query)
 
     def test_the_overlap_is_the_lookback_of_the_plugin(self):
-        assert plugin.lookback_seconds == place.OVERLAP
+        assert plugin.lookback_seconds == cursor.OVERLAP

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.sql import Query
-from harken.services.sql.statement import one_select
+from harken.services.sql.statements import one_select
 from harken.source import Host
 from harken.testing import START
 from tests.services.reading import read, subjects

@@ -16,8 +16,7 @@ from harken.kit.histories import Gone, Histories, History, together
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import MOST, Account, Api, Found, TooMany
 from harken.services.azure_devops.check import check, whoami
-from harken.services.azure_devops.history import history_of
-from harken.services.azure_devops.item import (
+from harken.services.azure_devops.event import (
     FIELDS,
     Item,
     event_of,
@@ -27,6 +26,7 @@ from harken.services.azure_devops.item import (
     needs_history,
     wanted_by,
 )
+from harken.services.azure_devops.history import history_of
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.wiql import changed, whole
 from harken.source import Batch, Cursor, Delivery, Host, Plugin

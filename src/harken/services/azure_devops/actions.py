@@ -14,7 +14,7 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.kit.comments import some_text, step_mark
 from harken.kit.fields import text_of
 from harken.services.azure_devops.api import Api, listed, told
-from harken.services.azure_devops.item import Item, item_of, tags_of
+from harken.services.azure_devops.event import Item, item_of, tags_of
 from harken.services.azure_devops.query import Tag
 from harken.services.azure_devops.text import html_of
 from harken.source import Act, Call

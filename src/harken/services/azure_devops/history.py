@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from harken.kit.histories import Gone, Histories, History
 from harken.services.azure_devops.api import Api
-from harken.services.azure_devops.item import Item
+from harken.services.azure_devops.event import Item
 
 __all__ = ["history_of"]
 

@@ -17,19 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.kit.paging import digest_of
+from harken.services.datadog.actions import Mute, Unmute, mute, unmute
 from harken.services.datadog.api import Account, Api, Page
-from harken.services.datadog.downtime import Mute, Unmute, mute, unmute
-from harken.services.datadog.memory import Occurrence, Seen, named, occurrence, pack, unpack
-from harken.services.datadog.monitor import (
-    Standing,
-    carries,
-    described,
-    name_of,
-    number_of,
-    standings,
-    word,
-    written,
-)
+from harken.services.datadog.cursor import Occurrence, Seen, named, occurrence, pack, unpack
+from harken.services.datadog.event import Standing, carries, described, name_of, number_of, standings, word, written
 from harken.source import Act, Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "MonitorStates", "Query", "plugin"]

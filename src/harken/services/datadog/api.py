@@ -19,7 +19,7 @@ from harken.http import Reply, raise_for
 from harken.kit.account_fields import server_address, word
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
-from harken.services.datadog.monitor import number_of
+from harken.services.datadog.event import number_of
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Page"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.services.email.account import Account
-from harken.services.email.letter import recipients, written
+from harken.services.email.message import recipients, written
 from harken.services.email.smtp import attempt, greet, send
 from harken.source import Host, Message, Plugin
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError
-from harken.services.email.letter import address
+from harken.services.email.message import address
 
 __all__ = ["Account"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.kit.sockets import addresses, dial, shut, trusted
 from harken.services.email.account import Account
-from harken.services.email.letter import address
+from harken.services.email.message import address
 
 __all__ = ["attempt", "greet", "send"]
 

@@ -15,8 +15,8 @@ from harken.kit.issues import ask, history_of, page_of
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
+from harken.services.github.event import Issue, event_of, fits, issue_of, matched_at, needs_history, wanted_by
 from harken.services.github.history import read_history
-from harken.services.github.issue import Issue, event_of, fits, issue_of, matched_at, needs_history, wanted_by
 from harken.services.github.query import Query
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.kit.histories import Gone, History
 from harken.services.github.api import Api
-from harken.services.github.issue import Issue
+from harken.services.github.event import Issue
 
 __all__ = ["read_history"]
 

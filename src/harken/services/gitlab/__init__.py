@@ -15,8 +15,8 @@ from harken.kit.issues import ask, history_of, page_of
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
+from harken.services.gitlab.event import Issue, event_of, fits, issue_of, matched_at, needed, wanted_by
 from harken.services.gitlab.history import read_history
-from harken.services.gitlab.issue import Issue, event_of, fits, issue_of, matched_at, needed, wanted_by
 from harken.services.gitlab.query import Query
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 

@@ -17,11 +17,11 @@ from harken.errors import RetryLater
 from harken.event import Event
 from harken.kit.mail import FIELDS, MailQuery
 from harken.kit.mail import delivery as delivered
-from harken.services.gmail import place as places
+from harken.services.gmail import cursor as places
 from harken.services.gmail.api import Gmail
 from harken.services.gmail.check import check
-from harken.services.gmail.message import came_at, event_of
-from harken.services.gmail.place import Place, Reading
+from harken.services.gmail.cursor import Place, Reading
+from harken.services.gmail.event import came_at, event_of
 from harken.services.gmail.tools import TOOLS
 from harken.services.google.account import GoogleAccount
 from harken.source import Batch, Cursor, Delivery, Host, Plugin

@@ -12,7 +12,7 @@ import msgspec
 from harken.errors import Deferred, RetryLater
 from harken.kit.fields import text_of
 from harken.services.google.account import GoogleAccount
-from harken.services.google.client import GoogleClient, told
+from harken.services.google.api import GoogleClient, told
 from harken.services.google.scopes import GMAIL, GMAIL_READONLY
 from harken.source import Host
 

@@ -11,7 +11,7 @@ from harken.errors import NotFound
 from harken.kit.fields import text_of
 from harken.kit.messages import cut
 from harken.services.gmail.api import Gmail
-from harken.services.gmail.message import event_of
+from harken.services.gmail.event import event_of
 from harken.source import Call, Tool
 
 __all__ = ["TOOLS"]

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
 from harken.language.paths import suggest
+from harken.services.jira.api import Account, Site
 from harken.services.jira.people import find_person, myself
 from harken.services.jira.query import Meant, Query, jql_of
-from harken.services.jira.site import Account, Site
 from harken.source import Checked, Host
 
 __all__ = ["check", "whoami"]

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from harken.kit.fields import instant, text_of
-from harken.services.jira.issue import History, Occurrence, history_of
-from harken.services.jira.site import Site
+from harken.services.jira.api import Site
+from harken.services.jira.event import History, Occurrence, history_of
 from harken.services.jira.text import mentions, text_in
 
 __all__ = ["history_since", "mentions_since"]

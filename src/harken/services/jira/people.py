@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import NeedsAttention
-from harken.services.jira.site import Site
+from harken.services.jira.api import Site
 
 __all__ = ["Person", "find_person", "myself", "person_of"]
 

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from harken.kit.query_fields import plain_value
-from harken.services.jira.issue import Filter
+from harken.services.jira.event import Filter
 from harken.services.jira.jql import any_of, joined, since_clause, whole_jql
 from harken.services.jira.people import Person
 

@@ -22,9 +22,9 @@ from harken.http import Reply, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.fields import stamp
 from harken.kit.paging import digest_of, digest_of_json
-from harken.services.page.change import Change, change_of, shortened
-from harken.services.page.ignoring import without
-from harken.services.page.reading import Part, Seen, check_selector, look
+from harken.services.page.diff import Change, change_of, shortened
+from harken.services.page.ignore import without
+from harken.services.page.text import Part, Seen, check_selector, look
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Page", "Query", "plugin"]

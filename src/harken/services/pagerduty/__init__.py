@@ -20,8 +20,8 @@ from harken.kit.fields import described, text_of
 from harken.kit.query_fields import fingerprint_of
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api, Id, told
-from harken.services.pagerduty.incident import Incident, Wanted, event_of, incident_of
-from harken.services.pagerduty.pages import LIMIT, Part, Place, asked, following, remembering, resume
+from harken.services.pagerduty.cursor import LIMIT, Part, Place, asked, following, remembering, resume
+from harken.services.pagerduty.event import Incident, Wanted, event_of, incident_of
 from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Incidents", "Query", "check", "plugin", "whoami"]

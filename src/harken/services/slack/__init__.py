@@ -16,16 +16,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from harken.errors import RetryLater
 from harken.event import Event, Span
-from harken.services.slack import place as places
+from harken.services.slack import cursor as places
+from harken.services.slack.actions import PostParams, post
 from harken.services.slack.api import GONE, Account, Answer, Slack
 from harken.services.slack.check import check, whoami
+from harken.services.slack.cursor import Place, Reading
 from harken.services.slack.deliver import destination
+from harken.services.slack.directory import FORGOTTEN, Directory, label, turned
 from harken.services.slack.event import Eye, Telling
 from harken.services.slack.people import Names, wanted_name
-from harken.services.slack.place import Place, Reading
-from harken.services.slack.post import PostParams, post
-from harken.services.slack.rooms import FORGOTTEN, Directory, label, turned
-from harken.services.slack.time import is_stamp, micros, moment, oldest, stamp
+from harken.services.slack.timestamps import is_stamp, micros, moment, oldest, stamp
 from harken.source import Act, Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Conversations", "Query", "plugin"]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.fields import instant, text_of
-from harken.services.slack.time import stamp
+from harken.services.slack.timestamps import stamp
 from harken.source import Host
 
 __all__ = ["GONE", "Account", "Answer", "Me", "Slack"]

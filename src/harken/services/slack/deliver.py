@@ -7,8 +7,8 @@ from typing import Any
 
 from harken.errors import NeedsAttention
 from harken.kit.messages import cut, headed, mark_of
+from harken.services.slack.actions import PostParams, post
 from harken.services.slack.api import Account
-from harken.services.slack.post import PostParams, post
 from harken.source import Call, Host, Message
 
 __all__ = ["Notices", "destination"]

@@ -12,9 +12,9 @@ import msgspec
 from harken.event import Event
 from harken.kit.fields import text_of
 from harken.services.slack.api import Me
-from harken.services.slack.place import Room
+from harken.services.slack.cursor import Room
 from harken.services.slack.text import is_bots, is_noise, mentioned, readable, written_text
-from harken.services.slack.time import is_stamp, moment
+from harken.services.slack.timestamps import is_stamp, moment
 
 if TYPE_CHECKING:
     from harken.services.slack import Query

@@ -15,8 +15,8 @@ import msgspec
 from harken.errors import CursorExpired, NeedsAttention
 from harken.services.sql.account import Account
 from harken.services.sql.answers import Rows, Session
+from harken.services.sql.event import Border, alike, higher, orderly, shown_of
 from harken.services.sql.query import Query
-from harken.services.sql.rows import Border, alike, higher, orderly, shown_of
 from harken.services.sql.table import Table, database_of, opened
 from harken.services.sql.values import Packed, text_of, unpack
 from harken.services.sql.watermark import as_like, back, is_time, lower_bound

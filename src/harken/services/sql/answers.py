@@ -15,7 +15,7 @@ import msgspec
 
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
 from harken.services.sql.account import Address
-from harken.services.sql.statement import Dialect
+from harken.services.sql.statements import Dialect
 from harken.services.sql.values import weight
 
 __all__ = [

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.kit.paging import digest_of
-from harken.services.sql.statement import one_select
+from harken.services.sql.statements import one_select
 from harken.services.sql.watermark import Epoch
 
 __all__ = ["Query"]

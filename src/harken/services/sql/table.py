@@ -11,11 +11,11 @@ from harken.errors import NeedsAttention
 from harken.language.paths import suggest
 from harken.services.sql.account import Account
 from harken.services.sql.answers import Database, Rows, Session, slow
-from harken.services.sql.mysql import MySql
-from harken.services.sql.postgres import Postgres
+from harken.services.sql.drivers.mysql import MySql
+from harken.services.sql.drivers.postgres import Postgres
+from harken.services.sql.drivers.sqlite import Sqlite
 from harken.services.sql.query import Query
-from harken.services.sql.sqlite import Sqlite
-from harken.services.sql.statement import Statements
+from harken.services.sql.statements import Statements
 
 __all__ = ["Table", "database_of", "opened"]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from harken.services.imap.talk import Opened
+from harken.services.imap.api import Opened
 from harken.source import Cursor
 
 __all__ = ["Place", "begun", "fitted", "parsed"]

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from harken.services.datadog.monitor import STATUSES, Standing
+from harken.services.datadog.event import STATUSES, Standing
 
 __all__ = ["Occurrence", "Seen", "named", "occurrence", "pack", "unpack"]
 

@@ -20,10 +20,10 @@ from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
 from harken.services.slack.api import GONE, Account, Answer, Slack
 from harken.services.slack.check import channels_of
+from harken.services.slack.directory import absent, meant
 from harken.services.slack.event import permalink
-from harken.services.slack.rooms import absent, meant
 from harken.services.slack.text import defused
-from harken.services.slack.time import is_stamp, stamp
+from harken.services.slack.timestamps import is_stamp, stamp
 from harken.source import Call
 
 __all__ = ["PostParams", "post"]

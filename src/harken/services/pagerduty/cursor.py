@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from harken.errors import NeedsAttention
-from harken.services.pagerduty.incident import Incident
+from harken.services.pagerduty.event import Incident
 
 __all__ = ["Part", "Place", "asked", "following", "remembering", "resume"]
 

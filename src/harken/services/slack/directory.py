@@ -10,9 +10,9 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.slack.api import Answer, Slack
+from harken.services.slack.cursor import Found, Listing, Naming, Place, Room, found_in, rooms_of
 from harken.services.slack.people import matching, unclear, user_id
-from harken.services.slack.place import Found, Listing, Naming, Place, Room, found_in, rooms_of
-from harken.services.slack.time import micros, stamp
+from harken.services.slack.timestamps import micros, stamp
 
 if TYPE_CHECKING:
     from harken.services.slack import Query

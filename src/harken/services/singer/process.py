@@ -12,8 +12,8 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.kit.subprocesses import Child
+from harken.services.singer.event import Stream, event_of, parsed, stream_of
 from harken.services.singer.files import PrivateFolder
-from harken.services.singer.messages import Stream, event_of, parsed, stream_of
 
 __all__ = ["PATIENCE_SECONDS", "TapRun"]
 

@@ -1,0 +1,1 @@
+"""The databases that can be read: PostgreSQL, MySQL and MariaDB, SQLite."""
