@@ -56,7 +56,7 @@ def keep_pace(pace: Pace) -> None:
     from harken.backends.postgres import PostgresStore, Settings
     from harken.backends.redis import connection
     from harken.ingest.intake import Intake
-    from harken.operate import fleet
+    from harken.operate import fleet as members
     from harken.run.worker import Worker
 
     _set_default(Intake.__init__, "lease_seconds", pace.lease)
@@ -66,7 +66,7 @@ def keep_pace(pace: Pace) -> None:
     for module, name, value in (
         (fleet, "LEASE_SECONDS", pace.lease),
         (fleet, "BEAT_SECONDS", pace.beat),
-        (fleet, "ALIVE_SECONDS", pace.alive),
+        (members, "ALIVE_SECONDS", pace.alive),
         (housekeeping, "ROUND", pace.round),
         (connection, "ANSWER_SECONDS", pace.answer),
         (connection, "CONNECT_SECONDS", pace.answer / 3),

@@ -12,7 +12,7 @@ import structlog
 
 from harken.app import fleet
 from harken.ingest import poll, scheduler
-from harken.operate import fleet
+from harken.operate import fleet as members
 from tests.naps import napping
 from tests.property import fleet_plan
 from tests.rooms import in_memory
@@ -32,7 +32,7 @@ def quick() -> Iterator[None]:
         patch.setattr(scheduler, "DEAD", 600.0)
         patch.setattr(poll, "MEMORY_CAP", 4)
         patch.setattr(fleet, "BEAT_SECONDS", fleet_plan.BEAT_SECONDS)
-        patch.setattr(fleet, "ALIVE_SECONDS", fleet_plan.ALIVE_SECONDS)
+        patch.setattr(members, "ALIVE_SECONDS", fleet_plan.ALIVE_SECONDS)
         patch.setattr(fleet, "LEASE_SECONDS", fleet_plan.LEASE)
         before = structlog.get_config()
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -6,7 +6,7 @@ from typing import Any
 
 from harken.errors import Misconfigured
 
-__all__ = ["server"]
+__all__ = ["protocol"]
 
 
 def protocol() -> Any:
