@@ -10,11 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.postgres.export import PostgresMoving
+from harken.backends.postgres.transfer import PostgresMoving
 from harken.backends.redis import RedisStore
-from harken.backends.redis.export import RedisMoving
+from harken.backends.redis.transfer import RedisMoving
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.export import SqliteMoving
+from harken.backends.sqlite.transfer import SqliteMoving
 from harken.store import Store
 from harken.store.transfer import Moving
 from harken.testing import HandClock

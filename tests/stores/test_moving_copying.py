@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.export import SqliteMoving
+from harken.backends.sqlite.transfer import SqliteMoving
 from harken.errors import LeaseLost, Refused
 from harken.operate.store_admin import copy_store
 from harken.store import HOUSE, Store

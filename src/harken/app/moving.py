@@ -44,14 +44,14 @@ async def _opened(location: str) -> AsyncIterator[Moving]:
 def moving_at(location: str, key: str) -> Moving:
     """The store at a path or URL. Nothing is read or made before it is asked something."""
     if not is_url(location):
-        from harken.backends.sqlite.export import SqliteMoving
+        from harken.backends.sqlite.transfer import SqliteMoving
 
         return SqliteMoving.at(_file(location), key=key)
     if location.startswith(("redis://", "rediss://")):
-        from harken.backends.redis.export import RedisMoving
+        from harken.backends.redis.transfer import RedisMoving
 
         return RedisMoving.at(location, key=key)
-    from harken.backends.postgres.export import PostgresMoving
+    from harken.backends.postgres.transfer import PostgresMoving
 
     return PostgresMoving.at(location, key=key)
 

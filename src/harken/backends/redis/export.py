@@ -1,176 +1,246 @@
-"""Copying the store to another home, or filling it from one.
-
-Redis has no snapshot and no transaction of any length. So nobody else may use the store that is read, and one that is
-being filled is marked until all is there.
-"""
+"""The keys of the store as rows that go to another home. Nobody writes meanwhile: see moving.py."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from struct import Struct
 
 import msgspec
 
-from harken.backends.encryption import unwrap
-from harken.backends.places import place_of
-from harken.backends.redis import RedisStore
+from harken.backends.redis.codec import ABSENT_STATE, NO_STATE, PLAIN_STATE, event_fields, verdicts_of
+from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.connection import Link
-from harken.backends.redis.durability import keep_promise
-from harken.backends.redis.encryption import seal_for
-from harken.backends.redis.load import Taking
-from harken.backends.redis.moving_rows import DOCUMENT, all_rows, document_kinds
-from harken.backends.redis.standing import now_of
+from harken.backends.redis.moving_ledger import audits, letters, text, ticks
+from harken.backends.redis.moving_runs import numbered, runs
+from harken.backends.redis.standing import Row, rows_of
 from harken.backends.redis.transaction import Home
 from harken.backends.redis.upkeep import literal
-from harken.backends.staying import Staying, refuse_full
-from harken.backends.transfer import arrive
-from harken.clock import Clock
-from harken.errors import Misconfigured, Refused
-from harken.store.export_rows import Chunk
-from harken.store.transfer import HERE, MARK, Counts
+from harken.store.export_rows import (
+    Beginning,
+    Chunk,
+    MovedDocument,
+    MovedEvent,
+    MovedFeed,
+    MovedTrigger,
+    Remembered,
+    Resting,
+    Spent,
+)
+from harken.store.transfer import UNMOVED, chunks_of
 
-__all__ = ["RedisMoving"]
+__all__ = ["BODY", "DOCUMENT", "HEAD", "MEMORY", "all_rows", "document_kinds"]
+
+DOCUMENT = Struct(">IQ")
+MEMORY = Struct(">QQQIBH")
+HEAD = Struct(">Q16sH")
+BODY = tuple[bytes, bytes, bytes | None, str, int | None, bytes]
+
+AT_ONCE = 200
+_body = msgspec.msgpack.Decoder(BODY).decode
 
 
-class RedisMoving:
-    """Nobody else uses the store once `writers` found nobody: its leases are ours then."""
-
-    def __init__(self, url: str, clock: Clock | None, key: str, space: str) -> None:
-        self._link = Link(url, f"{{{space}:0}}:", clock)
-        self.place = place_of("Redis", url)
-        self._url, self._clock, self._space = url, clock, space
-        self._key = key
-        self._staying = Staying(self.place, self._opened)
-
-    @classmethod
-    def at(cls, url: str, clock: Clock | None = None, *, key: str = "", space: str = "harken") -> RedisMoving:
-        """Without a clock the server's counts. Raise Misconfigured for a URL that is none."""
-        return cls(url, clock, key, space)
-
-    async def _opened(self) -> RedisStore:
-        """The store as everybody uses it."""
-        key = self._key if await self._wrapped() else ""
-        return RedisStore.at(self._url, self._clock, key=key, space=self._space)
-
-    async def _wrapped(self) -> bytes:
-        """The store's keys, empty for one without encryption: that is read as it is, also with a key for the other."""
-        wrapped, begun = await self._link.read(
-            ("GET", self._link.key("seal")), ("EXISTS", self._link.key("defs"), self._link.key("n"))
-        )
-        if not begun:
-            raise Misconfigured(f"there is no store in {self.place}", fix="Name the store that is to be copied")
-        return bytes(wrapped or b"")
-
-    async def writers(self) -> Sequence[str]:
-        return await self._staying.writers(self._shards)
-
-    async def _shards(self) -> set[int]:
-        [names] = await self._link.read(("SMEMBERS", self._link.key("feeds")))
-        found = await self._link.read(*(("HGET", self._link.key("f:") + name, "shard") for name in names))
-        return {int(shard or 0) for shard in found}
-
-    async def stay(self) -> None:
-        await self._staying.stay()
-
-    async def _home(self) -> tuple[Home, bytes]:
-        """The store that is there, and the key of its names."""
-        wrapped = (await self._wrapped()).decode()
-        seal = await seal_for(self._link, self._key if wrapped else "")
-        return Home(self._link, seal, secrets.token_hex(8)), unwrap(self._key, wrapped)[1] if wrapped else b""
-
-    async def rows(self) -> AsyncIterator[Chunk]:
-        home, identity = await self._home()
-        before = await self._traces()
-        async for chunk in all_rows(home, identity):
+async def all_rows(home: Home, identity: bytes) -> AsyncIterator[Chunk]:
+    """Chunk by chunk, in no more time than reading them takes."""
+    yield [await _beginning(home, identity)]
+    feeds = [feed async for feed in _feeds(home)]
+    for rows in (
+        _each(feeds),
+        _triggers(home),
+        _documents(home),
+        _events(home),
+        _memory(home, [feed.name for feed in feeds]),
+        runs(home),
+        ticks(home),
+        letters(home),
+        audits(home),
+    ):
+        async for chunk in chunks_of(rows):
             yield chunk
-        if await self._traces() != before:
-            fix = "Stop whatever uses it, then copy into an empty store again"
-            raise Refused(f"{self.place} was written while it was copied", fix=fix)
 
-    async def _traces(self) -> list[Any]:
-        """What hardly any verb leaves as it was."""
-        key = self._link.key
-        numbers, *others = await self._link.read(
-            ("HGETALL", key("n")), ("GET", key("defs")), ("LLEN", key("audit")), ("LLEN", key("tq"))
+
+async def _each(feeds: Sequence[MovedFeed]) -> AsyncIterator[MovedFeed]:
+    for feed in feeds:
+        yield feed
+
+
+async def _beginning(home: Home, identity: bytes) -> Beginning:
+    key = home.link.key
+    numbers, generation, known = await home.link.read(
+        ("HMGET", key("n"), "event", "run"),
+        ("HMGET", key("gen"), "epoch", "name", "since"),
+        ("SMEMBERS", key("shards")),
+    )
+    # a store from before has the only shard that there was
+    shards = sorted({0, *map(int, known)})
+    tokens = await home.link.read(*(("HGET", key(f"lease:{shard}"), "token") for shard in shards))
+    return Beginning(
+        identity=identity,
+        next_event=int(numbers[0] or 1),
+        next_run=int(numbers[1] or 1),
+        epoch=int(generation[0] or 0),
+        generation=(generation[1] or b"").decode(),
+        since=_number(generation[2]),
+        tokens=tuple((shard, int(token)) for shard, token in zip(shards, tokens, strict=True) if token),
+    )
+
+
+def _number(found: bytes | None) -> int | None:
+    return int(found) if found else None
+
+
+async def _feeds(home: Home) -> AsyncIterator[MovedFeed]:
+    [found] = await home.link.read(("SMEMBERS", home.link.key("feeds")))
+    names = [name.decode() for name in found]
+    rows = zip(names, await rows_of(home, [f"f:{name}" for name in names]), strict=True)
+    for name, row in sorted(rows, key=lambda pair: (int(pair[1]["made"]), pair[0])):
+        yield MovedFeed(
+            name=name,
+            definition=home.seal.open(row["definition"]),
+            revision=int(row["revision"]),
+            cursor=home.seal.open(row["cursor"]) if "cursor" in row else None,
+            watermark=_number(row.get("watermark")),
+            next_due=_number(row.get("due")),
+            health=home.seal.open(row["health"]) if "health" in row else None,
+            reads=int(row.get("reads", 0)),
+            seen=int(row.get("seen", 0)),
+            baselined=row.get("base") == b"1",
+            last_success=_number(row.get("ok")),
+            last_tick=_number(row.get("tick")),
+            coverage=_coverage(row),
+            resting=_resting(row),
+            created_at=int(row["made"]),
+            removed_at=_number(row.get("removed")),
         )
-        # ours is the only token that may be taken meanwhile
-        return [{field: value for field, value in numbers.items() if field != b"token"}, *others]
 
-    async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
-        """Interrupted, it leaves a store with which nobody can start; `force` wipes such a one and begins anew."""
-        await keep_promise(self._link)
-        await self._refuse_full(force)
-        arrival = await arrive(rows, self._key)
-        home = Home(self._link, arrival.seal, secrets.token_hex(8))
-        await self._link.read(("SET", self._link.key("half"), origin))
-        if arrival.wrapped:
-            await self._link.read(("SET", self._link.key("seal"), arrival.wrapped))
-        await self._mark_half(home, origin)
-        taking = Taking(home)
-        await taking.begin(arrival.beginning)
-        async for chunk in arrival.rows:
-            await taking.take(chunk)
-        await taking.end()
-        # the last write waits for the replicas, and so for all before it
-        await self._link.write("moving_end", home.ask(), ())
 
-    async def _mark_half(self, home: Home, origin: str) -> None:
-        words = f"{self.place} is being filled by a copy from {origin}, or was when that stopped"
-        fix = "Wait for it, or copy again with --force"
-        value = home.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
-        row = DOCUMENT.pack(1, await now_of(home)) + value
-        await self._link.read(("HSET", self._link.key(f"d:{MARK}"), HERE, row))
+def _coverage(row: Row) -> tuple[tuple[int, int], ...]:
+    older = [each.split(b"-") for each in row.get("coverage", b"").split(b",") if each]
+    newest = [[row["cover_start"], row["cover_end"]]] if "cover_start" in row else []
+    return tuple((int(start), int(end)) for start, end in [*older, *newest])
 
-    async def _refuse_full(self, force: bool) -> None:
-        [half] = await self._link.read(("GET", self._link.key("half")))
-        if half is not None:
-            if not force:
-                message = f"{self.place} has half of a copy from {half.decode()}"
-                raise Refused(message, fix="If nobody is copying any more: copy again with --force")
-            await self._wipe()
+
+def _resting(row: Row) -> Resting | None:
+    if "span" not in row:
+        return None
+    start, end, count, seen = (int(row[f"span_{field}"]) for field in ("start", "end", "count", "seen"))
+    return Resting(result=RESULTS[int(row["span"])], start=start, end=end, count=count, seen=seen)
+
+
+async def _triggers(home: Home) -> AsyncIterator[MovedTrigger]:
+    [named] = await home.link.read(("HGETALL", home.link.key("tn")))
+    uids = [uid.decode() for uid in named.values()]
+    rows = await rows_of(home, [f"tr:{uid}" for uid in uids])
+    spent = await rows_of(home, [f"sp:{uid}" for uid in uids])
+    together = zip(uids, rows, spent, strict=True)
+    for uid, row, used in sorted(together, key=lambda each: (int(each[1]["made"]), each[1]["name"])):
+        yield MovedTrigger(
+            uid=uid,
+            name=row["name"].decode(),
+            feed=row["feed"].decode(),
+            definition=home.seal.open(row["definition"]),
+            epoch=int(row["epoch"]),
+            epoch_event=int(row.get("epoch_event", 0)),
+            start_line=int(row["start"]),
+            reads_from=_number(row.get("reads")),
+            reset_at=_number(row.get("reset")),
+            backfilling=row.get("backfilling") == b"1",
+            paused=home.text(row["paused"]) if row.get("paused") else "",
+            fired=int(row.get("fired", 0)),
+            last_fired_at=_number(row.get("fired_at")),
+            done=int(row.get("done", 0)),
+            created_at=int(row["made"]),
+            removed_at=_number(row.get("removed")),
+            spent=tuple(
+                Spent(what=what, since=int(used[f"{what}@"]), amount=float(used[what]))
+                for what in ("runs", "tokens", "usd")
+                if what in used
+            ),
+        )
+
+
+async def document_kinds(link: Link) -> list[bytes]:
+    """The kinds of documents that move."""
+    prefix = link.key("d:")
+    found: set[bytes] = set()
+    cursor = 0
+    while True:
+        [[cursor, keys]] = await link.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
+        found |= {key[len(prefix) :] for key in keys}
+        if not cursor:
+            return sorted(kind for kind in found if kind.decode() not in UNMOVED)
+
+
+async def _fields(home: Home, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Each field of a large hash once, however often the server shows it."""
+    cursor, seen = 0, set[bytes]()
+    while True:
+        [[cursor, some]] = await home.link.read(("HSCAN", key, cursor, "COUNT", AT_ONCE))
+        for field, value in some.items():
+            if field not in seen:
+                seen.add(field)
+                yield field, value
+        if not cursor:
             return
-        fix = "Name another database of the server (redis://host/1), or empty it"
-        refuse_full(self.place, await self.counts(), fix)
-        await self._wipe()
 
-    async def _wipe(self) -> None:
-        """Drop what is left: half a copy, or the keys of a store that never had a row."""
-        pattern, cursor = literal(self._link.key("")) + b"*", 0
-        while True:
-            [[cursor, keys]] = await self._link.read(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
-            if keys:
-                await self._link.read(("UNLINK", *keys))
-            if not cursor:
-                return
 
-    async def counts(self) -> Counts:
-        key = self._link.key
-        numbers, feeds, triggers, ticks, buried, audits = await self._link.read(
-            ("HGETALL", key("n")),
-            ("SCARD", key("feeds")),
-            ("HLEN", key("tn")),
-            ("LLEN", key("tq")),
-            ("HLEN", key("buried")),
-            ("LLEN", key("audit")),
-        )
-        names = await self._link.read(("SMEMBERS", key("feeds")))
-        kinds = await document_kinds(self._link)
-        return {
-            "feeds": feeds,
-            "triggers": triggers,
-            "documents": sum(await self._link.read(*(("HLEN", key("d:") + kind) for kind in kinds))),
-            "events": int(numbers.get(b"events", 0)),
-            "seen keys": sum(await self._link.read(*(("HLEN", key("m:") + name) for name in names[0]))),
-            "runs": sum(int(numbers.get(f"s{state}".encode(), 0)) for state in range(10)),
-            "ticks": ticks,
-            "refused events": buried,
-            "audits": audits,
-        }
+async def _documents(home: Home) -> AsyncIterator[MovedDocument]:
+    for kind in await document_kinds(home.link):
+        async for name, row in _fields(home, home.link.key("d:") + kind):
+            revision, at = DOCUMENT.unpack_from(row)
+            yield MovedDocument(
+                kind=kind.decode(),
+                name=name.decode(),
+                value=home.seal.open(row[DOCUMENT.size :]),
+                revision=revision,
+                updated_at=at,
+            )
 
-    async def mark(self, words: str, fix: str) -> None:
-        await self._staying.mark(words, fix)
 
-    async def close(self) -> None:
-        await self._staying.close()
-        await self._link.close()
+async def _events(home: Home) -> AsyncIterator[MovedEvent]:
+    async for bucket, numbers in numbered(home, "eb"):
+        key = home.link.key(f"e:{bucket}")
+        found = await home.link.read(*(("HMGET", key, *event_fields(number)) for number in numbers))
+        for number, (body, head, repeats) in zip(numbers, found, strict=True):
+            if body is not None and head is not None:
+                yield _event(home, number, body, head, repeats)
+
+
+def _event(home: Home, number: int, body: bytes, head: bytes, repeats: bytes | None) -> MovedEvent:
+    key, subject, state, kind, at, data = _body(home.seal.open(body))
+    recorded_at, _, size = HEAD.unpack_from(head)
+    times, _, last = repeats.partition(b":") if repeats else (b"0", b"", b"")
+    verdicts = HEAD.size + size
+    return MovedEvent(
+        id=number,
+        feed=head[HEAD.size : verdicts].decode(),
+        key=text(key),
+        subject=text(subject),
+        state=None if state is None else text(state),
+        type=kind,
+        occurred_at=at,
+        recorded_at=recorded_at,
+        repeats=int(times),
+        last_repeat_at=_number(last),
+        verdicts=verdicts_of(home.seal, head[verdicts:]),
+        data=data,
+    )
+
+
+async def _memory(home: Home, feeds: Sequence[str]) -> AsyncIterator[Remembered]:
+    for feed in feeds:
+        async for mid, value in _fields(home, home.link.key(f"m:{feed}")):
+            first, last, event, seq, kind, size = MEMORY.unpack_from(value)
+            mark, sealed = value[MEMORY.size : MEMORY.size + size], value[MEMORY.size + size :]
+            state: str | None = None
+            if kind not in (NO_STATE, ABSENT_STATE):
+                state = text(mark if kind == PLAIN_STATE else home.seal.open(sealed))
+            yield Remembered(
+                feed=feed,
+                mid=mid,
+                state=state,
+                absent=kind == ABSENT_STATE,
+                seq=seq,
+                event=event,
+                first_seen=first,
+                last_seen=last,
+            )

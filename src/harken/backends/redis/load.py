@@ -21,8 +21,8 @@ from harken.backends.redis.codec import (
 )
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.definitions import facts
+from harken.backends.redis.export import DOCUMENT, HEAD, MEMORY
 from harken.backends.redis.moving_ledger import STAMP, TICK
-from harken.backends.redis.moving_rows import DOCUMENT, HEAD, MEMORY
 from harken.backends.redis.moving_runs import write_runs
 from harken.backends.redis.transaction import Home
 from harken.event import Verdict
