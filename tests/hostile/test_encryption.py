@@ -9,7 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from harken.backends.sqlite import SqliteStore, opening
+from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.opening import connect, seal_for
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, Refused
 from harken.testing import HandClock
@@ -158,10 +159,10 @@ async def test_a_crash_while_old_pages_are_wiped_leaves_none_of_them_after_the_n
     for number in range(50):
         await store.delete("note", f"n{number}")
     store.abandon()
-    connection = opening.connect(path)
+    connection = connect(path)
     connection.set_exec_trace(lambda cursor, sql, bindings: "VACUUM" not in sql)
     with pytest.raises(apsw.ExecTraceAbort):
-        opening.seal_for(connection, OLD)
+        seal_for(connection, OLD)
     connection.close()
     assert b"zq-deleted" in files_of(path)
     store, _ = await opened(path, OLD)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from harken.event import Recorded, Span
 from harken.feed import Feed, FeedState, Trigger, TriggerState
-from harken.operate.trigger_status import Standing
 from harken.operate.wording import schedule_text
 from harken.runs import Run
 from harken.schedule import Every
 from harken.store import Buried, Page
+
+if TYPE_CHECKING:
+    from harken.operate.trigger_status import Standing
 
 __all__ = [
     "Plain",

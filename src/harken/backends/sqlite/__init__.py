@@ -13,7 +13,6 @@ from harken.backends.sqlite import (
     definitions,
     feeds,
     leases,
-    opening,
     orders,
     records,
     registry,
@@ -23,6 +22,7 @@ from harken.backends.sqlite import (
     upkeep,
 )
 from harken.backends.sqlite.connection import Door
+from harken.backends.sqlite.opening import rekey
 from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
@@ -270,7 +270,7 @@ class SqliteStore:
     @staticmethod
     def rekey(path: str | Path, old: str, new: str) -> None:
         """Make the file open with another key. Nobody may have it open."""
-        opening.rekey(Path(path), old, new)
+        rekey(Path(path), old, new)
 
     async def backup(self, target: str) -> None:
         await self._door.read(backup.backup, target)

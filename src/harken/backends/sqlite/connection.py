@@ -51,7 +51,7 @@ class Door:
     @classmethod
     def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Door:
         """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
-        lock = opening.lock(path)
+        lock = opening.lock_file(path)
         try:
             # first of all the key: whoever has the wrong one changes nothing
             known = opening.existing_seal(path, key, alone=True)

@@ -15,14 +15,14 @@ from harken.backends.sqlite.encryption import encrypt
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
 
-__all__ = ["connect", "existing_seal", "lock", "migrate", "refuse_old", "rekey", "seal_for"]
+__all__ = ["connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
 
 KEYS = "SELECT value FROM documents WHERE kind='seal' AND name='keys'"
 
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
 
 
-def lock(path: Path) -> int:
+def lock_file(path: Path) -> int:
     """Be the only writer of this file for as long as the process lives; kill -9 lets go too."""
     refuse_network(path)
     make_private(path.absolute().parent)
@@ -142,7 +142,7 @@ def rekey(path: Path, old: str, new: str) -> None:
     One row in one transaction: after a crash either the old key opens the file, or the new one. Raise Refused while
     another process has the store, or when there is nothing to rewrap.
     """
-    held = lock(path)
+    held = lock_file(path)
     try:
         wrapped = _wrapped(path, alone=True)
         if not wrapped:

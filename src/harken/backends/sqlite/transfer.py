@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from harken.backends.encryption import PlainSeal, unwrap
-from harken.backends.sqlite import opening
 from harken.backends.sqlite.moving_rows import Taking, all_rows
+from harken.backends.sqlite.opening import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
 from harken.backends.sqlite.transaction import Books
 from harken.backends.staying import refuse_full
 from harken.backends.table_export import COUNTED
@@ -62,7 +62,7 @@ class SqliteMoving:
 
     def _alone(self) -> None:
         if self._lock is None:
-            self._lock = opening.lock(self._path)
+            self._lock = lock_file(self._path)
 
     async def stay(self) -> None:
         """The lock is ours for as long as we live."""
@@ -70,11 +70,11 @@ class SqliteMoving:
     def _reader(self) -> tuple[Books, bytes]:
         """The file as it is, and the key of its names."""
         self._refuse_missing()
-        seal = opening.existing_seal(self._path, self._key, alone=False)
-        connection = opening.connect(self._path, readonly=True)
-        opening.refuse_old(connection)
+        seal = existing_seal(self._path, self._key, alone=False)
+        connection = connect(self._path, readonly=True)
+        refuse_old(connection)
         books = Books(connection, seal or PlainSeal(), self._clock, for_reading=True)
-        return books, unwrap(self._key, bytes(books.value(opening.KEYS)).decode())[1] if seal else b""
+        return books, unwrap(self._key, bytes(books.value(KEYS)).decode())[1] if seal else b""
 
     async def rows(self) -> AsyncIterator[Chunk]:
         books, identity = self._reader()
@@ -88,10 +88,10 @@ class SqliteMoving:
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
         """One transaction: interrupted, it leaves the file as empty as it was, so there is nothing to force."""
         self._alone()
-        opening.existing_seal(self._path, self._key, alone=True)
-        connection = opening.connect(self._path)
+        existing_seal(self._path, self._key, alone=True)
+        connection = connect(self._path)
         try:
-            opening.migrate(connection)
+            migrate(connection)
             arrival = await arrive(rows, self._key)
             books = Books(connection, arrival.seal, self._clock, for_reading=True)
             refuse_full(self.place, _counts(books), "Name a file that is not there")
@@ -117,7 +117,7 @@ class SqliteMoving:
         self._alone()
         reader, _ = self._reader()
         reader.connection.close(True)
-        connection = opening.connect(self._path)
+        connection = connect(self._path)
         try:
             books = Books(connection, reader.seal, self._clock, for_reading=True)
             if words:
