@@ -18,7 +18,7 @@ from harken.app.factory import Parts
 from harken.app.fleet import tell_all
 from harken.app.roles import NoHands, Role, executes, not_reading, reads, takes_webhooks
 from harken.app.run_file import drop_run_file, write_run_file
-from harken.app.store import Home, open_home, patiently
+from harken.app.store import KEY, Home, open_home, patiently
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
-__all__ = ["KEY", "App", "refuse_blocking"]
+__all__ = ["App", "refuse_blocking"]
 
 log = structlog.get_logger("harken.app")
 
-KEY = "HARKEN_ENCRYPTION_KEY"
 PLANS = 10_000
 """Compiled workflows that are kept: more than anybody configures, as each job has one or two."""
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from harken.app.controller import Controller
 from harken.app.marks import SUFFIXES, Marks, marks
 from harken.errors import HarkenError, RetryLater
+
+if TYPE_CHECKING:
+    from harken.app.controller import Controller
 
 __all__ = ["watch"]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from harken.app.application import KEY
+from harken.app.store import KEY
 from harken.clock import SystemClock
 from harken.config.settings import is_url
 from harken.errors import Refused

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from harken.app.application import KEY, refuse_blocking
+from harken.app.application import refuse_blocking
 from harken.app.applied import last_applied, preview_of, said, start_lines
 from harken.app.factory import Parts
 from harken.app.fleet import tell_all
-from harken.app.store import open_home, rekey_home, shown
+from harken.app.store import KEY, open_home, rekey_home, shown
 from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url

@@ -13,8 +13,9 @@ from harken.config.settings import is_url
 from harken.errors import Misconfigured, RetryLater
 from harken.store import Store
 
-__all__ = ["Home", "QueuedStore", "alone", "open_home", "patiently", "rekey_home", "shown"]
+__all__ = ["KEY", "Home", "QueuedStore", "alone", "open_home", "patiently", "rekey_home", "shown"]
 
+KEY = "HARKEN_ENCRYPTION_KEY"
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
 
