@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harken.credentials.encryption_key import Key, Keys
-from harken.credentials.files import read_private, write_private, writing
 from harken.credentials.keyring import Ring, real_ring
 from harken.errors import Misconfigured, Refused
+from harken.private_files import read_private, write_private, writing
 
 __all__ = ["Credentials", "StoredAccount"]
 

@@ -11,9 +11,9 @@ from functools import lru_cache
 from hashlib import scrypt
 from pathlib import Path
 
-from harken.credentials.files import read_private, write_private, writing
 from harken.credentials.keyring import Ring
 from harken.errors import Misconfigured
+from harken.private_files import read_private, write_private, writing
 
 __all__ = ["ENCRYPTION_KEY", "KEY_FILE", "Key", "Keys"]
 
