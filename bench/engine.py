@@ -19,9 +19,9 @@ from harken.clock import SystemClock
 from harken.errors import NotFound
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
+from harken.ingest.commit import Rulebook
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching, listening
-from harken.ingest.rulebook import Rulebook
 from harken.run.environment import Reach
 from harken.run.models import Models
 from harken.run.worker import Worker

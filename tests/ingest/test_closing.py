@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from harken.feed import Feed, FeedState
-from harken.ingest.closing import Closer
+from harken.ingest.feed_registry import Closer
 from harken.ingest.live import Live
 from harken.source import Batch, Cursor
 from harken.testing import START

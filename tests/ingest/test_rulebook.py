@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from harken.feed import FeedState, TriggerState
-from harken.ingest.rulebook import Rulebook
+from harken.ingest.commit import Rulebook
 from harken.store import Definitions, Listeners, Opened
 from harken.testing import START
 from tests.ingest.house import FEED, trigger

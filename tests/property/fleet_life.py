@@ -15,9 +15,9 @@ from harken.app.fleet import Behind, House, Members, tell_all
 from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed
+from harken.ingest.commit import Rulebook
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching
-from harken.ingest.rulebook import Rulebook
 from harken.operate.fleet import Member
 from harken.run.environment import Reach
 from harken.run.worker import Worker

@@ -16,9 +16,9 @@ from harken.backends.sqlite import SqliteStore
 from harken.clock import from_unix
 from harken.event import Event
 from harken.feed import INTERNAL
+from harken.ingest.commit import Rulebook
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching
-from harken.ingest.rulebook import Rulebook
 from harken.match import Read
 from harken.run.environment import Reach
 from harken.run.worker import Worker

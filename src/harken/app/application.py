@@ -109,9 +109,9 @@ class App:
 
     def _engine(self) -> tuple[Worker, Intake]:
         from harken.feed import INTERNAL
+        from harken.ingest.commit import Rulebook
         from harken.ingest.intake import Intake
         from harken.ingest.internal_events import internal_matching, listening
-        from harken.ingest.rulebook import Rulebook
         from harken.run.worker import Worker
         from harken.run.workflows import Library
 

@@ -1,4 +1,4 @@
-"""The gate that every event passes: recall, recognise, match, commit, and again when the rules moved on."""
+"""Every event passes here: recall, recognise, match, commit, and match again when the rules have moved on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,59 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event
-from harken.ingest.rulebook import Rulebook
-from harken.match import Read, Rules, Sighting, match, memory_id, recognise
+from harken.feed import Trigger, TriggerState
+from harken.match import Read, Rules, Sighting, compile_rules, match, memory_id, recognise
 from harken.runs import Claimed
-from harken.store import Commit, Committed, Entry, Feeds, Intent, Stale
+from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Listeners, Opened, Stale
 
-__all__ = ["MOST_REMATCHES", "Gate", "Hands", "Page"]
+__all__ = ["MOST_REMATCHES", "Gate", "Hands", "Page", "Rulebook"]
 
 log = structlog.get_logger("harken.ingest")
+
+
+class Rulebook:
+    def __init__(self, store: Feeds) -> None:
+        self._store = store
+        self._rules: dict[str, Rules] = {}
+        self._told: dict[str, Listeners] = {}
+
+    def get(self, feed: str) -> Rules | None:
+        """The rules as last learnt, without asking."""
+        return self._rules.get(feed)
+
+    async def rules(self, feed: str) -> Rules:
+        rules = self._rules.get(feed)
+        if rules is None and feed in self._told:
+            rules = self._rules[feed] = compile_rules(self._told.pop(feed))
+        return rules or await self.learn(feed)
+
+    async def learn(self, feed: str) -> Rules:
+        """Read the rules from the store and compile them."""
+        listeners = await self._store.listeners(feed)
+        told = self._told.pop(feed, None)
+        if told is not None and told.revision > listeners.revision:
+            listeners = told
+        rules = self._rules[feed] = compile_rules(listeners)
+        return rules
+
+    def adopt(self, definitions: Definitions, opened: Opened) -> None:
+        """Keep what is still true; what the store has just been told of the others need not be asked of it again."""
+        self._rules = {
+            name: rules
+            for name, rules in self._rules.items()
+            if name in opened.feeds and rules.revision >= opened.feeds[name].revision
+        }
+        heard: dict[str, list[tuple[Trigger, TriggerState]]] = {}
+        for trigger in sorted(definitions.triggers, key=lambda trigger: trigger.name):
+            heard.setdefault(trigger.feed, []).append((trigger, opened.triggers[trigger.name]))
+        self._told = {
+            feed.name: Listeners(
+                revision=opened.feeds[feed.name].revision, feed=feed, triggers=heard.get(feed.name, ())
+            )
+            for feed in definitions.feeds
+            if feed.name not in self._rules
+        }
+
 
 MOST_REMATCHES = 20
 

@@ -1,28 +1,77 @@
-"""Every feed of the configuration as this process has it. It reads those whose shard it holds."""
+"""Every feed of the configuration as this process knows it: its source, and whether we read it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from random import Random
 
+import structlog
+
 from harken.clock import Clock
-from harken.errors import HarkenError
+from harken.errors import HarkenError, NeedsAttention
 from harken.feed import Feed, FeedState
-from harken.ingest.bounds import first_due
-from harken.ingest.broken import Broken
-from harken.ingest.closing import Closer
 from harken.ingest.idle_reads import Rests
 from harken.ingest.leases import Shares
 from harken.ingest.live import Live
 from harken.ingest.poll import SWEEP_SECONDS
-from harken.ingest.scheduler import Timer
+from harken.ingest.scheduler import Timer, first_due
 from harken.ingest.stream import Streamer
-from harken.source import PollSource, Source, StreamSource
+from harken.source import Batch, Closable, Cursor, PollSource, Source, StreamSource
 from harken.store import Opened, Records
 from harken.tasks import end
 
-__all__ = ["Roster"]
+__all__ = ["Broken", "Closer", "Roster"]
+
+log = structlog.get_logger("harken.ingest")
+
+
+class Broken:
+    """Reading it fails with the reason, like any other failure."""
+
+    def __init__(self, error: HarkenError) -> None:
+        self._error = error
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        raise NeedsAttention(self._error.message, fix=self._error.fix)
+
+
+class Closer:
+    """Closes in the background; `finish` waits for all of it."""
+
+    def __init__(self) -> None:
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def retire(self, live: Live) -> None:
+        """The feed is gone, or read with another source from the start."""
+        live.left.append(live.source)
+        self.release(live)
+
+    def release(self, live: Live) -> None:
+        """Close what the feed has left behind. A feed that is being read is looked at again when that has ended."""
+        if live.busy:
+            return
+        while live.left:
+            self._close(live.left.pop())
+
+    async def finish(self, feeds: Iterable[Live]) -> None:
+        """Close the sources of all these feeds, and wait until everything is closed."""
+        for live in feeds:
+            for source in (*live.left, live.source):
+                self._close(source)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _close(self, source: Source) -> None:
+        if isinstance(source, Closable):
+            task = asyncio.get_running_loop().create_task(source.aclose(), name="close a source")
+            self._closing.add(task)
+            task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("source.not_closed", exc_info=task.exception())
 
 
 class Roster:

@@ -14,15 +14,13 @@ from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
 from harken.ingest.backfill import Backfill, Shelf
-from harken.ingest.bounds import interval
-from harken.ingest.commit import Gate, Hands
+from harken.ingest.commit import Gate, Hands, Rulebook
 from harken.ingest.feed_registry import Roster
 from harken.ingest.idle_reads import FLUSH_SECONDS, Rests
 from harken.ingest.leases import LEASE_SECONDS, Shares
 from harken.ingest.live import Live, Report
 from harken.ingest.poll import Poller
-from harken.ingest.rulebook import Rulebook
-from harken.ingest.scheduler import Timer
+from harken.ingest.scheduler import Timer, interval
 from harken.ingest.stream import Streamer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source

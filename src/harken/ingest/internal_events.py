@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from harken.clock import Clock
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.ingest.rulebook import Rulebook
+from harken.ingest.commit import Rulebook
 from harken.match import Read, match, recognise
 from harken.store import Commit
 

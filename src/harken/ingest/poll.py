@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -14,24 +14,48 @@ import structlog
 from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUnavailable
-from harken.event import Span
+from harken.event import Span, Verdict
 from harken.ingest.backfill import Backfill, Shelf
-from harken.ingest.bounds import due_after, since, watermark
 from harken.ingest.commit import Gate, Page
 from harken.ingest.idle_reads import Rests
 from harken.ingest.live import Live, Report
-from harken.ingest.turns import count_fired, let_go
-from harken.match import Read, Rules, Sighting, memory_id
+from harken.ingest.scheduler import due_after, since, watermark
+from harken.match import Read, Rules, Sighting, in_turn, memory_id
 from harken.schedule import Every
 from harken.source import Batch
 from harken.store import Failure, Rest, Tick
 
-__all__ = ["Poller"]
+__all__ = ["Poller", "count_fired", "let_go"]
 
 log = structlog.get_logger("harken.ingest")
 
+
+def let_go(live: Live, rules: Rules, now: datetime) -> None:
+    """Forget the runs of a trigger once the next one would be due: what is new goes out at once again."""
+    known = {rule.uid: rule for rule in rules.rules}
+    for uid, count in tuple(live.fired.items()):
+        begun, rule = live.begun[uid], known.get(uid)
+        # one that has yet to begin was noted before the clock was set back
+        if rule is None or begun > now or in_turn(rule, rules, begun, count) <= now:
+            del live.fired[uid], live.begun[uid]
+
+
+def count_fired(live: Live, rules: Rules, verdicts: Iterable[Iterable[Verdict]], now: datetime) -> None:
+    """Note what was committed, so that what comes later has its place behind it."""
+    by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
+    if not by_name:
+        return
+    for verdict in (verdict for decided in verdicts for verdict in decided):
+        uid = by_name.get(verdict.trigger)
+        if uid is not None and verdict.outcome in ("fired", "held"):
+            live.fired[uid] = live.fired.get(uid, 0) + 1
+            live.begun.setdefault(uid, now)
+
+
 SWEEP_SECONDS = 3600.0
+
 TOUCH_SLACK = 2 * SWEEP_SECONDS
+
 MEMORY_CAP = 10_000
 
 
