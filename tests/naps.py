@@ -9,7 +9,7 @@ import pytest
 
 from harken.app import freshness
 from harken.ingest import intake, leases
-from harken.run import flight, worker
+from harken.run import worker
 
 __all__ = ["long_naps", "napping"]
 
@@ -19,7 +19,7 @@ def napping(*, flush: float, sleep: float) -> Iterator[pytest.MonkeyPatch]:
     """Intake writes quiet reads down, and the worker looks for runs that nobody told it of, only this often."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intake, "FLUSH_SECONDS", flush)
-        patch.setattr(flight, "LONGEST_SLEEP", sleep)
+        patch.setattr(worker, "LONGEST_SLEEP", sleep)
         patch.setattr(worker, "LONGEST_SLEEP", sleep)
         yield patch
 

@@ -11,7 +11,7 @@ import pytest
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger, TriggerState
 from harken.match import Read, Rules, Sighting, compile_rules, match
-from harken.match.timing import CATCH_UP, SPREAD
+from harken.match.decide import CATCH_UP, SPREAD
 from harken.schedule import Quiet, quiet_hours
 from harken.store import Intent, Listeners
 

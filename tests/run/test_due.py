@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from harken.errors import StoreUnavailable
-from harken.run.flight import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Due
+from harken.run.worker import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Due
 from harken.testing import HandClock
 
 

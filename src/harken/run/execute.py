@@ -15,8 +15,8 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event
+from harken.run.compiler import given_inputs
 from harken.run.environment import Reach
-from harken.run.inputs import given_inputs
 from harken.run.journal import Home, Ledger, Rest
 from harken.run.plan import Block, Plan, Shaped, Step
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait

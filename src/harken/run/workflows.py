@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import Misconfigured, NotFound
-from harken.run.compiler import Actions, Builder
-from harken.run.inputs import declared_inputs
+from harken.run.compiler import Actions, Builder, declared_inputs
 from harken.run.plan import Plan, Problem
 from harken.run.steps import KINDS
 from harken.runs import Workflow
