@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from harken.errors import Refused
 from harken.store import Store
-from harken.store.keeping import Keeper
-from harken.store.transfer import HERE, MARK, Counts
+from harken.store.transfer import HERE, MARK, Counts, Keeper
 
 __all__ = ["Staying", "refuse_full"]
 
