@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from harken.backends.places import bare_url
+from harken.backends.transfer import bare_url
 from harken.clock import Clock
 from harken.config.settings import is_url
 from harken.errors import Misconfigured, RetryLater

@@ -1,19 +1,138 @@
-"""What stores keep as JSON, as values again."""
+"""Values to stored bytes and back, the same in every store: instants, texts, journals, letters."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
 import msgspec
 
+from harken.backends.encryption import Seal
 from harken.backoff import Health
-from harken.event import Span, Verdict
+from harken.event import Event, Recorded, Span, Verdict
 from harken.feed import Feed, Trigger
+from harken.runs import Claimed, Run, StepRecord
+from harken.store import Buried, Intent
 
-__all__ = ["decode_feed", "decode_health", "decode_json", "decode_spans", "decode_trigger", "decode_verdicts"]
+__all__ = [
+    "Texts",
+    "dead_run",
+    "decode_feed",
+    "decode_health",
+    "decode_json",
+    "decode_spans",
+    "decode_trigger",
+    "decode_verdicts",
+    "first_claim",
+    "just_recorded",
+    "micros",
+    "micros_or_none",
+    "moment",
+    "moment_or_none",
+    "refused_event",
+    "steps",
+]
+
+
+def micros(instant: datetime) -> int:
+    return round(instant.timestamp() * 1_000_000)
+
+
+def micros_or_none(instant: datetime | None) -> int | None:
+    return None if instant is None else micros(instant)
+
+
+def moment(us: int) -> datetime:
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def moment_or_none(us: int | None) -> datetime | None:
+    return None if us is None else moment(us)
+
 
 # made at import and not when first used: msgspec crashes the process when two threads meet a type for the first time
 decode_feed = msgspec.json.Decoder(Feed).decode
+
 decode_trigger = msgspec.json.Decoder(Trigger).decode
+
 decode_health = msgspec.json.Decoder(Health).decode
+
 decode_spans = msgspec.json.Decoder(list[Span]).decode
+
 decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
+
 decode_json = msgspec.json.Decoder().decode
+
+
+class Texts:
+    """What is not there is an empty text, or None."""
+
+    seal: Seal
+
+    def text(self, sealed: bytes | None) -> str:
+        return "" if sealed is None else self.seal.open(sealed).decode("utf-8", "surrogatepass")
+
+    def shut(self, text: str) -> bytes:
+        return self.seal.shut(text.encode("utf-8", "surrogatepass"))
+
+    def shut_json(self, value: Any) -> bytes:
+        return self.seal.shut(msgspec.json.encode(value))
+
+    def json(self, sealed: bytes | None) -> Any:
+        return None if sealed is None else decode_json(self.seal.open(sealed))
+
+
+_record = msgspec.json.Decoder(StepRecord).decode
+
+
+def steps(records: Iterable[bytes]) -> tuple[StepRecord, ...]:
+    """Each once: a worker that does not know whether its write was taken writes the very same record again."""
+    return tuple(_record(record) for record in dict.fromkeys(records))
+
+
+def dead_run(found: Run) -> Buried:
+    return Buried(
+        id=found.id,
+        what="run",
+        trigger=found.trigger,
+        key=", ".join(found.event_keys),
+        reason=found.error,
+        at=found.finished_at or found.created_at,
+    )
+
+
+def refused_event(number: int, feed: str, key: str, reason: str, at: datetime) -> Buried:
+    return Buried(id=f"event-{number}", what="event", trigger=feed, key=key, reason=reason, at=at)
+
+
+def just_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts: tuple[Verdict, ...]) -> Recorded:
+    """The event as it would be read back."""
+    return Recorded(
+        id=event_id,
+        feed=feed,
+        key=event.key,
+        subject=event.subject,
+        state=event.state,
+        type=event.type,
+        occurred_at=event.occurred_at,
+        recorded_at=now,
+        data=event.data,
+        verdicts=verdicts,
+    )
+
+
+def first_claim(intent: Intent, run_id: bytes, trigger: str, recorded: Recorded) -> Claimed:
+    """The claim that is made together with its run."""
+    return Claimed(
+        id=run_id.hex(),
+        token=1,
+        trigger=trigger,
+        workflow_rev=intent.workflow_rev,
+        attempt=1,
+        max_attempts=intent.max_attempts,
+        events=(recorded,),
+        input=msgspec.json.decode(intent.input) if intent.input else None,
+        created_at=recorded.recorded_at,
+        alone=not intent.slot,
+    )

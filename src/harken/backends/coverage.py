@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harken.backends.codec import decode_spans
+from harken.backends.codec import decode_spans, moment
 from harken.backends.encryption import Seal
-from harken.backends.instants import moment
 from harken.event import Span
 
 __all__ = ["KEPT_SPANS", "merged", "spans_of"]

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from harken.backends.codec import decode_health, decode_verdicts
+from harken.backends.codec import Texts, decode_health, decode_verdicts, moment, moment_or_none, refused_event
 from harken.backends.coverage import merged, spans_of
-from harken.backends.instants import moment, moment_or_none
-from harken.backends.letters import refused_event
 from harken.backends.run_states import STATES, WAITING
-from harken.backends.texts import Texts
 from harken.backoff import Health
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState

@@ -1,38 +1,52 @@
-"""The states of a run as every store keeps them, and how its id is made."""
+"""The states of a run as every store keeps them, how its id is made, and the reasons that a store gives."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from harken.backends.encryption import Seal
+from harken.event import Verdict
 from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
 
 __all__ = [
     "BLOCKED",
+    "BY_HAND",
     "CANCELLED",
     "DEAD",
     "DONE",
+    "DROPPED",
     "FAILED",
     "FINAL",
     "GATHERING",
+    "HAS_ITS_RUN",
     "HELD",
+    "HOLD_REASONS",
     "NEVER",
+    "NOT_OVER",
     "READY",
+    "REPLACED",
     "RUNNING",
     "STATES",
     "WAITING",
+    "gathered_as",
     "id_of",
     "last_words",
+    "repeated",
     "run_id_of",
 ]
 
+
 GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED = range(10)
+
 STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
 
 FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
+
 """The state in which an outcome leaves its run."""
 
 NEVER = 2**62
+
 """The due time, in a table, of a run that only an answer can wake."""
 
 
@@ -55,3 +69,34 @@ def last_words(outcome: RunOutcome) -> tuple[str, Any]:
     if isinstance(outcome, Cancelled):
         return outcome.reason, None
     return outcome.error, None
+
+
+HOLD_REASONS = {
+    "flood": "the flood guard holds the runs of a first read",
+    "paused": "the trigger is paused",
+    "budget": "the trigger's budget is spent",
+}
+
+HAS_ITS_RUN = "this occurrence has its run already"
+
+NOT_OVER = "an earlier run of this key is not over"
+
+REPLACED = "a newer run of this key took its place"
+
+BY_HAND = "cancelled by hand"
+
+DROPPED = "dropped by hand while it was held"
+
+
+def gathered_as(number: int, reason: str) -> str:
+    return f"event {number} of the run that is gathering" + (f": {reason}" if reason else "")
+
+
+def repeated(first: int, earlier: Iterable[Verdict], triggers: Iterable[str]) -> tuple[Verdict, ...]:
+    """For an event that is known already: whatever was wanted has its run by the first of its kind."""
+    run_ids = {verdict.trigger: verdict.run_id for verdict in earlier}
+    reason = f"the same occurrence as event {first}"
+    return tuple(
+        Verdict(trigger=trigger, outcome="duplicate", reason=reason, run_id=run_ids.get(trigger, ""))
+        for trigger in triggers
+    )

@@ -6,21 +6,23 @@ Both have the same columns; what they keep as a number or as sealed bytes is a t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from harken.backends.codec import decode_spans, decode_verdicts
+from harken.backends.codec import decode_spans, decode_verdicts, micros, moment
 from harken.backends.encryption import Seal
-from harken.backends.instants import micros, moment
+from harken.backends.run_states import NEVER, READY, RUNNING, STATES
 from harken.errors import Refused
 from harken.event import Span
+from harken.runs import RunState
 from harken.store.export_rows import (
     Audit,
     Letter,
     MovedDocument,
     MovedEvent,
     MovedFeed,
+    MovedRun,
     MovedTick,
     MovedTrigger,
     Remembered,
@@ -29,11 +31,13 @@ from harken.store.export_rows import (
 )
 from harken.store.transfer import UNMOVED
 
-__all__ = ["COLUMNS", "COUNTED", "MOVED_DOCUMENTS", "Row", "Sealed", "Tables", "known"]
+__all__ = ["COLUMNS", "COUNTED", "HAS_SLOT", "MOVED_DOCUMENTS", "Row", "Sealed", "TableRuns", "Tables", "known"]
+
 
 Row = Sequence[Any]
 
 INTERNAL_KINDS = ("seal", "counter")
+
 """Documents in which a store keeps its own keys and sequences."""
 
 COLUMNS = {
@@ -53,9 +57,11 @@ replay_of, created_at, started_at, finished_at, error, output""",
     "buried": "id, feed, key, reason, payload, at",
     "audit": "at, who, did, what, detail",
 }
+
 """What is read of each table, and written to it, in this order."""
 
 _KEPT_BACK = ", ".join(f"'{kind}'" for kind in (*sorted(UNMOVED), *INTERNAL_KINDS))
+
 MOVED_DOCUMENTS = f"kind NOT IN ({_KEPT_BACK})"
 
 COUNTED = {
@@ -69,6 +75,7 @@ COUNTED = {
     "refused events": "SELECT count(*) FROM buried",
     "audits": "SELECT count(*) FROM audit",
 }
+
 """How many rows there are of each kind."""
 
 
@@ -273,3 +280,76 @@ class Tables(Sealed):
 
     def of_audit(self, row: Audit) -> Row:
         return row.at, row.who, row.did, row.what, self.shut(row.detail)
+
+
+HAS_SLOT = "slot IS NOT NULL AND EXISTS (SELECT 1 FROM slots WHERE key=slot AND run=seq)"
+
+
+class TableRuns(Sealed):
+    """`triggers` has the uids of triggers by their number; the other way round where rows are written."""
+
+    def __init__(self, seal: Seal, triggers: dict[Any, Any]) -> None:
+        super().__init__(seal)
+        self.triggers = triggers
+
+    def run(
+        self, row: Row, events: Sequence[int], journal: Sequence[bytes], *, by_hand: bool, has_slot: bool
+    ) -> MovedRun:
+        """`row` has the columns of `runs`; `events` and `journal` are what other tables have of it."""
+        return MovedRun(
+            seq=row[0],
+            id=row[1],
+            trigger=known(self.triggers, row[2], "trigger"),
+            workflow_rev=row[3],
+            state=cast(RunState, STATES[READY if row[4] == RUNNING else row[4]]),
+            priority=row[5],
+            due_at=None if row[6] >= NEVER else row[6],
+            attempt=row[7],
+            max_attempts=row[8],
+            token=row[9],
+            event=row[10],
+            events=tuple(events),
+            by_hand=by_hand,
+            gathered=row[11],
+            input=self.open(row[12]),
+            slot=row[13],
+            has_slot=has_slot,
+            overlap=row[14] or "",
+            gather=row[15],
+            hold=row[16] or "",
+            quiet_from=row[17],
+            quiet_until=row[18],
+            budgeted=bool(row[19]),
+            cancel_requested=bool(row[20]),
+            waiting_for=row[21] or "",
+            answer=self.open(row[22]),
+            parent=row[23],
+            replay_of=row[24],
+            created_at=row[25],
+            started_at=row[26],
+            finished_at=row[27],
+            error=self.text(row[28]) or "",
+            output=self.open(row[29]),
+            journal=tuple(self.seal.open(record) for record in journal),
+        )
+
+    def of_run(self, row: MovedRun) -> Row:
+        # fmt: off
+        return (
+            row.seq, row.id, known(self.triggers, row.trigger, "trigger"), row.workflow_rev, STATES.index(row.state),
+            row.priority, NEVER if row.due_at is None else row.due_at, row.attempt, row.max_attempts, row.token,
+            row.event, row.gathered, self.shut(row.input), row.slot, row.overlap or None, row.gather, row.hold or None,
+            row.quiet_from, row.quiet_until, row.budgeted, row.cancel_requested, row.waiting_for or None,
+            self.shut(row.answer), row.parent, row.replay_of, row.created_at, row.started_at, row.finished_at,
+            self.shut_text(row.error) if row.error else None, self.shut(row.output),
+        )
+        # fmt: on
+
+    def steps(self, chunk: Sequence[MovedRun]) -> list[Row]:
+        """Rows of `journal`: run, n, record."""
+        return [(row.seq, n, self.shut(step)) for row in chunk for n, step in enumerate(row.journal, start=1)]
+
+    @staticmethod
+    def slots(chunk: Sequence[MovedRun]) -> list[Row]:
+        """Rows of `slots`: key, run."""
+        return [(row.slot, row.seq) for row in chunk if row.has_slot]

@@ -1,18 +1,21 @@
-"""Names and texts of a store that is filled from another: the seal that it gets, and names that fit it."""
+"""What every store does when it is copied: names and encryption of the new one, and a mark that keeps others out."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
 from harken.errors import Refused
 from harken.event import Verdict
+from harken.store import Store
 from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedRun, Remembered
+from harken.store.transfer import HERE, MARK, Counts, Keeper
 
-__all__ = ["Arrival", "arrive"]
+__all__ = ["Arrival", "Staying", "arrive", "bare_url", "place_of", "refuse_full"]
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,3 +76,66 @@ def _waiting(waiting_for: str, rename: Callable[[bytes], bytes]) -> str:
     if not waiting_for.startswith("run:"):
         return waiting_for
     return "run:" + rename(bytes.fromhex(waiting_for[4:])).hex()
+
+
+def _bare(url: str) -> SplitResult:
+    """The parts of a URL without user, password or options."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+
+
+def bare_url(url: str) -> str:
+    """The URL without user, password or options."""
+    return _bare(url).geturl()
+
+
+def place_of(server: str, url: str) -> str:
+    """Server and database of a URL in words."""
+    parts = _bare(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{server} at {parts.hostname or 'its socket'}{port}{parts.path}"
+
+
+class Staying:
+    """Opens the store as everybody uses it, once it is needed. Its leases are ours once `writers` found nobody."""
+
+    def __init__(self, place: str, opened: Callable[[], Awaitable[Store]]) -> None:
+        self._place = place
+        self._opened = opened
+        self._store: Store | None = None
+        self._keeper: Keeper | None = None
+
+    async def store(self) -> Store:
+        if self._store is None:
+            self._store = await self._opened()
+        return self._store
+
+    async def writers(self, shards: Callable[[], Awaitable[Iterable[int]]]) -> Sequence[str]:
+        store = await self.store()
+        self._keeper = self._keeper or Keeper(store)
+        return await self._keeper.writers(await shards(), f"{self._place} is being copied")
+
+    async def stay(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.stay()
+
+    async def mark(self, words: str, fix: str) -> None:
+        store = await self.store()
+        if words:
+            await store.put(MARK, HERE, {"words": words, "fix": fix, "holder": ""})
+        else:
+            await store.delete(MARK, HERE)
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.leave()
+        if self._store is not None:
+            await self._store.close()
+        self._keeper = self._store = None
+
+
+def refuse_full(place: str, counts: Counts, fix: str) -> None:
+    """Raise Refused for a store that has anything in it."""
+    found = [f"{number} {kind}" for kind, number in counts.items() if number]
+    if found:
+        raise Refused(f"{place} is not empty: it has {', '.join(found)}", fix=fix)

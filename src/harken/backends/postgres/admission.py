@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.instants import micros, moment
+from harken.backends.codec import micros, moment
 from harken.backends.postgres.slots import admit
 from harken.backends.postgres.spending import count_run, has_room, lock_budget, room
 from harken.backends.postgres.transaction import Books

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from harken.backends.budgets import HOUR
-from harken.backends.instants import moment, moment_or_none
+from harken.backends.codec import moment, moment_or_none
 from harken.backends.postgres.admission import let_in, may_start
 from harken.backends.postgres.holding import close_gathering
 from harken.backends.postgres.records import events_of, journals_of

@@ -12,10 +12,10 @@ import msgspec
 import structlog
 
 from harken.backends.encryption import PlainSeal, Seal
-from harken.backends.places import place_of
 from harken.backends.postgres import opening
 from harken.backends.postgres.errors import is_worth_repeating, refusal, translate
 from harken.backends.postgres.transaction import Books, Shelf, Withdrawn
+from harken.backends.transfer import place_of
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.instants import micros, micros_or_none
+from harken.backends.codec import micros, micros_or_none
 from harken.backends.postgres.entering import enter
 from harken.backends.postgres.ticks import close_span, extend_coverage
 from harken.backends.postgres.transaction import Books, check_lease

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from harken.backends.postgres.slots import admit, free_slot, lock_slot
 from harken.backends.postgres.transaction import Books
-from harken.backends.reasons import DROPPED
-from harken.backends.run_states import CANCELLED, GATHERING, HELD
+from harken.backends.run_states import CANCELLED, DROPPED, GATHERING, HELD
 
 __all__ = ["close_gathering", "let_go", "release_flood"]
 

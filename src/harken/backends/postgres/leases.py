@@ -5,7 +5,7 @@ Everybody locks feeds before the generation, and the generation before leases, s
 
 from __future__ import annotations
 
-from harken.backends.instants import moment, moment_or_none
+from harken.backends.codec import moment, moment_or_none
 from harken.backends.postgres.transaction import Books
 from harken.store import Generation, Held, Lease
 

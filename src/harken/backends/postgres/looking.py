@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from harken.backends.codec import dead_run
 from harken.backends.keyset import Filling
-from harken.backends.letters import dead_run
 from harken.backends.postgres.records import event, full_page, journals_of
 from harken.backends.postgres.transaction import Books
 from harken.backends.postgres.where import Where

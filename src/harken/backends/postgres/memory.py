@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from harken.backends.instants import micros
+from harken.backends.codec import micros
 from harken.backends.postgres.entering import Entered, enter
 from harken.backends.postgres.statements import Spread
 from harken.backends.postgres.transaction import Books, Withdrawn, check_lease

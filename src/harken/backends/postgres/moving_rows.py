@@ -10,8 +10,7 @@ import msgspec
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import Seal
 from harken.backends.postgres.leases import GIVEN_UP
-from harken.backends.table_export import COLUMNS, MOVED_DOCUMENTS, Row, Tables
-from harken.backends.table_runs import HAS_SLOT, TableRuns
+from harken.backends.table_export import COLUMNS, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
 from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
 from harken.store.transfer import chunks_of
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.instants import micros
+from harken.backends.codec import micros
 from harken.backends.postgres.holding import let_go
 from harken.backends.postgres.slots import admit, free_slot, lock_slot
 from harken.backends.postgres.spending import count_run
 from harken.backends.postgres.transaction import Books
-from harken.backends.reasons import BY_HAND
-from harken.backends.run_states import CANCELLED, DEAD, FAILED, HELD, READY, RUNNING, STATES, WAITING, id_of, run_id_of
+from harken.backends.run_states import (
+    BY_HAND,
+    CANCELLED,
+    DEAD,
+    FAILED,
+    HELD,
+    READY,
+    RUNNING,
+    STATES,
+    WAITING,
+    id_of,
+    run_id_of,
+)
 from harken.errors import NotFound
 from harken.store import NewRun
 

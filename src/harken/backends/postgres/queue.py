@@ -10,15 +10,24 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harken.backends.codec import decode_verdicts
-from harken.backends.instants import micros
+from harken.backends.codec import decode_verdicts, micros
 from harken.backends.postgres.holding import close_gathering
 from harken.backends.postgres.inserting import NewRow, insert_runs
 from harken.backends.postgres.slots import take_slot
 from harken.backends.postgres.spending import has_room, lock_budget, spend
 from harken.backends.postgres.transaction import Books, TriggerRow
-from harken.backends.reasons import HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, gathered_as
-from harken.backends.run_states import BLOCKED, GATHERING, HELD, READY, RUNNING, run_id_of
+from harken.backends.run_states import (
+    BLOCKED,
+    GATHERING,
+    HAS_ITS_RUN,
+    HELD,
+    HOLD_REASONS,
+    NOT_OVER,
+    READY,
+    RUNNING,
+    gathered_as,
+    run_id_of,
+)
 from harken.event import Verdict
 from harken.store import GatherInto, Intent
 

@@ -7,8 +7,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-from harken.backends.instants import micros
-from harken.backends.journals import steps
+from harken.backends.codec import micros, steps
 from harken.backends.keyset import Filling
 from harken.backends.postgres.transaction import Books
 from harken.backends.postgres.where import Where

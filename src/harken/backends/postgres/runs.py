@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from harken.backends.instants import micros
+from harken.backends.codec import micros
 from harken.backends.postgres.commit import commit
 from harken.backends.postgres.orders import lock_around, start, tell_parent
 from harken.backends.postgres.records import journals_of

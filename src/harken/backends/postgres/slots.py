@@ -6,8 +6,7 @@ Whoever needs both locks a slot before its runs, so that two replicas do not wai
 from __future__ import annotations
 
 from harken.backends.postgres.transaction import Books
-from harken.backends.reasons import NOT_OVER, REPLACED
-from harken.backends.run_states import BLOCKED, CANCELLED, HELD, READY, WAITING
+from harken.backends.run_states import BLOCKED, CANCELLED, HELD, NOT_OVER, READY, REPLACED, WAITING
 
 __all__ = ["admit", "free_slot", "lock_slot", "take_slot"]
 

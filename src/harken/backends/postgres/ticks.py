@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harken.backends.codec import micros
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
-from harken.backends.instants import micros
 from harken.backends.postgres.transaction import Books
 from harken.event import Span
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from harken.backends.codec import decode_trigger
+from harken.backends.codec import Texts, decode_trigger
 from harken.backends.encryption import Seal
-from harken.backends.texts import Texts
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger
 

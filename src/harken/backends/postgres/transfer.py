@@ -11,9 +11,8 @@ from harken.backends.postgres import PostgresStore, opening
 from harken.backends.postgres.connection import Door, Settings
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.moving_rows import Taking, all_rows
-from harken.backends.staying import Staying, refuse_full
 from harken.backends.table_export import COUNTED
-from harken.backends.transfer import arrive
+from harken.backends.transfer import Staying, arrive, refuse_full
 from harken.clock import Clock
 from harken.store.export_rows import Chunk
 from harken.store.transfer import Counts

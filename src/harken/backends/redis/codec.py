@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from harken.backends.codec import micros
 from harken.backends.encryption import Seal
-from harken.backends.instants import micros
-from harken.backends.reasons import HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, gathered_as
+from harken.backends.run_states import HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, gathered_as
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
 

@@ -9,13 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from harken.backends.codec import first_claim, just_recorded, micros
 from harken.backends.encryption import Seal
-from harken.backends.handing import first_claim, just_recorded
-from harken.backends.instants import micros
-from harken.backends.reasons import repeated
 from harken.backends.redis.codec import Ask, body_of, given, micros_or_false, moment, state_of, verdicts_of
 from harken.backends.redis.transaction import Home
-from harken.backends.run_states import run_id_of
+from harken.backends.run_states import repeated, run_id_of
 from harken.event import Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick

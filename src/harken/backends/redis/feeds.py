@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.instants import micros
+from harken.backends.codec import micros
 from harken.backends.redis.codec import Ask, known_of, micros_or_false
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.standing import state, trigger_state

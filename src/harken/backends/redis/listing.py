@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.journals import steps
-from harken.backends.letters import dead_run, refused_event
+from harken.backends.codec import dead_run, refused_event, steps
 from harken.backends.redis.codec import moment, moment_or_none
 from harken.backends.redis.paging import below, older, page
 from harken.backends.redis.runs import WHY

@@ -8,15 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from harken.backends.instants import micros
-from harken.backends.journals import steps
-from harken.backends.reasons import BY_HAND, DROPPED, NOT_OVER, REPLACED
+from harken.backends.codec import micros, steps
 from harken.backends.redis.codec import Ask, micros_or_false, moment, moment_or_none, recorded
 from harken.backends.redis.commit import caused as caused_commits
 from harken.backends.redis.orders import new_run
 from harken.backends.redis.standing import definition_of
 from harken.backends.redis.transaction import Home
-from harken.backends.run_states import FINAL, READY, STATES, last_words
+from harken.backends.run_states import BY_HAND, DROPPED, FINAL, NOT_OVER, READY, REPLACED, STATES, last_words
 from harken.event import Recorded
 from harken.runs import Again, Claimed, Finished, Park, StepRecord
 from harken.schedule import quiet_hours

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from harken.backends.codec import Texts
 from harken.backends.encryption import Seal
 from harken.backends.redis.codec import BUCKET, Ask, event_fields, recorded
 from harken.backends.redis.connection import Link
-from harken.backends.texts import Texts
 from harken.errors import NotFound
 from harken.event import Recorded
 

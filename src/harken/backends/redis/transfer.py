@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from harken.backends.encryption import unwrap
-from harken.backends.places import place_of
 from harken.backends.redis import RedisStore
 from harken.backends.redis.connection import Link
 from harken.backends.redis.durability import keep_promise
@@ -23,8 +22,7 @@ from harken.backends.redis.load import Taking
 from harken.backends.redis.standing import now_of
 from harken.backends.redis.transaction import Home
 from harken.backends.redis.upkeep import literal
-from harken.backends.staying import Staying, refuse_full
-from harken.backends.transfer import arrive
+from harken.backends.transfer import Staying, arrive, place_of, refuse_full
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.store.export_rows import Chunk

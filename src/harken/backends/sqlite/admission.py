@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.backends.instants import micros, moment
+from harken.backends.codec import micros, moment
 from harken.backends.run_states import HELD
 from harken.backends.sqlite.queue import admit
 from harken.backends.sqlite.spending import has_room, room, spend

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.codec import decode_verdicts
+from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
-from harken.backends.handing import first_claim, just_recorded
-from harken.backends.instants import micros, micros_or_none, moment
-from harken.backends.reasons import repeated
+from harken.backends.run_states import repeated
 from harken.backends.sqlite import queue
 from harken.backends.sqlite.transaction import Books, FeedRow
 from harken.event import Span, Verdict

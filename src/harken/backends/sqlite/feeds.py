@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from harken.backends.instants import micros, micros_or_none
+from harken.backends.codec import micros, micros_or_none
 from harken.backends.sqlite.commit import close_span, extend_coverage
 from harken.backends.sqlite.transaction import Books, FeedRow
 from harken.event import Event, Known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.backends.instants import moment, moment_or_none
+from harken.backends.codec import moment, moment_or_none
 from harken.backends.sqlite.transaction import Books
 from harken.store import Generation, Held, Lease
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.instants import micros
-from harken.backends.reasons import BY_HAND
+from harken.backends.codec import micros
 from harken.backends.run_states import (
     BLOCKED,
+    BY_HAND,
     CANCELLED,
     DEAD,
     FAILED,

@@ -7,10 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.codec import decode_verdicts
-from harken.backends.instants import micros
-from harken.backends.reasons import DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_as
-from harken.backends.run_states import BLOCKED, CANCELLED, GATHERING, HELD, READY, RUNNING, WAITING, run_id_of
+from harken.backends.codec import decode_verdicts, micros
+from harken.backends.run_states import (
+    BLOCKED,
+    CANCELLED,
+    DROPPED,
+    GATHERING,
+    HAS_ITS_RUN,
+    HELD,
+    HOLD_REASONS,
+    NOT_OVER,
+    READY,
+    REPLACED,
+    RUNNING,
+    WAITING,
+    gathered_as,
+    run_id_of,
+)
 from harken.backends.sqlite.spending import has_room, spend
 from harken.backends.sqlite.transaction import Books, TriggerRow
 from harken.event import Verdict

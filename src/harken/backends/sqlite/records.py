@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from harken.backends.instants import micros
-from harken.backends.journals import steps
+from harken.backends.codec import dead_run, micros, steps
 from harken.backends.keyset import Filling
-from harken.backends.letters import dead_run
 from harken.backends.rows import (
     AUDIT,
     DOCUMENT,

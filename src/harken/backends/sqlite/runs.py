@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from harken.backends.budgets import HOUR
-from harken.backends.instants import micros, moment, moment_or_none
+from harken.backends.codec import micros, moment, moment_or_none
 from harken.backends.run_states import DONE, FINAL, GATHERING, NEVER, READY, RUNNING, WAITING, id_of, last_words
 from harken.backends.sqlite.admission import let_in, may_start
 from harken.backends.sqlite.commit import commit

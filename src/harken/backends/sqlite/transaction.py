@@ -10,9 +10,8 @@ from typing import Any
 
 import apsw
 
-from harken.backends.codec import decode_feed, decode_trigger
+from harken.backends.codec import Texts, decode_feed, decode_trigger
 from harken.backends.encryption import Seal
-from harken.backends.texts import Texts
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
 from harken.event import Identity

@@ -12,9 +12,8 @@ from harken.backends.encryption import PlainSeal, unwrap
 from harken.backends.sqlite.moving_rows import Taking, all_rows
 from harken.backends.sqlite.opening import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
 from harken.backends.sqlite.transaction import Books
-from harken.backends.staying import refuse_full
 from harken.backends.table_export import COUNTED
-from harken.backends.transfer import arrive
+from harken.backends.transfer import arrive, refuse_full
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
 from harken.store.export_rows import Chunk
