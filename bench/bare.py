@@ -17,7 +17,7 @@ from bench.pages import PollFlow, Used, pages, reached
 from harken.backends.encryption import PlainSeal
 from harken.backends.run_states import DONE, RUNNING
 from harken.backends.sqlite.commit import INSERT_EVENT, INSERT_MEMORY
-from harken.backends.sqlite.opening import connect, migrate
+from harken.backends.sqlite.connection import connect, migrate
 from harken.backends.sqlite.queue import INSERT_RUN
 from harken.backends.sqlite.runs import FINISH
 from harken.event import Event

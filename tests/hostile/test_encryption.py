@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.opening import connect, seal_for
+from harken.backends.sqlite.connection import connect, seal_for
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, Refused
 from harken.testing import HandClock

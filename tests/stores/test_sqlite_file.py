@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.opening import refuse_network
+from harken.backends.sqlite.connection import refuse_network
 from harken.backends.sqlite.runs import claim
 from harken.backends.sqlite.transaction import Books
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable

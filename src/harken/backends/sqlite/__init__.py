@@ -7,22 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from harken.backends.sqlite import (
-    backup,
-    commit,
-    definitions,
-    feeds,
-    leases,
-    orders,
-    records,
-    registry,
-    runs,
-    standing,
-    steering,
-    upkeep,
-)
-from harken.backends.sqlite.connection import Door
-from harken.backends.sqlite.opening import rekey
+from harken.backends.sqlite import commit, definitions, feeds, leases, records, registry, runs, upkeep
+from harken.backends.sqlite.connection import Door, rekey
 from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
@@ -92,10 +78,10 @@ class SqliteStore:
         return await self._door.write(definitions.open_all, wanted)
 
     async def state(self, feed: str) -> FeedState:
-        return await self._door.read(standing.state, feed)
+        return await self._door.read(definitions.state, feed)
 
     async def listeners(self, feed: str) -> Listeners:
-        return await self._door.read(standing.listeners, feed)
+        return await self._door.read(definitions.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
         return await self._door.write(leases.lease, shard, holder, seconds, generation)
@@ -127,16 +113,16 @@ class SqliteStore:
         await self._door.write(feeds.bury, feed, event, reason)
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
-        return await self._door.write(steering.pause, trigger, reason)
+        return await self._door.write(definitions.pause, trigger, reason)
 
     async def resume(self, trigger: str) -> TriggerState:
-        return await self._door.write(steering.resume, trigger)
+        return await self._door.write(definitions.resume, trigger)
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
-        return await self._door.write(steering.reset, trigger, cursor)
+        return await self._door.write(definitions.reset, trigger, cursor)
 
     async def wake(self, feed: str) -> FeedState:
-        return await self._door.write(steering.wake, feed)
+        return await self._door.write(definitions.wake, feed)
 
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
         return await self._door.write(runs.claim, holder, limit, seconds)
@@ -163,25 +149,25 @@ class SqliteStore:
         await self._door.write(runs.park, run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
-        return await self._door.write(orders.answer, run_id, answer)
+        return await self._door.write(runs.answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
         return await self._door.write(runs.settle, settlements, manner="frugal")
 
     async def start(self, run: NewRun) -> str:
-        return await self._door.write(orders.start, run)
+        return await self._door.write(runs.start, run)
 
     async def cancel(self, run_id: str) -> bool:
-        return await self._door.write(orders.cancel, run_id)
+        return await self._door.write(runs.cancel, run_id)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await self._door.write(orders.retry, run_id, workflow_rev)
+        return await self._door.write(runs.retry, run_id, workflow_rev)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        return await self._door.write(orders.release, trigger, drop, hold)
+        return await self._door.write(runs.release, trigger, drop, hold)
 
     async def drop_dead(self, run_id: str) -> bool:
-        return await self._door.write(orders.drop_dead, run_id)
+        return await self._door.write(runs.drop_dead, run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
         return await self._door.read(records.get, kind, name)
@@ -238,10 +224,10 @@ class SqliteStore:
         return await self._door.read(records.dead, before, limit)
 
     async def feeds(self) -> Sequence[FeedState]:
-        return await self._door.read(standing.feed_states)
+        return await self._door.read(definitions.feed_states)
 
     async def triggers(self) -> Sequence[TriggerState]:
-        return await self._door.read(standing.trigger_states)
+        return await self._door.read(definitions.trigger_states)
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._door.read(records.ticks, feed, limit)
@@ -273,4 +259,4 @@ class SqliteStore:
         rekey(Path(path), old, new)
 
     async def backup(self, target: str) -> None:
-        await self._door.read(backup.backup, target)
+        await self._door.read(upkeep.backup, target)

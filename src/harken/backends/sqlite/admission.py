@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from harken.backends.codec import micros, moment
 from harken.backends.run_states import HELD
-from harken.backends.sqlite.queue import admit
-from harken.backends.sqlite.spending import has_room, room, spend
+from harken.backends.sqlite.queue import admit, has_room, room, spend
 from harken.backends.sqlite.transaction import Books
 from harken.schedule import quiet_hours
 

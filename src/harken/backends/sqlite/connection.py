@@ -1,26 +1,177 @@
-"""The way into the file: the lock on it, its key, one writer, and readers that never wait for the writer."""
+"""The open SQLite file: private, locked, migrated, one writer, and readers that never wait for it."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
-from harken.backends.encryption import PlainSeal
-from harken.backends.sqlite import encryption, opening, upkeep
+from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
+from harken.backends.sqlite import encryption, upkeep
+from harken.backends.sqlite.encryption import encrypt
 from harken.backends.sqlite.transaction import Books
 from harken.backends.sqlite.writer import Manner, Writer, readable
 from harken.clock import Clock
-from harken.errors import Misconfigured
+from harken.errors import Misconfigured, Refused
+from harken.private_files import make_private
 
-__all__ = ["Door"]
+__all__ = ["Door", "connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
+
+
+KEYS = "SELECT value FROM documents WHERE kind='seal' AND name='keys'"
+
+NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
+
+
+def lock_file(path: Path) -> int:
+    """Be the only writer of this file for as long as the process lives; kill -9 lets go too."""
+    refuse_network(path)
+    make_private(path.absolute().parent)
+    handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        fix = "Stop it first (harken controller stop), or use another store"
+        raise Refused(f"another Harken process writes {path}", fix=fix) from None
+    return handle
+
+
+def refuse_network(path: Path, mounts: str = "/proc/mounts") -> None:
+    """SQLite's locks do not hold on network file systems."""
+    try:
+        lines = Path(mounts).read_text().splitlines()
+    except OSError:
+        return
+    target = str(path.absolute())
+    mounted = [line.split()[1:3] for line in lines if len(line.split()) >= 3]
+    under = [(len(at), kind) for at, kind in mounted if target == at or target.startswith(at.rstrip("/") + "/")]
+    if under and max(under)[1] in NETWORK_FILESYSTEMS:
+        fix = "Put the store on a local disk, or use PostgreSQL"
+        raise Misconfigured(f"{path} is on a network file system ({max(under)[1]}), where SQLite is not safe", fix=fix)
+
+
+def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    if not readonly and not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = apsw.Connection(str(path), flags=flags)
+    connection.set_busy_timeout(5000)
+    if readonly:
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+    os.chmod(path, 0o600)
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA fullfsync=ON")
+    connection.execute("PRAGMA wal_autocheckpoint=8000")
+    connection.execute("PRAGMA cache_size=-16000")
+    return connection
+
+
+def _steps() -> list[str]:
+    found = files(__package__).joinpath("migrations").iterdir()
+    return sorted(step.name for step in found if step.name.endswith(".sql"))
+
+
+def refuse_old(connection: apsw.Connection) -> None:
+    """Who only reads cannot bring the schema up to date."""
+    if 0 < connection.pragma("user_version") < len(_steps()):
+        raise Misconfigured("the store was written by an older Harken", fix="Start once: harken start")
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the schema up to date, one numbered step at a time, each in a transaction."""
+    steps = _steps()
+    version: int = connection.pragma("user_version")
+    if version > len(steps):
+        fix = "Use that version, or restore a backup made by this one"
+        raise Misconfigured(f"the store was written by a newer Harken (schema {version}, ours {len(steps)})", fix=fix)
+    for number, step in enumerate(steps[version:], start=version + 1):
+        script = files(__package__).joinpath("migrations", step).read_text()
+        connection.execute(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version={number}; COMMIT;")
+
+
+def existing_seal(path: Path, operator_key: str, *, alone: bool) -> Seal | None:
+    """The seal of a file that is encrypted, found without writing a byte of it; None for any other file.
+
+    `alone`: we hold the lock. Raise Misconfigured when the key is missing or is not the right one.
+    """
+    wrapped = _wrapped(path, alone=alone)
+    if not wrapped:
+        return None
+    if not operator_key:
+        raise Misconfigured(f"the store {path} is encrypted", fix="Set HARKEN_ENCRYPTION_KEY to its key")
+    return AesSeal(*unwrap(operator_key, wrapped))
+
+
+def _wrapped(path: Path, *, alone: bool) -> str:
+    """The file's keys, wrapped; empty when it has none."""
+    if not path.exists() or not path.stat().st_size:
+        return ""
+    log = path.with_name(path.name + "-wal")
+    if alone and not (log.exists() and log.stat().st_size):
+        # nobody writes it and it is whole, so not even the companions have to be made
+        address = f"{path.absolute().as_uri()}?immutable=1"
+        connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    else:
+        connection = connect(path, readonly=True)
+    try:
+        # a file that never got its first table has no keys either
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name='documents'").fetchone()
+        row = connection.execute(KEYS).fetchone() if known else None
+    finally:
+        connection.close()
+    return bytes(row[0]).decode() if row else ""
+
+
+def seal_for(connection: apsw.Connection, operator_key: str) -> Seal:
+    """The seal of a file that has none yet: with a key, everything that is there is encrypted first."""
+    if not operator_key:
+        return PlainSeal()
+    data_key, identity_key = secrets.token_bytes(32), secrets.token_bytes(32)
+    seal = AesSeal(data_key, identity_key)
+    encrypt(connection, seal, wrap(operator_key, data_key, identity_key))
+    return seal
+
+
+def rekey(path: Path, old: str, new: str) -> None:
+    """Wrap the file's two keys with another operator's key, and leave no trace of the old wrapping in it.
+
+    One row in one transaction: after a crash either the old key opens the file, or the new one. Raise Refused while
+    another process has the store, or when there is nothing to rewrap.
+    """
+    held = lock_file(path)
+    try:
+        wrapped = _wrapped(path, alone=True)
+        if not wrapped:
+            fix = "Set HARKEN_ENCRYPTION_KEY and start: that encrypts what is there"
+            raise Refused(f"the store {path} is not encrypted", fix=fix)
+        again = rewrap(wrapped, old, new)
+        connection = connect(path)
+        try:
+            connection.execute("PRAGMA secure_delete=ON")
+            connection.execute("UPDATE documents SET value=? WHERE kind='seal' AND name='keys'", (again.encode(),))
+            # pages in the log still hold the old wrapping until they are written over
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+    finally:
+        os.close(held)
+
 
 T = TypeVar("T")
+
 READ_SECONDS = 10.0
 
 
@@ -43,22 +194,22 @@ class Door:
         """Raise Misconfigured when there is no file, or for a wrong key."""
         if not path.exists():
             raise Misconfigured(f"there is no store at {path}", fix="Start once: harken start")
-        seal = opening.existing_seal(path, key, alone=False) or PlainSeal()
-        connection = opening.connect(path, readonly=True)
-        opening.refuse_old(connection)
+        seal = existing_seal(path, key, alone=False) or PlainSeal()
+        connection = connect(path, readonly=True)
+        refuse_old(connection)
         return cls(path, Books(connection, seal, clock), None, clock, None)
 
     @classmethod
     def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Door:
         """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
-        lock = opening.lock_file(path)
+        lock = lock_file(path)
         try:
             # first of all the key: whoever has the wrong one changes nothing
-            known = opening.existing_seal(path, key, alone=True)
-            connection = opening.connect(path)
-            opening.migrate(connection)
+            known = existing_seal(path, key, alone=True)
+            connection = connect(path)
+            migrate(connection)
             encryption.wipe(connection)
-            books = Books(connection, known or opening.seal_for(connection, key), clock)
+            books = Books(connection, known or seal_for(connection, key), clock)
         except BaseException:
             os.close(lock)
             raise
@@ -103,7 +254,7 @@ class Door:
             self._idle_readers.append(books)
 
     def _reader(self) -> Books:
-        connection = opening.connect(self.path, readonly=True)
+        connection = connect(self.path, readonly=True)
         books = Books(connection, self.books.seal, self._clock, for_reading=True)
         books.priorities = self.books.priorities
         books.short = self.books.short

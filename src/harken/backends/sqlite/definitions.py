@@ -3,19 +3,63 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from harken.backends.codec import decode_feed, decode_health
+from harken.backends.budgets import window
+from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.backends.sqlite import leases, queue
-from harken.backends.sqlite.standing import feed_states, trigger_states
 from harken.backends.sqlite.transaction import Books
-from harken.feed import Feed, Trigger
+from harken.errors import NotFound
+from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
-from harken.store import Definitions, Opened
+from harken.store import Definitions, Listeners, Opened
 
-__all__ = ["open_all"]
+__all__ = ["feed_states", "listeners", "open_all", "pause", "reset", "resume", "state", "trigger_states", "wake"]
+
+
+TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at, reads_from,
+backfilling, done"""
+
+SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
+
+
+def feed_states(books: Books, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[FeedState]:
+    rows = books.execute(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", bindings)
+    return [feed_of(books, row) for row in rows]
+
+
+def trigger_states(books: Books, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[TriggerState]:
+    now = books.now()
+    columns = f"{TRIGGER_COLUMNS}, {SPENT}, {SPENT}, {SPENT}"
+    spans = [mark for what in ("runs", "tokens", "usd") for mark in (what, window(what, now))]
+    rows = books.execute(f"SELECT {columns} FROM triggers WHERE {where} ORDER BY name", [*spans, *bindings])
+    return [trigger_of(books, row) for row in rows]
+
+
+def state(books: Books, feed: str) -> FeedState:
+    found = feed_states(books, "name=?", (feed,))
+    if not found:
+        raise NotFound(f"there is no feed {feed!r}")
+    count = books.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?)", (feed,))
+    return msgspec.structs.replace(found[0], memory=count)
+
+
+def listeners(books: Books, feed: str) -> Listeners:
+    row = books.row("SELECT revision, definition FROM feeds WHERE name=?", (feed,))
+    if row is None:
+        raise NotFound(f"there is no feed {feed!r}")
+    rows = books.execute(
+        "SELECT definition FROM triggers WHERE feed=? AND removed_at IS NULL ORDER BY name", (feed,)
+    ).fetchall()
+    definitions = [decode_trigger(books.seal.open(found[0])) for found in rows]
+    states = trigger_states(books, "feed=? AND removed_at IS NULL", (feed,))
+    definition = decode_feed(books.seal.open(row[1]))
+    pairs = list(zip(definitions, states, strict=True))
+    return Listeners(revision=row[0], feed=definition, triggers=pairs)
 
 
 def open_all(books: Books, definitions: Definitions) -> Opened:
@@ -176,3 +220,60 @@ def _begin_anew(books: Books, feed: Feed, id: int, now: int) -> None:
         reads_from=max(reads_from, ?) WHERE feed=? AND removed_at IS NULL AND created_at<?""",
         (books.next_event, last, last, feed.name, now),
     )
+
+
+def pause(books: Books, trigger: str, reason: str) -> TriggerState:
+    found = books.trigger_named(trigger)
+    books.execute("UPDATE triggers SET paused=? WHERE id=?", (books.shut(reason or "paused"), found.id))
+    _new_revision(books, found.feed)
+    return trigger_states(books, "id=?", (found.id,))[0]
+
+
+def resume(books: Books, trigger: str) -> TriggerState:
+    found = books.trigger_named(trigger)
+    books.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
+    queue.let_go(books, found, "paused", books.now())
+    _clear_errors(books, found.feed)
+    return trigger_states(books, "id=?", (found.id,))[0]
+
+
+def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
+    found = books.trigger_named(trigger)
+    now = books.now()
+    books.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
+    queue.let_go(books, found, "paused", now)
+    if cursor:
+        books.execute(
+            """UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=?, reads_from=?, reset_at=?, backfilling=0
+            WHERE id=?""",
+            (books.next_event, now, now, now, found.id),
+        )
+        books.execute("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=?", (found.feed,))
+        _wipe_memory(books, found.feed)
+    _clear_errors(books, found.feed)
+    return trigger_states(books, "id=?", (found.id,))[0]
+
+
+def _wipe_memory(books: Books, name: str) -> None:
+    feed = books.feed(name)
+    listening = books.value("SELECT count(*) FROM triggers WHERE feed=? AND removed_at IS NULL", (name,))
+    if feed.identity == "transition" and listening > 1:
+        # keys count the changes of a subject: beginning again would give the others' next change an old key
+        return
+    books.execute("DELETE FROM memory WHERE feed=?", (feed.id,))
+    books.execute("UPDATE feeds SET baselined=0 WHERE id=?", (feed.id,))
+
+
+def _clear_errors(books: Books, feed: str) -> None:
+    books.execute("UPDATE feeds SET health=NULL, next_due=? WHERE name=?", (books.now(), feed))
+    _new_revision(books, feed)
+
+
+def _new_revision(books: Books, feed: str) -> None:
+    books.execute("UPDATE feeds SET revision=revision+1 WHERE name=?", (feed,))
+    books.feed_changed(feed)
+
+
+def wake(books: Books, feed: str) -> FeedState:
+    books.execute("UPDATE feeds SET next_due=? WHERE name=?", (books.now(), feed))
+    return state(books, feed)

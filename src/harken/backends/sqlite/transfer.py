@@ -3,23 +3,155 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from harken.backends.codec import decode_feed
 from harken.backends.encryption import PlainSeal, unwrap
-from harken.backends.sqlite.moving_rows import Taking, all_rows
-from harken.backends.sqlite.opening import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
+from harken.backends.sqlite.connection import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
+from harken.backends.sqlite.leases import GIVEN_UP
 from harken.backends.sqlite.transaction import Books
-from harken.backends.table_export import COUNTED
+from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
 from harken.backends.transfer import arrive, refuse_full
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
-from harken.store.export_rows import Chunk
-from harken.store.transfer import HERE, MARK, Counts
+from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
+from harken.store.transfer import HERE, MARK, Counts, chunks
 
-__all__ = ["SqliteMoving"]
+__all__ = ["SqliteMoving", "Taking", "all_rows"]
+
+
+def all_rows(books: Books, identity: bytes) -> Iterator[list[Moved]]:
+    """Chunk by chunk; the caller has begun the transaction."""
+    yield [_beginning(books, identity)]
+    tables = Tables(books.seal, dict(books.execute("SELECT id, name FROM feeds")))
+
+    def rows(table: str, order: str, where: str = "1") -> Iterator[Row]:
+        yield from books.execute(f"SELECT {COLUMNS[table]} FROM {table} WHERE {where} ORDER BY {order}")
+
+    for kind in (
+        map(tables.feed, rows("feeds", "id")),
+        _triggers(books, tables),
+        map(tables.document, rows("documents", "kind, name", MOVED_DOCUMENTS)),
+        map(tables.event, rows("events", "id")),
+        map(tables.memory, rows("memory", "feed, mid")),
+        _runs(books),
+        map(tables.tick, rows("ticks", "id")),
+        map(tables.letter, rows("buried", "id")),
+        map(tables.audit, rows("audit", "id")),
+    ):
+        yield from chunks(kind)
+
+
+def _beginning(books: Books, identity: bytes) -> Beginning:
+    counted = books.json(books.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+    generation = books.row("SELECT epoch, name, since FROM generation")
+    assert generation is not None, "the schema puts it there"
+    return Beginning(
+        identity=identity,
+        next_event=max(counted[0], 1 + (books.value("SELECT max(id) FROM events") or 0)),
+        next_run=max(counted[1], 1 + (books.value("SELECT max(seq) FROM runs") or 0)),
+        epoch=generation[0],
+        generation=generation[1],
+        since=generation[2],
+        tokens=tuple(books.execute("SELECT shard, token FROM leases ORDER BY shard")),
+    )
+
+
+def _triggers(books: Books, tables: Tables) -> Iterator[MovedTrigger]:
+    for *row, id in books.execute(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
+        spent = books.execute("SELECT what, since, amount FROM spent WHERE trigger=? ORDER BY what", (id,))
+        yield tables.trigger(row, spent.fetchall())
+
+
+def _runs(books: Books) -> Iterator[MovedRun]:
+    table = TableRuns(books.seal, {0: "", **dict(books.execute("SELECT id, uid FROM triggers"))})
+    for *row, has_slot in books.execute(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq"):
+        events = _column(books, "SELECT event FROM run_events WHERE run=? ORDER BY event", row[0])
+        journal = _column(books, "SELECT record FROM journal WHERE run=? ORDER BY n", row[0])
+        by_hand = _is_by_hand(books, row, events)
+        yield table.run(row, events, journal, by_hand=by_hand, has_slot=bool(has_slot))
+
+
+def _column(books: Books, sql: str, run: int) -> list[Any]:
+    return [found for (found,) in books.execute(sql, (run,))]
+
+
+def _is_by_hand(books: Books, row: Row, events: Sequence[int]) -> bool:
+    """Whether the verdicts of a run's events do not tell of it."""
+    run_id, event, gather = row[1], row[10], row[15]
+    if event is None:
+        return bool(events) and gather is None
+    sealed = books.value("SELECT verdicts FROM events WHERE id=?", (event,))
+    return sealed is not None and run_id.hex().encode() not in books.seal.open(sealed)
+
+
+class Taking:
+    """Writes chunk after chunk in the transaction that its caller has begun."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._tables = Tables(books.seal, {})
+        self._runs = TableRuns(books.seal, {"": 0})
+        self._kinds: dict[type, Callable[[Any], None]] = {
+            MovedFeed: self._feeds,
+            MovedTrigger: self._triggers,
+            MovedRun: self._take_runs,
+            MovedEvent: self._events,
+        }
+        self._plain = self._tables.plain()
+
+    def begin(self, beginning: Beginning, wrapped: str) -> None:
+        books = self._books
+        books.execute("DELETE FROM documents WHERE kind='seal'")
+        if wrapped:
+            self._insert("documents", COLUMNS["documents"], [("seal", "keys", wrapped.encode(), 1, 0)])
+        counted = books.shut_json([beginning.next_event, beginning.next_run])
+        self._insert("documents", COLUMNS["documents"], [("counter", "ids", counted, 1, 0)])
+        named = (beginning.epoch, beginning.generation, beginning.since)
+        books.execute("UPDATE generation SET epoch=?, name=?, since=?", named)
+        ended = [(shard, "", token, GIVEN_UP) for shard, token in beginning.tokens]
+        self._insert("leases", "shard, holder, token, until", ended)
+
+    def take(self, chunk: Chunk) -> None:
+        kind = type(chunk[0])
+        if kind in self._plain:
+            table, of_row = self._plain[kind]
+            self._insert(table, COLUMNS[table], [of_row(row) for row in chunk])
+        else:
+            self._kinds[kind](chunk)
+
+    def _insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
+        marks = ",".join("?" * len(columns.split(",")))
+        self._books.connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
+
+    def _events(self, chunk: Sequence[MovedEvent]) -> None:
+        self._insert("events", COLUMNS["events"] + ", kid", [self._tables.of_event(row) for row in chunk])
+
+    def _feeds(self, chunk: Sequence[MovedFeed]) -> None:
+        definitions = [decode_feed(row.definition) for row in chunk]
+        rows = [
+            (*self._tables.of_feed(row), definition.shard, definition.way != "poll")
+            for row, definition in zip(chunk, definitions, strict=True)
+        ]
+        self._insert("feeds", COLUMNS["feeds"] + ", shard, pushed", rows)
+        self._tables.feeds.update(self._books.execute("SELECT name, id FROM feeds"))
+
+    def _triggers(self, chunk: Sequence[MovedTrigger]) -> None:
+        self._insert("triggers", COLUMNS["triggers"], [self._tables.of_trigger(row, unpaused="") for row in chunk])
+        ids = self._runs.triggers
+        ids.update(self._books.execute("SELECT uid, id FROM triggers"))
+        spent = [(ids[row.uid], one.what, one.since, one.amount) for row in chunk for one in row.spent]
+        self._insert("spent", "trigger, what, since, amount", spent)
+
+    def _take_runs(self, chunk: Sequence[MovedRun]) -> None:
+        self._insert("runs", COLUMNS["runs"], [self._runs.of_run(row) for row in chunk])
+        self._insert("run_events", "run, event", [(row.seq, event) for row in chunk for event in row.events])
+        self._insert("journal", "run, n, record", self._runs.steps(chunk))
+        self._insert("slots", "key, run", self._runs.slots(chunk))
 
 
 class SqliteMoving:

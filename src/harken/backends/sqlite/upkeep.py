@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
+import apsw
+
 from harken.backends.run_states import READY, RUNNING
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.transaction import Books
+from harken.errors import Refused
 
-__all__ = ["bury_the_dead", "check", "reap", "retain"]
+__all__ = ["backup", "bury_the_dead", "check", "reap", "retain"]
+
 
 SLICE = 100
+
 """Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
 
 
@@ -116,3 +123,15 @@ def check(books: Books) -> list[str]:
         if count:
             found.append(sentence.format(count))
     return found
+
+
+def backup(books: Books, target: str) -> None:
+    try:
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise Refused(f"cannot write {target} ({error.strerror})", fix="Name a new file in a folder of yours") from None
+    destination = apsw.Connection(target)
+    with destination.backup("main", books.connection, "main") as copying:
+        while not copying.done:
+            copying.step(1000)
+    destination.close()
