@@ -6,22 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from harken.backends.postgres import (
-    claims,
-    commit,
-    definitions,
-    feeds,
-    leases,
-    looking,
-    memory,
-    orders,
-    records,
-    registry,
-    runs,
-    standing,
-    steering,
-    upkeep,
-)
+from harken.backends.postgres import claims, commit, definitions, feeds, leases, records, registry, runs, upkeep
 from harken.backends.postgres.connection import Door, Settings
 from harken.backends.postgres.group_commit import Together, may_share
 from harken.backends.postgres.notify import Waking
@@ -105,10 +90,10 @@ class PostgresStore:
         return await self._waking.write(definitions.open_all, wanted)
 
     async def state(self, feed: str) -> FeedState:
-        return await self._door.read(standing.state, feed)
+        return await self._door.read(definitions.state, feed)
 
     async def listeners(self, feed: str) -> Listeners:
-        return await self._door.read(standing.listeners, feed)
+        return await self._door.read(definitions.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
         return await self._waking.write(leases.lease, shard, holder, seconds, generation)
@@ -117,7 +102,7 @@ class PostgresStore:
         await self._waking.write(leases.give_up, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
-        return await self._door.at_once(memory.recall, feed, memory_ids, writes=False) if memory_ids else {}
+        return await self._door.at_once(feeds.recall, feed, memory_ids, writes=False) if memory_ids else {}
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
         return await (self._pushes.commit(wanted) if may_share(wanted) else self._commit(wanted))
@@ -132,22 +117,22 @@ class PostgresStore:
         return await self._waking.write(feeds.rest, rests, timed=False) if rests else ()
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-        return await self._waking.write(memory.forget, feed, token, listed, before, timed=False)
+        return await self._waking.write(feeds.forget, feed, token, listed, before, timed=False)
 
     async def bury(self, feed: str, event: Event, reason: str) -> None:
         await self._waking.write(feeds.bury, feed, event, reason, timed=False)
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
-        return await self._waking.write(steering.pause, trigger, reason)
+        return await self._waking.write(definitions.pause, trigger, reason)
 
     async def resume(self, trigger: str) -> TriggerState:
-        return await self._waking.write(steering.resume, trigger)
+        return await self._waking.write(definitions.resume, trigger)
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
-        return await self._waking.write(steering.reset, trigger, cursor)
+        return await self._waking.write(definitions.reset, trigger, cursor)
 
     async def wake(self, feed: str) -> FeedState:
-        return await self._waking.write(steering.wake, feed)
+        return await self._waking.write(definitions.wake, feed)
 
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
         claimed = await self._door.at_once(claims.claim_quickly, holder, limit, seconds)
@@ -177,7 +162,7 @@ class PostgresStore:
         await self._waking.write(runs.park, run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
-        return await self._door.at_once(orders.answer, run_id, answer)
+        return await self._door.at_once(runs.answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
         """Each counts by itself, so those that nothing depends on need no transaction around them."""
@@ -188,19 +173,19 @@ class PostgresStore:
         return await self._waking.write(runs.settle, settlements, settled)
 
     async def start(self, run: NewRun) -> str:
-        return await self._waking.write(orders.start, run)
+        return await self._waking.write(runs.start, run)
 
     async def cancel(self, run_id: str) -> bool:
-        return await self._waking.write(orders.cancel, run_id)
+        return await self._waking.write(runs.cancel, run_id)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await self._waking.write(orders.retry, run_id, workflow_rev)
+        return await self._waking.write(runs.retry, run_id, workflow_rev)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        return await self._waking.write(orders.release, trigger, drop, hold)
+        return await self._waking.write(runs.release, trigger, drop, hold)
 
     async def drop_dead(self, run_id: str) -> bool:
-        return await self._waking.write(orders.drop_dead, run_id)
+        return await self._waking.write(runs.drop_dead, run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
         found = await self._door.at_once(registry.documents, kind, name, writes=False)
@@ -249,19 +234,19 @@ class PostgresStore:
         before: int | None = None,
         limit: int = 50,
     ) -> Page:
-        return await self._door.read(looking.runs, trigger, status, workflow, event_id, before, limit)
+        return await self._door.read(records.runs, trigger, status, workflow, event_id, before, limit)
 
     async def run(self, run_id: str) -> Run | None:
-        return await self._door.read(looking.run, run_id)
+        return await self._door.read(records.run, run_id)
 
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await self._door.read(looking.dead, before, limit)
+        return await self._door.read(records.dead, before, limit)
 
     async def feeds(self) -> Sequence[FeedState]:
-        return await self._door.read(standing.feed_states)
+        return await self._door.read(definitions.feed_states)
 
     async def triggers(self) -> Sequence[TriggerState]:
-        return await self._door.read(standing.trigger_states)
+        return await self._door.read(definitions.trigger_states)
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._door.read(records.ticks, feed, limit)

@@ -1,4 +1,4 @@
-"""Claiming: one statement where nothing stands in the way, a closer look where windows close or budgets hold."""
+"""Claim ready runs: one statement where nothing stands in the way, a closer look at quiet hours and budgets."""
 
 from __future__ import annotations
 
@@ -7,21 +7,79 @@ from datetime import datetime
 from typing import Any
 
 from harken.backends.budgets import HOUR
-from harken.backends.codec import moment, moment_or_none
-from harken.backends.postgres.admission import let_in, may_start
-from harken.backends.postgres.holding import close_gathering
+from harken.backends.codec import micros, moment, moment_or_none
+from harken.backends.postgres.queue import admit, close_gathering, count_run, has_room, lock_budget, room
 from harken.backends.postgres.records import events_of, journals_of
 from harken.backends.postgres.transaction import Books
 from harken.backends.rows import RECORDED, recorded
 from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING
 from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
+from harken.schedule import quiet_hours
 
-__all__ = ["claim_carefully", "claim_quickly", "next_due"]
+__all__ = ["claim_carefully", "claim_quickly", "let_in", "may_start", "next_due"]
+
+
+async def may_start(books: Books, run: Any) -> bool:
+    """Count the run and let it start; or postpone or hold it, and the slot that it may have stays its own."""
+    now = books.now
+    if run["started_at"] is None and run["quiet_from"] is not None:
+        inside = run["quiet_from"] <= now < run["quiet_until"]
+        until = run["quiet_until"] if inside else await _quiet_until(books, run["trigger"])
+        if now < until:
+            await books.do("UPDATE runs SET due_at=$1 WHERE seq=$2", until, run["seq"])
+            return False
+    return not run["budgeted"] or await _enters(books, run["seq"], run["trigger"])
+
+
+async def _quiet_until(books: Books, trigger: int) -> int:
+    """The end of the quiet hours that it is now, for a run that has waited past those it was told of; else now."""
+    found = await books.trigger_numbered(trigger)
+    if found is None or found.definition.quiet is None:
+        return books.now
+    begin, end = quiet_hours(found.definition.quiet, moment(books.now))
+    return micros(end) if micros(begin) <= books.now else books.now
+
+
+async def _enters(books: Books, seq: int, trigger: int) -> bool:
+    await lock_budget(books, trigger)
+    found = await books.trigger_numbered(trigger)
+    if found is None or found.budget is None or await has_room(books, trigger, found.budget):
+        await count_run(books, seq, trigger)
+        return True
+    await books.do(f"UPDATE runs SET state={HELD}, hold='budget' WHERE seq=$1", seq)
+    return False
+
+
+async def let_in(books: Books, limit: int) -> None:
+    """Make held runs ready for which there is room again, oldest first, a few at a time."""
+    short = await books.rows(
+        f"""SELECT id FROM triggers WHERE paused='' AND id IN (SELECT trigger FROM runs WHERE state={HELD}
+        AND hold='budget') ORDER BY id"""
+    )
+    for (trigger,) in short:
+        await lock_budget(books, trigger)
+        found = await books.trigger_numbered(trigger)
+        few = limit
+        if found is not None and found.budget is not None:
+            few = int(min(limit, await room(books, trigger, found.budget)))
+        if few <= 0:
+            continue
+        rows = await books.rows(
+            f"""SELECT seq, due_at FROM runs WHERE state={HELD} AND trigger=$1 AND hold='budget'
+            ORDER BY due_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED""",
+            trigger,
+            few,
+        )
+        for seq, due in rows:
+            await admit(books, seq, due=due)
+
 
 _RUN = """r.seq, r.id AS run_id, r.token, r.trigger, r.workflow_rev, r.attempt, r.max_attempts, r.event, r.input,
 r.answer, r.parent, r.created_at, r.cancel_requested, r.priority, r.due_at"""
+
 _JOINED = "FROM {} LEFT JOIN events e ON e.id=r.event LEFT JOIN feeds f ON f.id=e.feed"
+
 _TAKEN = f"state={RUNNING}, token=token+1, holder=$1, lease_until=$2+{{now}}, started_at=coalesce(started_at, {{now}})"
 
 QUICK = f"""WITH t AS MATERIALIZED (SELECT n.now, NOT EXISTS (
@@ -34,6 +92,7 @@ SELECT due.seq FROM priorities p CROSS JOIN LATERAL (SELECT c.seq FROM runs c WH
 AND c.priority=p.priority AND c.due_at<=(SELECT now FROM t) ORDER BY c.due_at, c.seq LIMIT $3
 FOR UPDATE SKIP LOCKED) due ORDER BY p.priority DESC LIMIT $3)) RETURNING *)
 SELECT {_RUN}, {RECORDED}, t.clear {_JOINED.format("t LEFT JOIN r ON true")}"""
+
 """One priority after the other, without ever waiting for another replica."""
 
 CLAIM = f"""WITH r AS (UPDATE runs SET {_TAKEN.format(now="$3::bigint")} WHERE seq=ANY($4::bigint[]) RETURNING *)

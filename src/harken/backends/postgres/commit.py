@@ -8,13 +8,10 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
-from harken.backends.postgres.entering import Entered, enter
-from harken.backends.postgres.holding import release_flood
-from harken.backends.postgres.memory import remember
-from harken.backends.postgres.queue import Resolver, Share, Wish
+from harken.backends.postgres.feeds import extend_coverage, remember
+from harken.backends.postgres.queue import Resolver, Share, Wish, release_flood
 from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.ticks import extend_coverage
-from harken.backends.postgres.transaction import Books, check_lease
+from harken.backends.postgres.transaction import Books, Entered, check_lease, enter
 from harken.backends.run_states import repeated
 from harken.event import Event, Verdict
 from harken.runs import Claimed

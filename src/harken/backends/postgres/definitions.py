@@ -8,18 +8,65 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.codec import decode_feed, decode_health
+from harken.backends.budgets import window
+from harken.backends.codec import decode_feed, decode_health, decode_trigger
 from harken.backends.postgres import leases
-from harken.backends.postgres.holding import release_flood
-from harken.backends.postgres.standing import feed_states, trigger_states
+from harken.backends.postgres.queue import let_go, release_flood
 from harken.backends.postgres.transaction import Books
-from harken.feed import Feed, Trigger
+from harken.backends.rows import FEED, feed_of, trigger_of
+from harken.errors import NotFound
+from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
-from harken.store import Definitions, Opened
+from harken.store import Definitions, Listeners, Opened
 
-__all__ = ["open_all"]
+__all__ = ["feed_states", "listeners", "open_all", "pause", "reset", "resume", "state", "trigger_states", "wake"]
+
+
+_SPENT = "(SELECT amount FROM spent s WHERE s.trigger=t.id AND s.what='{}' AND s.since=${})"
+
+TRIGGERS = f"""SELECT t.uid, t.name, t.epoch, t.start_line, t.paused, t.created_at,
+t.fired + coalesce(n.fired, 0) AS fired,
+greatest(t.last_fired_at, n.fired_at) AS last_fired_at, t.removed_at, t.reads_from, t.backfilling,
+t.done + coalesce(n.done, 0) AS done, {_SPENT.format("runs", 1)} AS runs, {_SPENT.format("tokens", 2)} AS tokens,
+{_SPENT.format("usd", 3)} AS usd FROM triggers t LEFT JOIN
+(SELECT trigger, sum(fired)::bigint AS fired, sum(done)::bigint AS done, max(fired_at) AS fired_at
+FROM tallies GROUP BY trigger) n
+ON n.trigger=t.id"""
+
+
+async def feed_states(books: Books, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
+    rows = await books.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
+    return [feed_of(books, row) for row in rows]
+
+
+async def trigger_states(books: Books, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
+    """`where` has its own bindings from $4 on."""
+    windows = [window(what, books.now) for what in ("runs", "tokens", "usd")]
+    rows = await books.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
+    return [trigger_of(books, row) for row in rows]
+
+
+async def state(books: Books, feed: str) -> FeedState:
+    found = await feed_states(books, "name=$1", feed)
+    if not found:
+        raise NotFound(f"there is no feed {feed!r}")
+    count = await books.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1)", feed)
+    return msgspec.structs.replace(found[0], memory=count)
+
+
+async def listeners(books: Books, feed: str) -> Listeners:
+    row = await books.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
+    if row is None:
+        raise NotFound(f"there is no feed {feed!r}")
+    rows = await books.rows("SELECT definition FROM triggers WHERE feed=$1 AND removed_at IS NULL ORDER BY name", feed)
+    definitions = [decode_trigger(books.seal.open(found[0])) for found in rows]
+    states = await trigger_states(books, "t.feed=$4 AND t.removed_at IS NULL", feed)
+    definition = decode_feed(books.seal.open(row[1]))
+    return Listeners(revision=row[0], feed=definition, triggers=list(zip(definitions, states, strict=True)))
+
 
 TURN = 0x6861726B656F
+
 """The advisory lock of whoever makes a configuration current."""
 
 
@@ -220,3 +267,66 @@ async def _begin_anew(books: Books, feed: Feed, id: int) -> None:
         feed.name,
         books.now,
     )
+
+
+async def pause(books: Books, trigger: str, reason: str) -> TriggerState:
+    found = await books.trigger_named(trigger)
+    await _lock(books, found.feed)
+    await books.do("UPDATE triggers SET paused=$1 WHERE id=$2", books.shut(reason or "paused"), found.id)
+    await _new_revision(books, found.feed)
+    return (await trigger_states(books, "t.id=$4", found.id))[0]
+
+
+async def resume(books: Books, trigger: str) -> TriggerState:
+    found = await books.trigger_named(trigger)
+    await _lock(books, found.feed)
+    await _clear(books, found.id, found.feed)
+    return (await trigger_states(books, "t.id=$4", found.id))[0]
+
+
+async def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
+    found = await books.trigger_named(trigger)
+    await _lock(books, found.feed)
+    if cursor:
+        await books.do(
+            """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=$1, reads_from=$1,
+            reset_at=$1, backfilling=false WHERE id=$2""",
+            books.now,
+            found.id,
+        )
+        await books.do("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=$1", found.feed)
+        await _wipe_memory(books, found.feed)
+    await _clear(books, found.id, found.feed)
+    return (await trigger_states(books, "t.id=$4", found.id))[0]
+
+
+async def _lock(books: Books, feed: str) -> None:
+    """Wait for whoever writes to the feed under its revision of now."""
+    await books.value("SELECT 1 FROM feeds WHERE name=$1 FOR UPDATE", feed)
+
+
+async def _clear(books: Books, trigger: int, feed: str) -> None:
+    """Nothing is paused and nothing failed; what the pause held goes."""
+    await books.do("UPDATE triggers SET paused='' WHERE id=$1", trigger)
+    await let_go(books, trigger, "paused")
+    await books.do("UPDATE feeds SET health=NULL, next_due=$1 WHERE name=$2", books.now, feed)
+    await _new_revision(books, feed)
+
+
+async def _wipe_memory(books: Books, name: str) -> None:
+    id, identity = await books.row("SELECT id, identity FROM feeds WHERE name=$1", name)
+    listening = await books.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
+    if identity == "transition" and listening > 1:
+        # keys count the changes of a subject: beginning again would give the others' next change an old key
+        return
+    await books.do("DELETE FROM memory WHERE feed=$1", id)
+    await books.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
+
+
+async def _new_revision(books: Books, feed: str) -> None:
+    await books.do("UPDATE feeds SET revision=revision+1 WHERE name=$1", feed)
+
+
+async def wake(books: Books, feed: str) -> FeedState:
+    await books.do("UPDATE feeds SET next_due=$1 WHERE name=$2", books.now, feed)
+    return await state(books, feed)

@@ -1,20 +1,164 @@
-"""Reading feeds: failing, resting, and events that cannot be kept."""
+"""Feeds in PostgreSQL: what they remember, their ticks and coverage, failures, and events that cannot be kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import msgspec
 
 from harken.backends.codec import micros, micros_or_none
-from harken.backends.postgres.entering import enter
-from harken.backends.postgres.ticks import close_span, extend_coverage
-from harken.backends.postgres.transaction import Books, check_lease
-from harken.event import Event
-from harken.store import Failure, Rest
+from harken.backends.coverage import KEPT_SPANS, merged, spans_of
+from harken.backends.postgres.statements import Spread
+from harken.backends.postgres.transaction import Books, Entered, Withdrawn, check_lease, enter
+from harken.event import Event, Known, Span
+from harken.store import Entry, Failure, Rest, Stale
 
-__all__ = ["bury", "fail", "rest"]
+__all__ = ["ABSENT", "bury", "close_span", "extend_coverage", "fail", "forget", "recall", "remember", "rest"]
+
+
+async def close_span(books: Books, feed: int) -> None:
+    await books.do(
+        """WITH span AS (SELECT span_start, span_end, span_count, span_result, span_seen FROM feeds
+            WHERE id=$1 AND span_result IS NOT NULL),
+        closed AS (UPDATE feeds SET span_result=NULL WHERE id=$1 AND span_result IS NOT NULL)
+        INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
+        SELECT $1, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM span""",
+        feed,
+    )
+
+
+async def extend_coverage(books: Books, feed: int, covered: Span) -> None:
+    """Add a proven span; adjoining ones grow together."""
+    start, end = micros(covered.start), micros(covered.end)
+    grown = """UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"""
+    if await books.do(grown, end, feed, start):
+        return
+    row = await books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
+    *older, newest = merged([covered, *spans_of(books.seal, row[2], row[0], row[1])])
+    await books.do(
+        "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
+        micros(newest.start),
+        micros(newest.end),
+        books.shut_json(older[-KEPT_SPANS:]) if older else None,
+        feed,
+    )
+
+
+ABSENT = "\0absent"
+
+"""The state of a subject that its source no longer lists."""
+
+ROWS = Spread(mid="bytea", state="bytea", seq="bigint", event="bigint", expect="bigint")
+
+NOTE = """INSERT INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
+SELECT $1, u.mid, u.state, u.seq, u.event, $2, $2 FROM ({}) u ON CONFLICT DO NOTHING RETURNING mid"""
+
+MOVE = """UPDATE memory m SET state=u.state, absent=false, seq=u.seq, event=u.event, last_seen=$2
+FROM ({}) u WHERE m.feed=$1 AND m.mid=u.mid AND m.seq=u.expect RETURNING m.mid"""
+
+
+class Sight(NamedTuple):
+    """A subject with its new state, at this place of the page."""
+
+    place: int
+    entry: Entry
+    mid: bytes
+    event_id: int
+
+
+async def remember(books: Books, feed: Entered, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
+    """Note the new states. For entries that are known already: the id of the first event, by place.
+
+    Raise Withdrawn when somebody else moved a subject to another state meanwhile.
+    """
+    firsts: dict[int, int] = {}
+    for sights in _rounds(books, entries, ids):
+        new = await _written(books, NOTE, feed, [sight for sight in sights if sight.entry.expect == 0])
+        new |= await _written(books, MOVE, feed, [sight for sight in sights if sight.entry.expect != 0])
+        known = [sight for sight in sights if sight.mid not in new]
+        if known:
+            firsts.update(await _repeated(books, feed, known))
+    return firsts
+
+
+def _rounds(books: Books, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[Sight]]:
+    """Each subject once in a round: a page may show one there and back again."""
+    rounds: list[list[Sight]] = []
+    seen: dict[bytes, int] = {}
+    for place, entry in enumerate(entries):
+        if entry.memory_id and not entry.again:
+            mid = books.seal.name(entry.memory_id)
+            turn = seen[mid] = seen.get(mid, -1) + 1
+            if turn == len(rounds):
+                rounds.append([])
+            rounds[turn].append(Sight(place, entry, mid, ids[place]))
+    for sights in rounds:
+        # replicas that note the same subjects meet in the same order, and so do not wait for each other in a circle
+        sights.sort(key=lambda sight: sight.mid)
+    return rounds
+
+
+async def _written(books: Books, sql: str, feed: Entered, sights: Sequence[Sight]) -> set[bytes]:
+    """Those for which the statement had something to do."""
+    if not sights:
+        return set()
+    rows = [
+        (
+            sight.mid,
+            None if sight.entry.event.state is None else books.shut(sight.entry.event.state),
+            sight.entry.seq,
+            sight.event_id,
+            sight.entry.expect,
+        )
+        for sight in sights
+    ]
+    text, values = ROWS.of(rows, fixed=2)
+    return {row[0] for row in await books.rows(sql.format(text), feed.id, books.now, *values)}
+
+
+async def _repeated(books: Books, feed: Entered, sights: Sequence[Sight]) -> dict[int, int]:
+    sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
+    rows = await books.rows(sql, feed.id, [sight.mid for sight in sights])
+    known = {row[0]: (None if row[1] is None else books.text(row[1]), row[2]) for row in rows}
+    firsts: dict[int, int] = {}
+    for sight in sights:
+        found = known.get(sight.mid)
+        anyway = sight.entry.expect == 0 and feed.identity != "transition"
+        if found is None or not (anyway or found[0] == sight.entry.event.state):
+            raise Withdrawn(Stale(feed.revision))
+        firsts[sight.place] = found[1]
+    return firsts
+
+
+async def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+    by_mid = {books.seal.name(name): name for name in memory_ids}
+    rows = await books.rows(
+        """SELECT mid, state, seq, absent FROM memory
+        WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=ANY($2::bytea[])""",
+        feed,
+        list(by_mid),
+    )
+    known: dict[str, Known] = {}
+    for mid, sealed, seq, absent in rows:
+        state = ABSENT if absent else None if sealed is None else books.text(sealed)
+        known[by_mid[mid]] = Known(state, seq)
+    return known
+
+
+async def forget(books: Books, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    feed = await enter(books, feed_name, leased=True)
+    check_lease(token, feed.token, feed.until, books.now)
+    mids = [books.seal.name(name) for name in listed]
+    seen = "UPDATE memory SET last_seen=$1 WHERE feed=$2 AND mid=ANY($3::bytea[])"
+    await books.do(seen, books.now, feed.id, mids)
+    if feed.identity == "transition":
+        # only the state goes: the count stays, so that coming back is a change with a key of its own
+        gone = "UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND last_seen<$2 AND NOT absent"
+    else:
+        gone = "DELETE FROM memory WHERE feed=$1 AND last_seen<$2"
+    return await books.do(gone, feed.id, micros(before))
 
 
 async def fail(books: Books, failure: Failure) -> None:
@@ -56,6 +200,7 @@ WHERE f.name=u.name AND l.shard=f.shard AND l.token=u.token AND l.until>=coalesc
 AND f.revision=coalesce(u.revision, f.revision) AND f.span_result=u.result
 AND (u.cover_from IS NULL OR (f.cover_start<=u.cover_from AND f.cover_end>=u.cover_from))
 RETURNING f.name"""
+
 """All feeds are locked before the first lease, as by everybody else who needs both."""
 
 

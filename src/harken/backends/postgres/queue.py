@@ -1,8 +1,4 @@
-"""Intents become verdicts: a run is inserted, joins one that gathers, is held, or there is none, with the reason.
-
-Plain intents of a page are inserted with one statement. Those that depend on what else is there (slots, windows,
-budgets) follow one by one, in the order of the page.
-"""
+"""Intents become runs: inserted, gathered, held, or blocked behind a slot, and counted against budgets."""
 
 from __future__ import annotations
 
@@ -10,30 +6,289 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from harken.backends.budgets import left, window
 from harken.backends.codec import decode_verdicts, micros
-from harken.backends.postgres.holding import close_gathering
-from harken.backends.postgres.inserting import NewRow, insert_runs
-from harken.backends.postgres.slots import take_slot
-from harken.backends.postgres.spending import has_room, lock_budget, spend
+from harken.backends.postgres.statements import Spread
 from harken.backends.postgres.transaction import Books, TriggerRow
 from harken.backends.run_states import (
     BLOCKED,
+    CANCELLED,
+    DROPPED,
     GATHERING,
     HAS_ITS_RUN,
     HELD,
     HOLD_REASONS,
     NOT_OVER,
     READY,
+    REPLACED,
     RUNNING,
+    WAITING,
     gathered_as,
     run_id_of,
 )
 from harken.event import Verdict
+from harken.feed import Budget
+from harken.runs import StepRecord
 from harken.store import GatherInto, Intent
 
-__all__ = ["Resolver", "Share", "Wish"]
+__all__ = [
+    "NewRow",
+    "Resolver",
+    "Share",
+    "Wish",
+    "admit",
+    "charge",
+    "close_gathering",
+    "count_run",
+    "free_slot",
+    "has_room",
+    "insert_runs",
+    "let_go",
+    "lock_budget",
+    "lock_slot",
+    "release_flood",
+    "room",
+    "spend",
+    "take_slot",
+]
+
+
+SPEND = """INSERT INTO spent AS s (trigger, what, since, amount) VALUES ($1, $2, $3, $4)
+ON CONFLICT (trigger, what) DO UPDATE SET since=excluded.since,
+amount=CASE WHEN s.since=excluded.since THEN s.amount+excluded.amount ELSE excluded.amount END"""
+
+
+async def spend(books: Books, trigger: int, what: str, amount: float) -> None:
+    await books.do(SPEND, trigger, what, window(what, books.now), float(amount))
+
+
+async def count_run(books: Books, seq: int, trigger: int) -> None:
+    await spend(books, trigger, "runs", 1)
+    await books.do("UPDATE runs SET budgeted=false WHERE seq=$1", seq)
+
+
+async def charge(books: Books, seq: int, record: StepRecord) -> None:
+    """Count what a model took for this step, once: a record that is written again is not charged again."""
+    payer = await _payer(books, seq)
+    if not payer:
+        return
+    if record.tokens:
+        await spend(books, payer, "tokens", record.tokens)
+    if record.usd:
+        await spend(books, payer, "usd", record.usd)
+
+
+async def _payer(books: Books, seq: int) -> int:
+    """The trigger behind a run; a sub-run spends the budget of whoever asked for it."""
+    row = await books.row("SELECT trigger, parent FROM runs WHERE seq=$1", seq)
+    while row is not None and not row[0] and row[1] is not None:
+        row = await books.row("SELECT trigger, parent FROM runs WHERE id=$1", row[1])
+    return int(row[0]) if row is not None else 0
+
+
+async def lock_budget(books: Books, trigger: int) -> None:
+    await books.value("SELECT 1 FROM triggers WHERE id=$1 FOR NO KEY UPDATE", trigger)
+
+
+async def has_room(books: Books, trigger: int, budget: Budget) -> bool:
+    return await room(books, trigger, budget) > 0
+
+
+async def room(books: Books, trigger: int, budget: Budget) -> float:
+    """How many runs may start now."""
+    rows = await books.rows("SELECT what, since, amount FROM spent WHERE trigger=$1", trigger)
+    return left(budget, rows, books.now)
+
+
+async def take_slot(books: Books, slot: bytes, overlap: str, seq: int) -> bool | None:
+    """True: the slot is ours. False: wait behind it. None: give way."""
+    while True:
+        taken = "INSERT INTO slots (key, run) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+        if await books.do(taken, slot, seq):
+            return True
+        current = await lock_slot(books, slot)
+        if current == seq:
+            return True
+        if current is not None:
+            break
+        # it was freed between the two statements
+    if overlap == "skip":
+        return None
+    if overlap == "cancel_previous":
+        return await _push_out(books, slot, current, seq)
+    return False
+
+
+async def lock_slot(books: Books, slot: bytes) -> int | None:
+    """The run that has the slot. Nobody else takes or frees it until we are done."""
+    found: int | None = await books.value("SELECT run FROM slots WHERE key=$1 FOR UPDATE", slot)
+    return found
+
+
+async def _push_out(books: Books, slot: bytes, current: int, seq: int) -> bool:
+    reason = books.shut(REPLACED)
+    cancel = f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2"
+    await books.do(f"{cancel} WHERE state={BLOCKED} AND slot=$3", books.now, reason, slot)
+    before = f"state IN ({HELD}, {READY}, {WAITING})"
+    if await books.do(f"{cancel} WHERE seq=$3 AND {before}", books.now, reason, current):
+        await books.do("UPDATE slots SET run=$1 WHERE key=$2", seq, slot)
+        return True
+    await books.do("UPDATE runs SET cancel_requested=true WHERE seq=$1", current)
+    return False
+
+
+async def free_slot(books: Books, slot: bytes, seq: int) -> None:
+    """The holder is over: the next blocked run of the slot becomes ready."""
+    if await lock_slot(books, slot) != seq:
+        return
+    following = await books.value(
+        f"""SELECT seq FROM runs WHERE state={BLOCKED} AND slot=$1 ORDER BY priority DESC, due_at, seq LIMIT 1
+        FOR UPDATE""",
+        slot,
+    )
+    if following is None:
+        await books.do("DELETE FROM slots WHERE key=$1", slot)
+        return
+    await books.do("UPDATE slots SET run=$1 WHERE key=$2", following, slot)
+    await books.do(f"UPDATE runs SET state={READY} WHERE seq=$1", following)
+    books.wakes = True
+
+
+async def admit(books: Books, seq: int, due: int | None = None) -> None:
+    """Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled."""
+    slot, overlap, due_at = await books.row("SELECT slot, overlap, due_at FROM runs WHERE seq=$1", seq)
+    state: int = READY
+    if slot is not None:
+        taken = await take_slot(books, slot, overlap, seq)
+        if taken is None:
+            reason = books.shut(NOT_OVER)
+            await books.do(
+                f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2, hold=NULL WHERE seq=$3",
+                books.now,
+                reason,
+                seq,
+            )
+            return
+        state = READY if taken else BLOCKED
+    when = due if due is not None else min(due_at, books.now)
+    await books.do("UPDATE runs SET state=$1, due_at=$2, hold=NULL WHERE seq=$3", state, when, seq)
+    books.wakes = True
+
+
+CLAIM_US = 60_000_000
+
+ROWS = Spread(
+    seq="bigint",
+    id="bytea",
+    trigger="int",
+    workflow_rev="text",
+    state="smallint",
+    priority="int",
+    due_at="bigint",
+    max_attempts="int",
+    event="bigint",
+    input="bytea",
+    slot="bytea",
+    overlap="text",
+    gather="bytea",
+    hold="text",
+    quiet_from="bigint",
+    quiet_until="bigint",
+    budgeted="boolean",
+)
+
+INSERT_RUNS = f"""INSERT INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts, event, input,
+slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, token, lease_until, holder, started_at, created_at)
+SELECT u.*, CASE WHEN u.state={RUNNING} THEN 1 ELSE 0 END, CASE WHEN u.state={RUNNING} THEN $1::bigint + {CLAIM_US} END,
+CASE WHEN u.state={RUNNING} THEN $2::text END, CASE WHEN u.state={RUNNING} THEN $1 END, $1 FROM ({{rows}}) u
+ON CONFLICT {{which}} DO NOTHING RETURNING seq"""
+
+
+class NewRow(NamedTuple):
+    """A run to be inserted, in the order of ROWS."""
+
+    seq: int
+    id: bytes
+    trigger: int
+    workflow_rev: str
+    state: int
+    priority: int
+    due_at: int
+    max_attempts: int
+    event: int | None
+    input: bytes | None
+    slot: bytes | None
+    overlap: str | None
+    gather: bytes | None
+    hold: str | None
+    quiet_from: int | None
+    quiet_until: int | None
+    budgeted: bool
+
+
+async def insert_runs(books: Books, rows: Sequence[NewRow], holder: str, which: str = "(id)") -> set[int]:
+    """Those that are new, by seq. Runs that are handed over are claimed by `holder`."""
+    await _know_priorities(books, {row.priority for row in rows})
+    text, values = ROWS.of(rows, fixed=2)
+    found = await books.rows(INSERT_RUNS.format(rows=text, which=which), books.now, holder, *values)
+    return {row[0] for row in found}
+
+
+async def _know_priorities(books: Books, wanted: set[int]) -> None:
+    shelf = books.shelf
+    new = wanted - shelf.priorities
+    if new:
+        sql = "INSERT INTO priorities SELECT * FROM unnest($1::int[]) ON CONFLICT DO NOTHING"
+        await books.do(sql, sorted(new))
+        books.afterwards.append(lambda: shelf.priorities.update(new))
+
+
+async def close_gathering(books: Books, seq: int) -> None:
+    """The window is over or full: the run is due, unless it is held."""
+    if await books.value("SELECT hold FROM runs WHERE seq=$1", seq):
+        await books.do(f"UPDATE runs SET state={HELD}, due_at=$1 WHERE seq=$2", books.now, seq)
+    else:
+        await admit(books, seq)
+
+
+async def release_flood(books: Books, trigger: int, limit: int) -> None:
+    """The first read is complete: few enough held runs go, too many wait for a person."""
+    held = await books.value(
+        f"SELECT count(*) FROM runs WHERE trigger=$1 AND state IN ({HELD}, {GATHERING}) AND hold='flood'", trigger
+    )
+    if 0 < held <= limit:
+        await let_go(books, trigger, "flood")
+
+
+async def let_go(books: Books, trigger: int, hold: str, *, drop: bool = False) -> int:
+    """Release (or cancel) the trigger's held runs, oldest first; how many."""
+    which = "AND ($2='' OR hold=$2)"
+    if not drop:
+        await books.do(f"UPDATE runs SET hold=NULL WHERE trigger=$1 AND state={GATHERING} {which}", trigger, hold)
+    held = await books.rows(
+        f"SELECT seq, due_at, slot FROM runs WHERE trigger=$1 AND state={HELD} {which} ORDER BY due_at, seq FOR UPDATE",
+        trigger,
+        hold,
+    )
+    for seq, due, slot in held:
+        if drop:
+            await _drop(books, seq, slot)
+        else:
+            await admit(books, seq, due=due)
+    return len(held)
+
+
+async def _drop(books: Books, seq: int, slot: bytes | None) -> None:
+    if slot is not None:
+        await lock_slot(books, slot)
+    reason = books.shut(DROPPED)
+    await books.do(f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3", books.now, reason, seq)
+    if slot is not None:
+        await free_slot(books, slot, seq)
+
 
 Share = tuple[int, int]
+
 """So many entries of a page, and how many of their runs may be handed over."""
 
 

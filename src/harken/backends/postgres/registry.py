@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Books
-from harken.backends.postgres.where import Where
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.store import Document, Page
 

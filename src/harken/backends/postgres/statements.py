@@ -1,14 +1,11 @@
-"""Rows as parameters of one statement: an array for each column that varies, one value for each that does not.
-
-The driver looks at every element of an array, which for many columns costs more than the server takes to write the row.
-"""
+"""Statements with bindings: rows as array parameters, and only the conditions that are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Spread"]
+__all__ = ["Spread", "Where"]
 
 
 class Spread:
@@ -37,3 +34,22 @@ class Spread:
                 arrays.append(f"${number}::{kind}[]")
                 names.append(name)
         return f"SELECT {', '.join(selected)} FROM unnest({', '.join(arrays)}) AS spread({', '.join(names)})"
+
+
+class Where:
+    """`where.and_("id<{}", 7)` adds `id<$1`. A value of None adds nothing."""
+
+    def __init__(self) -> None:
+        self._conditions: list[str] = []
+        self._bindings: list[Any] = []
+
+    def and_(self, condition: str, value: Any) -> Where:
+        if value is not None:
+            self._bindings.append(value)
+            self._conditions.append(condition.format(f"${len(self._bindings)}"))
+        return self
+
+    def ends(self, order: str, limit: int) -> tuple[str, list[Any]]:
+        """The text from WHERE on, and the bindings."""
+        conditions = " AND ".join(self._conditions) or "true"
+        return f"WHERE {conditions} ORDER BY {order} LIMIT ${len(self._bindings) + 1}", [*self._bindings, limit]

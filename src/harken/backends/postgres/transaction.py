@@ -6,14 +6,14 @@ Several replicas write, so nothing is kept that is not proven by a revision read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from harken.backends.codec import Texts, decode_trigger
 from harken.backends.encryption import Seal
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger
 
-__all__ = ["Books", "Shelf", "TriggerRow", "Withdrawn", "check_lease"]
+__all__ = ["Books", "Entered", "Shelf", "TriggerRow", "Withdrawn", "check_lease", "enter"]
 
 
 class Withdrawn(Exception):
@@ -135,3 +135,36 @@ def check_lease(token: int, current: int | None, until: int | None, now: int) ->
     """Raise LeaseLost unless this token is the shard's current one and has not run out."""
     if current != token or until is None or until < now:
         raise LeaseLost("another process reads these feeds now")
+
+
+_ENTER = """WITH f AS MATERIALIZED (SELECT id, revision, identity, last_success, shard FROM feeds WHERE name=$1 {lock}),
+l AS MATERIALIZED (SELECT token, until FROM leases WHERE shard=(SELECT shard FROM f) {lease})
+SELECT f.id, f.revision, f.identity, f.last_success, l.token, l.until,
+ARRAY(SELECT nextval('event_ids') FROM generate_series(1, $2)),
+ARRAY(SELECT nextval('run_seqs') FROM generate_series(1, $3)), harken_now() FROM f LEFT JOIN l ON true"""
+
+LEASED = _ENTER.format(lock="FOR NO KEY UPDATE", lease="FOR KEY SHARE")
+
+PUSHED = _ENTER.format(lock="FOR KEY SHARE", lease="AND false")
+
+
+class Entered(NamedTuple):
+    """A feed as it is while we write to it, its lease, and fresh ids for what we write."""
+
+    id: int
+    revision: int
+    identity: str
+    last_success: int | None
+    token: int | None
+    until: int | None
+    event_ids: list[int]
+    run_seqs: list[int]
+
+
+async def enter(books: Books, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> Entered:
+    """Raise NotFound for a feed that was never opened."""
+    row = await books.row(LEASED if leased else PUSHED, feed, events, runs)
+    if row is None:
+        raise NotFound(f"there is no feed {feed!r}")
+    books.now = books.now or row[8]
+    return Entered(*row[:8])
