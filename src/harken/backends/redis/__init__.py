@@ -16,13 +16,10 @@ from harken.backends.redis import (
     encryption,
     feeds,
     leases,
-    listing,
     notify,
-    orders,
     records,
     registry,
     runs,
-    standing,
     upkeep,
 )
 from harken.backends.redis.connection import Link
@@ -140,10 +137,10 @@ class RedisStore:
         return await definitions.open_all(await self._ready(), wanted)
 
     async def state(self, feed: str) -> FeedState:
-        return await standing.state(await self._ready(), feed)
+        return await definitions.state(await self._ready(), feed)
 
     async def listeners(self, feed: str) -> Listeners:
-        return await standing.listeners(await self._ready(), feed)
+        return await definitions.listeners(await self._ready(), feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
         return await leases.lease(await self._ready(), shard, holder, seconds, generation)
@@ -209,25 +206,25 @@ class RedisStore:
         await runs.park(await self._ready(), run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
-        return await orders.answer(await self._ready(), run_id, answer)
+        return await runs.answer(await self._ready(), run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
         return await runs.settle(await self._ready(), settlements)
 
     async def start(self, run: NewRun) -> str:
-        return await orders.start(await self._ready(), run)
+        return await runs.start(await self._ready(), run)
 
     async def cancel(self, run_id: str) -> bool:
-        return await orders.cancel(await self._ready(), run_id)
+        return await runs.cancel(await self._ready(), run_id)
 
     async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await orders.retry(await self._ready(), run_id, workflow_rev)
+        return await runs.retry(await self._ready(), run_id, workflow_rev)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        return await orders.release(await self._ready(), trigger, drop, hold)
+        return await runs.release(await self._ready(), trigger, drop, hold)
 
     async def drop_dead(self, run_id: str) -> bool:
-        return await orders.drop_dead(await self._ready(), run_id)
+        return await runs.drop_dead(await self._ready(), run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
         return await registry.get(await self._ready(), kind, name)
@@ -275,19 +272,19 @@ class RedisStore:
         before: int | None = None,
         limit: int = 50,
     ) -> Page:
-        return await listing.runs(await self._ready(), trigger, status, workflow, event_id, before, limit)
+        return await records.runs(await self._ready(), trigger, status, workflow, event_id, before, limit)
 
     async def run(self, run_id: str) -> Run | None:
-        return await listing.run(await self._ready(), run_id)
+        return await records.run(await self._ready(), run_id)
 
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await listing.dead(await self._ready(), before, limit)
+        return await records.dead(await self._ready(), before, limit)
 
     async def feeds(self) -> Sequence[FeedState]:
-        return await standing.feed_states(await self._ready())
+        return await definitions.feed_states(await self._ready())
 
     async def triggers(self) -> Sequence[TriggerState]:
-        return await standing.trigger_states(await self._ready())
+        return await definitions.trigger_states(await self._ready())
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await records.ticks(await self._ready(), feed, limit)

@@ -1,17 +1,50 @@
-"""The connection: a pool that reconnects, scripts by their name, and errors that say what to do."""
+"""The connection to Redis: a pool that reconnects, Lua scripts by name, and errors that say what to do."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
 from typing import Any, NoReturn
 
+import msgspec
 import structlog
 
 from harken.backends.redis.codec import Ask, refusal
-from harken.backends.redis.scripts import script
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
+
+__all__ = ["Link", "Script", "script"]
+
+log = structlog.get_logger("harken.store")
+
+
+WITH = "-- with: "
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """`sha` is the name under which a server that has seen the text runs it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """The whole text of a verb, with what it needs in front."""
+    text = _read(name)
+    first = text.split("\n", 1)[0]
+    assert first.startswith(WITH), f"{name}.lua does not say what it needs"
+    whole = "".join([_read(part) for part in first.removeprefix(WITH).split()] + [text])
+    return Script(name=name, text=whole, sha=sha1(whole.encode(), usedforsecurity=False).hexdigest())
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
+
 
 try:
     from redis.asyncio import Redis
@@ -35,13 +68,12 @@ try:
 except ImportError:
     raise Misconfigured("the driver for Redis is missing", fix="pip install 'harken[redis]'") from None
 
-__all__ = ["Link"]
-
-log = structlog.get_logger("harken.store")
-
 CONNECTIONS = 16
+
 CONNECT_SECONDS = 5.0
+
 ANSWER_SECONDS = 15.0
+
 CONFIRM_MS = 5_000
 
 

@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from harken.backends.redis.codec import BUCKET
 from harken.backends.redis.connection import Link
-from harken.backends.redis.standing import now_of
+from harken.backends.redis.definitions import now_of
 from harken.backends.redis.transaction import Home
 from harken.errors import Misconfigured, StoreUnavailable
 

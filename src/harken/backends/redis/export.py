@@ -1,26 +1,32 @@
-"""The keys of the store as rows that go to another home. Nobody writes meanwhile: see moving.py."""
+"""What the keys of a Redis store hold, as the rows that any other store can load."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from struct import Struct
+from typing import Any, cast
 
 import msgspec
 
-from harken.backends.redis.codec import ABSENT_STATE, NO_STATE, PLAIN_STATE, event_fields, verdicts_of
+from harken.backends.redis.codec import ABSENT_STATE, BUCKET, NO_STATE, PLAIN_STATE, Ask, event_fields, verdicts_of
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.connection import Link
-from harken.backends.redis.moving_ledger import audits, letters, text, ticks
-from harken.backends.redis.moving_runs import numbered, runs
-from harken.backends.redis.standing import Row, rows_of
+from harken.backends.redis.definitions import Row, rows_of
+from harken.backends.redis.runs import WHY
 from harken.backends.redis.transaction import Home
 from harken.backends.redis.upkeep import literal
+from harken.backends.run_states import STATES
+from harken.runs import RunState, StepRecord
 from harken.store.export_rows import (
+    Audit,
     Beginning,
     Chunk,
+    Letter,
     MovedDocument,
     MovedEvent,
     MovedFeed,
+    MovedRun,
+    MovedTick,
     MovedTrigger,
     Remembered,
     Resting,
@@ -28,14 +34,291 @@ from harken.store.export_rows import (
 )
 from harken.store.transfer import UNMOVED, chunks_of
 
-__all__ = ["BODY", "DOCUMENT", "HEAD", "MEMORY", "all_rows", "document_kinds"]
+__all__ = [
+    "BODY",
+    "DOCUMENT",
+    "HEAD",
+    "MEMORY",
+    "NEVER",
+    "STAMP",
+    "TICK",
+    "all_rows",
+    "audits",
+    "document_kinds",
+    "letters",
+    "numbered",
+    "runs",
+    "text",
+    "ticks",
+    "write_runs",
+]
 
-DOCUMENT = Struct(">IQ")
-MEMORY = Struct(">QQQIBH")
-HEAD = Struct(">Q16sH")
-BODY = tuple[bytes, bytes, bytes | None, str, int | None, bytes]
+
+STAMP = Struct(">Q")
+
+TICK = Struct(">QQIBIId")
 
 AT_ONCE = 200
+
+_letter = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, bytes]).decode
+
+_audit = msgspec.msgpack.Decoder(tuple[str, str, str, bytes]).decode
+
+
+def text(plain: bytes) -> str:
+    return plain.decode("utf-8", "surrogatepass")
+
+
+async def _list(home: Home, key: str) -> AsyncIterator[list[Any]]:
+    """A long list, some entries at a time."""
+    begin = 0
+    while True:
+        [some] = await home.link.read(("LRANGE", home.link.key(key), begin, begin + AT_ONCE - 1))
+        if not some:
+            return
+        yield some
+        begin += AT_ONCE
+
+
+async def ticks(home: Home) -> AsyncIterator[MovedTick]:
+    """In the order of time over all feeds, which is that of the queue in which they wait to be forgotten."""
+    places: dict[str, int] = {}
+    async for turns in _list(home, "tq"):
+        names = [feed.decode() for feed in turns]
+        commands = []
+        for feed in names:
+            place = places[feed] = places.get(feed, -1) + 1
+            commands.append(("LINDEX", home.link.key(f"t:{feed}"), place))
+        for feed, row in zip(names, await home.link.read(*commands), strict=True):
+            if row is not None:
+                yield _tick(home, feed, row)
+
+
+def _tick(home: Home, feed: str, row: bytes) -> MovedTick:
+    started_at, ended_at, count, result, seen, new, seconds = TICK.unpack_from(row)
+    return MovedTick(
+        feed=feed,
+        started_at=started_at,
+        ended_at=ended_at,
+        count=count,
+        result=RESULTS[result],
+        seen=seen,
+        new=new,
+        error=home.text(row[TICK.size :]) if len(row) > TICK.size else "",
+        seconds=seconds,
+    )
+
+
+async def letters(home: Home) -> AsyncIterator[Letter]:
+    [numbers] = await home.link.read(("ZRANGE", home.link.key("bz"), 0, -1))
+    for begin in range(0, len(numbers), AT_ONCE):
+        some = numbers[begin : begin + AT_ONCE]
+        [rows] = await home.link.read(("HMGET", home.link.key("buried"), *some))
+        for number, row in zip(some, rows, strict=True):
+            feed, key, reason, payload = _letter(home.seal.open(row[24:]))
+            said = {"feed": text(feed), "key": text(key), "reason": text(reason)}
+            yield Letter(id=int(number), payload=payload, at=STAMP.unpack_from(row)[0], **said)
+
+
+async def audits(home: Home) -> AsyncIterator[Audit]:
+    async for some in _list(home, "audit"):
+        for row in some:
+            who, did, what, sealed = _audit(row[STAMP.size :])
+            yield Audit(at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=home.seal.open(sealed))
+
+
+RUNS_AT_ONCE = 50
+
+NEVER = 9007199254740992
+
+"""The due time of a run that only an answer can wake."""
+
+_step = msgspec.json.Decoder(StepRecord).decode
+
+
+async def numbered(home: Home, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
+    """A bucket of rows and some of the numbers that may be in it, in the order of the numbers."""
+    [found] = await home.link.read(("ZRANGE", home.link.key(buckets), 0, -1))
+    for bucket in map(int, found):
+        for begin in range(bucket * BUCKET, (bucket + 1) * BUCKET, RUNS_AT_ONCE):
+            yield bucket, list(range(begin, begin + RUNS_AT_ONCE))
+
+
+async def runs(home: Home) -> AsyncIterator[MovedRun]:
+    async for bucket, numbers in numbered(home, "rb"):
+        [ids] = await home.link.read(("HMGET", home.link.key(f"rn:{bucket}"), *numbers))
+        there = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
+        for run in await _some(home, there):
+            yield run
+
+
+async def _some(home: Home, there: Sequence[tuple[int, bytes]]) -> list[MovedRun]:
+    link = home.link
+    commands: list[tuple[Any, ...]] = []
+    for _, id in there:
+        commands += [
+            ("HGETALL", link.key("r:") + id),
+            ("HGETALL", link.key("x:") + id),
+            ("LRANGE", link.key("re:") + id, 0, -1),
+            ("LRANGE", link.key("j:") + id, 0, -1),
+        ]
+    replies = await link.read(*commands)
+    rows = [_named(reply) for reply in replies[::4]]
+    more: list[tuple[Any, ...]] = []
+    for (_, id), row in zip(there, rows, strict=True):
+        more += [
+            ("HGET", link.key("slots"), row.get("slot", b"")),
+            ("SISMEMBER", link.key("er:") + row.get("event", b""), id),
+        ]
+    answers = await link.read(*more)
+    return [
+        _run(
+            home,
+            *there[at],
+            rows[at],
+            [_named(replies[4 * at + 1]), *replies[4 * at + 2 : 4 * at + 4]],
+            answers[2 * at :],
+        )
+        for at in range(len(there))
+    ]
+
+
+def _named(reply: dict[bytes, bytes]) -> Row:
+    return {field.decode(): value for field, value in reply.items()}
+
+
+def _run(home: Home, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]) -> MovedRun:
+    said, gathered, journal = lists
+    state = STATES[int(row["state"])]
+    due = int(row["due"])
+    events = tuple(sorted({int(event) for event in gathered}))
+    return MovedRun(
+        seq=number,
+        id=id,
+        trigger=row["trigger"].decode(),
+        workflow_rev=row["rev"].decode(),
+        state=cast(RunState, "ready" if state == "running" else state),
+        priority=int(row.get("prio", 0)),
+        due_at=None if due >= NEVER else due,
+        attempt=int(row.get("tries", 1)),
+        max_attempts=int(row.get("max", 3)),
+        token=int(row.get("token", 0)),
+        event=_number(row.get("event")),
+        events=events,
+        by_hand=bool(found[1]) if "event" in row else bool(events) and "gather" not in row,
+        gathered=int(row.get("gathered", max(1, len(events)))),
+        input=_open(home, said, "input"),
+        slot=row.get("slot"),
+        has_slot="slot" in row and found[0] == id,
+        overlap=row.get("overlap", b"").decode(),
+        gather=row.get("gather"),
+        hold=row.get("hold", b"").decode(),
+        quiet_from=_number(row.get("qfrom")),
+        quiet_until=_number(row.get("qtil")),
+        budgeted=row.get("budget") == b"1",
+        cancel_requested="stop" in row,
+        waiting_for=row.get("wait", b"").decode(),
+        answer=_answer(home, said),
+        parent=row.get("parent"),
+        replay_of=row.get("replay"),
+        created_at=int(row["made"]),
+        started_at=_number(row.get("begun")),
+        finished_at=_number(row.get("over")),
+        error=WHY.get(row.get("why", b""), "") or (home.text(said["error"]) if "error" in said else ""),
+        output=_open(home, said, "output"),
+        journal=tuple(home.seal.open(record) for record in journal),
+    )
+
+
+def _number(found: bytes | None) -> int | None:
+    return int(found) if found else None
+
+
+def _open(home: Home, said: Row, field: str) -> bytes | None:
+    return home.seal.open(said[field]) if field in said else None
+
+
+def _answer(home: Home, said: Row) -> bytes | None:
+    """What a person said, or what became of the sub-run."""
+    if "answer" in said or "told" not in said:
+        return _open(home, said, "answer")
+    error = WHY.get(said["told_why"], "") or (home.text(said["told_error"]) if "told_error" in said else "")
+    output = home.json(said["told_output"]) if "told_output" in said else None
+    told = {"run": said["told"].hex(), "status": STATES[int(said["told_state"])], "output": output, "error": error}
+    return msgspec.json.encode(told)
+
+
+async def write_runs(home: Home, chunk: Sequence[MovedRun]) -> None:
+    ask = home.ask()
+    await home.link.write("moving_runs", ask, [_instructions(ask, run) for run in chunk])
+
+
+def _instructions(ask: Ask, run: MovedRun) -> tuple[Any, ...]:
+    names = {"id": run.id, "slot": run.slot, "gather": run.gather, "parent": run.parent, "replay": run.replay_of}
+    if run.waiting_for.startswith("run:"):
+        names["wait_run"] = bytes.fromhex(run.waiting_for[4:])
+    texts = {"input": run.input, "output": run.output, "answer": run.answer}
+    if run.error:
+        texts["error"] = run.error.encode("utf-8", "surrogatepass")
+    placed = {field: ask.text(ask.seal.shut(text)) for field, text in texts.items() if text is not None}
+    return (
+        _run_fields(run, bool(placed)),
+        {field: ask.named(name) for field, name in names.items() if name is not None},
+        run.seq,
+        placed,
+        [ask.text(ask.seal.shut(step)) for step in run.journal],
+        [ask.name(f"step\0{step.decode('utf-8', 'surrogateescape')}") for step in run.journal if _was_charged(step)],
+        list(run.events),
+        run.by_hand,
+        run.has_slot,
+    )
+
+
+def _was_charged(step: bytes) -> bool:
+    record = _step(step)
+    return bool(record.tokens or record.usd)
+
+
+def _run_fields(run: MovedRun, has_texts: bool) -> dict[str, Any]:
+    """What Lua and listings look at; what is absent is left out."""
+    facts = {
+        "prio": str(run.priority) if run.priority else None,
+        "tries": run.attempt if run.attempt > 1 else None,
+        "event": run.event,
+        "overlap": run.overlap or None,
+        "gathered": run.gathered if run.gather is not None else None,
+        "hold": run.hold or None,
+        "qfrom": run.quiet_from,
+        "qtil": run.quiet_until,
+        "budget": "1" if run.budgeted else None,
+        "stop": "1" if run.cancel_requested else None,
+        "wait": run.waiting_for or None,
+        "begun": run.started_at,
+        "over": run.finished_at,
+        "x": "1" if has_texts else None,
+        "ans": "1" if run.answer is not None else None,
+        "journal": "1" if run.journal else None,
+    }
+    always = {
+        "state": STATES.index(run.state),
+        "token": run.token,
+        "trigger": run.trigger,
+        "rev": run.workflow_rev,
+        "due": NEVER if run.due_at is None else run.due_at,
+        "max": run.max_attempts,
+        "made": run.created_at,
+    }
+    return always | {field: value for field, value in facts.items() if value is not None}
+
+
+DOCUMENT = Struct(">IQ")
+
+MEMORY = Struct(">QQQIBH")
+
+HEAD = Struct(">Q16sH")
+
+BODY = tuple[bytes, bytes, bytes | None, str, int | None, bytes]
+
 _body = msgspec.msgpack.Decoder(BODY).decode
 
 
@@ -82,10 +365,6 @@ async def _beginning(home: Home, identity: bytes) -> Beginning:
         since=_number(generation[2]),
         tokens=tuple((shard, int(token)) for shard, token in zip(shards, tokens, strict=True) if token),
     )
-
-
-def _number(found: bytes | None) -> int | None:
-    return int(found) if found else None
 
 
 async def _feeds(home: Home) -> AsyncIterator[MovedFeed]:

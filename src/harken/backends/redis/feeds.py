@@ -11,7 +11,7 @@ import msgspec
 from harken.backends.codec import micros
 from harken.backends.redis.codec import Ask, known_of, micros_or_false
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.standing import state, trigger_state
+from harken.backends.redis.definitions import state, trigger_state
 from harken.backends.redis.transaction import Home
 from harken.event import Event, Known
 from harken.feed import FeedState, TriggerState

@@ -21,9 +21,7 @@ from harken.backends.redis.codec import (
 )
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.definitions import facts
-from harken.backends.redis.export import DOCUMENT, HEAD, MEMORY
-from harken.backends.redis.moving_ledger import STAMP, TICK
-from harken.backends.redis.moving_runs import write_runs
+from harken.backends.redis.export import DOCUMENT, HEAD, MEMORY, STAMP, TICK, write_runs
 from harken.backends.redis.transaction import Home
 from harken.event import Verdict
 from harken.store.export_rows import (

@@ -2,24 +2,255 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from struct import Struct
+from typing import Any, TypeVar
 
-from harken.backends.redis.codec import ABSENT, BUCKET, known_of, moment
+import msgspec
+
+from harken.backends.codec import dead_run, refused_event, steps
+from harken.backends.redis.codec import ABSENT, BUCKET, known_of, moment, moment_or_none
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.paging import below, older, page
+from harken.backends.redis.runs import WHY
 from harken.backends.redis.transaction import Home
-from harken.backends.run_states import STATES
+from harken.backends.run_states import DEAD, STATES
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
-from harken.store import Page
+from harken.runs import Run
+from harken.store import Buried, Page
 
-__all__ = ["counts", "event", "events", "events_after", "sighting", "ticks"]
+__all__ = [
+    "below",
+    "counts",
+    "dead",
+    "event",
+    "events",
+    "events_after",
+    "older",
+    "page",
+    "run",
+    "runs",
+    "sighting",
+    "ticks",
+]
+
+
+T = TypeVar("T")
+
+
+async def page(
+    some: Callable[[int | None], Awaitable[list[tuple[int, T | None]]]],
+    wanted: Callable[[T], bool],
+    before: int | None,
+    limit: int,
+) -> Page:
+    """Read on until the page is full: what a filter drops must not look like the end."""
+    items: list[T] = []
+    while batch := await some(before):
+        for number, item in batch:
+            before = number
+            if item is not None and wanted(item):
+                items.append(item)
+                if len(items) == limit:
+                    return Page(items=items, next=before)
+    return Page(items=items)
+
+
+async def below(
+    home: Home, what: str, field: str, buckets: str, before: int | None, limit: int
+) -> list[tuple[int, bytes]]:
+    """Rows with a lower number, newest first."""
+    found: list[tuple[int, bytes]] = []
+    while True:
+        asked = (what, field, buckets, before or False, limit - len(found))
+        rows, following = await home.link.look("below", home.ask(), asked)
+        found += [(int(number), value) for number, value in rows]
+        if not int(following):
+            return found
+        before = int(following)
+
+
+async def older(home: Home, key: str, before: int | None, limit: int, digits: int = 0) -> list[bytes]:
+    rows: list[bytes] = await home.link.look("older", home.ask(), (key, before or False, limit, digits))
+    return rows
+
+
+OPEN_STATES = STATES[:6]
+
+ENDED_STATES = {"failed": 7, "dead": 8, "cancelled": 9}
+
+Numbered = tuple[int, bytes]
+
+"""A run's number and its id."""
+
+_STAMP = Struct(">Q")
+
+
+async def runs(
+    home: Home, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+) -> Page:
+    if status and status not in STATES:
+        return Page(items=[])
+    uid = await _uid_or_none(home, trigger) if trigger else None
+    if trigger and uid is None:
+        return Page(items=[])
+
+    async def some(before: int | None) -> list[tuple[int, Run | None]]:
+        numbered = await _numbered(home, uid, status, event_id, before, limit)
+        found = {run.id: run for run in await _runs(home, [run_id for _, run_id in numbered])}
+        return [(number, found.get(run_id.hex())) for number, run_id in numbered]
+
+    def concerns(found: Run) -> bool:
+        of_event = event_id is None or event_id in found.event_ids
+        of_trigger = not trigger or found.trigger == trigger
+        return of_event and of_trigger and status in ("", found.status) and workflow in ("", found.workflow)
+
+    return await page(some, concerns, before, limit)
+
+
+async def _uid_or_none(home: Home, trigger: str) -> str | None:
+    [uid] = await home.link.read(("HGET", home.link.key("tn"), trigger))
+    return uid.decode() if uid is not None else None
+
+
+async def _numbered(
+    home: Home, uid: str | None, status: str, event_id: int | None, before: int | None, limit: int
+) -> list[Numbered]:
+    """Candidates from the narrowest index there is."""
+    if event_id is not None:
+        return await _of_event(home, event_id, before)
+    if status in OPEN_STATES or status in ENDED_STATES:
+        key = home.link.key("open" if status in OPEN_STATES else f"ended:{ENDED_STATES[status]}")
+        newest = "(inf" if before is None else f"({before}"
+        [rows] = await home.link.read(("ZREVRANGEBYSCORE", key, newest, "-inf", "LIMIT", 0, limit))
+        return [(int(row[:12]), row[12:]) for row in rows]
+    if uid is not None:
+        return [(int(row[:12]), row[12:]) for row in await older(home, f"rt:{uid}", before, limit, 12)]
+    return await below(home, "rn:", "", "rb", before, limit)
+
+
+async def _of_event(home: Home, event_id: int, before: int | None) -> list[Numbered]:
+    recorded = await home.events([event_id])
+    [by_hand] = await home.link.read(("SMEMBERS", home.link.key(f"er:{event_id}")))
+    decided = {bytes.fromhex(verdict.run_id) for each in recorded for verdict in each.verdicts if verdict.run_id}
+    ids = sorted(decided | set(by_hand))
+    numbers = await home.link.read(*(("HGET", home.link.key("r:") + run_id, "seq") for run_id in ids))
+    found = [(int(number), run_id) for number, run_id in zip(numbers, ids, strict=True) if number is not None]
+    return sorted((each for each in found if before is None or each[0] < before), reverse=True)
+
+
+async def run(home: Home, run_id: str) -> Run | None:
+    prefix = run_id.lower()
+    if len(prefix) > 32 or any(char not in "0123456789abcdef" for char in prefix):
+        return None
+    ids = [bytes.fromhex(prefix)] if len(prefix) == 32 else await _beginning_with(home, prefix)
+    if len(ids) != 1:
+        return None
+    found = await _runs(home, ids, with_journal=True)
+    return found[0] if found else None
+
+
+async def _beginning_with(home: Home, prefix: str) -> list[bytes]:
+    """At most two ids: one that is alone is the one that was meant."""
+    found: list[bytes] = []
+    [buckets] = await home.link.read(("ZREVRANGE", home.link.key("rb"), 0, -1))
+    for bucket in buckets:
+        [ids] = await home.link.read(("HVALS", home.link.key("rn:") + bucket))
+        found += [run_id for run_id in ids if run_id.hex().startswith(prefix)]
+        if len(found) > 1:
+            break
+    return found
+
+
+async def _runs(home: Home, ids: Sequence[bytes], *, with_journal: bool = False) -> list[Run]:
+    link = home.link
+    commands: list[tuple[Any, ...]] = []
+    for run_id in ids:
+        commands += [
+            ("HGETALL", link.key("r:") + run_id),
+            ("HMGET", link.key("x:") + run_id, "input", "output", "error"),
+            ("LRANGE", link.key("re:") + run_id, 0, -1),
+            ("LRANGE", link.key("j:") + run_id, 0, -1 if with_journal else -(2**31)),
+        ]
+    replies = await link.read(*commands)
+    rows = [
+        (run_id, {field.decode(): value for field, value in replies[4 * at].items()}, *replies[4 * at + 1 : 4 * at + 4])
+        for at, run_id in enumerate(ids)
+        if replies[4 * at]
+    ]
+    await home.learn_names(row["trigger"] for _, row, *_ in rows)
+    workflows = await home.workflow_names(row["rev"].decode() for _, row, *_ in rows)
+    keys = await _keys(home, rows)
+    return [_run(home, row, workflows, keys) for row in rows]
+
+
+async def _keys(home: Home, rows: Iterable[Sequence[Any]]) -> dict[int, str]:
+    """The keys of the runs' events, by id."""
+    wanted = {event_id for _, row, _, gathered, _ in rows for event_id in _event_ids(row, gathered)}
+    return {event.id: event.key for event in await home.events(sorted(wanted))}
+
+
+def _event_ids(row: dict[str, bytes], gathered: Sequence[bytes]) -> list[int]:
+    return [int(row["event"])] if "event" in row else sorted({int(each) for each in gathered})
+
+
+def _run(home: Home, found: Sequence[Any], workflows: dict[str, str], keys: dict[int, str]) -> Run:
+    run_id, row, said, gathered, journal = found
+    state = int(row["state"])
+    ids = [each for each in _event_ids(row, gathered) if each in keys]
+    value, output, error = said
+    return Run(
+        id=run_id.hex(),
+        trigger=home.trigger_name(row["trigger"]),
+        workflow=workflows[row["rev"].decode()],
+        workflow_rev=row["rev"].decode(),
+        status=STATES[state],  # type: ignore[arg-type]
+        event_keys=tuple(keys[each] for each in ids),
+        event_ids=tuple(ids),
+        input=home.json(value),
+        output=home.json(output),
+        attempt=int(row.get("tries", 1)),
+        priority=int(row.get("prio", 0)),
+        hold=row.get("hold", b"").decode(),
+        due_at=moment(row["due"]),
+        created_at=moment(row["made"]),
+        started_at=moment_or_none(row.get("begun")),
+        finished_at=moment_or_none(row.get("over")),
+        error=WHY.get(row.get("why", b""), "") or home.text(error),
+        cancel_requested="stop" in row,
+        waiting_for=row.get("wait", b"").decode() if STATES[state] == "waiting" else "",
+        parent=row.get("parent", b"").hex(),
+        replay_of=row.get("replay", b"").hex(),
+        journal=steps(map(home.seal.open, journal)),
+    )
+
+
+async def dead(home: Home, before: int | None, limit: int) -> Page:
+    """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
+    letters: list[Buried] = []
+    if before is None or before > 0:
+        numbered = await _numbered(home, None, STATES[DEAD], None, before, limit)
+        letters = [dead_run(found) for found in await _runs(home, [run_id for _, run_id in numbered])]
+        if len(numbered) == limit:
+            return Page(items=letters, next=numbered[-1][0])
+    newest = f"({-before}" if before is not None and before < 0 else "+inf"
+    command = ("ZREVRANGEBYSCORE", home.link.key("bz"), newest, "-inf", "LIMIT", 0, limit - len(letters))
+    [numbers] = await home.link.read(command)
+    rows = await home.link.read(*(("HGET", home.link.key("buried"), number) for number in numbers))
+    letters += [_buried(home, int(number), row) for number, row in zip(numbers, rows, strict=True)]
+    return Page(items=letters, next=-int(numbers[-1]) if len(letters) == limit and numbers else None)
+
+
+def _buried(home: Home, number: int, row: bytes) -> Buried:
+    feed, key, reason, _ = (each.decode() for each in msgspec.msgpack.decode(home.seal.open(row[24:])))
+    at = moment(_STAMP.unpack_from(row)[0])
+    return refused_event(number, feed, key, reason, at)
+
 
 LARGEST = 2**53
 
 _TICK = Struct(">QQIBIId")
-_STAMP = Struct(">Q")
 
 
 async def events(

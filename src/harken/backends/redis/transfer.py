@@ -15,11 +15,11 @@ import msgspec
 from harken.backends.encryption import unwrap
 from harken.backends.redis import RedisStore
 from harken.backends.redis.connection import Link
+from harken.backends.redis.definitions import now_of
 from harken.backends.redis.durability import keep_promise
 from harken.backends.redis.encryption import seal_for
 from harken.backends.redis.export import DOCUMENT, all_rows, document_kinds
 from harken.backends.redis.load import Taking
-from harken.backends.redis.standing import now_of
 from harken.backends.redis.transaction import Home
 from harken.backends.redis.upkeep import literal
 from harken.backends.transfer import Staying, arrive, place_of, refuse_full

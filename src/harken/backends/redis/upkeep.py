@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harken.backends.redis.standing import now_of
+from harken.backends.redis.definitions import now_of
 from harken.backends.redis.transaction import Home
 
 __all__ = ["check", "literal", "reap", "retain"]
