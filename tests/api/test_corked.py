@@ -7,8 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from harken.app.corked import MOST, Corked
-from harken.app.server import Listener, bind
+from harken.app.server import MOST, Corked, Listener, bind
 
 
 class Wire:

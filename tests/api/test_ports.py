@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from harken.app import App
-from harken.app.roles import Role, not_reading
+from harken.app.application import Role, not_reading
 from harken.app.run_file import drop_run_file, write_run_file
 from harken.errors import Misconfigured
 from tests.kill.outside import HOOKS, signed

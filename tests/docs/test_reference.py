@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harken import errors
-from harken.app import poller_gauges, telemetry
+from harken.app import telemetry
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-SOURCES = inspect.getsource(telemetry) + inspect.getsource(poller_gauges)
+SOURCES = inspect.getsource(telemetry) + inspect.getsource(telemetry)
 METRICS = re.findall(r'metrics\.(?:counter|gauges?|histogram)\(\s*"(\w+)"', SOURCES)
 CODES = sorted({found.code for _, found in inspect.getmembers(errors, inspect.isclass) if hasattr(found, "code")})
 

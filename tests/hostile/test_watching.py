@@ -11,7 +11,7 @@ import watchfiles
 
 from harken.app import file_watch as watching
 from harken.app.controller import Controller
-from harken.app.marks import marks
+from harken.app.file_watch import marks
 from harken.tasks import end
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.app.marks import marks
+from harken.app.file_watch import marks
 
 
 def test_an_editor_s_lock_that_leads_nowhere_hides_no_change(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harken.app.telling import is_due, pause_before
+from harken.app.alerts import is_due, pause_before
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer
 from tests.hostile.house import House

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import structlog
@@ -16,7 +16,6 @@ import structlog
 from harken.app.controller import Controller
 from harken.app.factory import Parts
 from harken.app.fleet import tell_all
-from harken.app.roles import NoHands, Role, executes, not_reading, reads, takes_webhooks
 from harken.app.run_file import drop_run_file, write_run_file
 from harken.app.store import KEY, Home, open_home, patiently
 from harken.clock import Clock, SystemClock
@@ -26,7 +25,9 @@ from harken.config.sharding import shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.fleet import READERS
 from harken.operate.run_file import run_file
+from harken.runs import Claimed
 from harken.services import registry
 from harken.store.transfer import refuse_marked
 from harken.tasks import end
@@ -38,11 +39,58 @@ if TYPE_CHECKING:
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
-__all__ = ["App", "refuse_blocking"]
+__all__ = ["App", "NoHands", "Role", "executes", "not_reading", "reads", "refuse_blocking", "takes_webhooks"]
 
 log = structlog.get_logger("harken.app")
 
+
+Role = Literal["all", "ingest", "run", "api"]
+
+
+def reads(role: Role) -> bool:
+    """Polls and follows streams."""
+    return role in READERS
+
+
+def executes(role: Role) -> bool:
+    """Claims runs and executes their steps."""
+    return role in ("all", "run")
+
+
+def takes_webhooks(role: Role) -> bool:
+    return role != "run"
+
+
+def not_reading(role: Role, shared: bool, behind: str) -> tuple[str, str]:
+    """State and reason of a replica that holds no lease; `behind` is the generation of the others, if it is another."""
+    if not reads(role):
+        return "disabled", f"as --role {role} it reads nothing"
+    if shared and not behind:
+        return "up", "the other replicas read all feeds"
+    return "degraded", "it holds no lease, so it reads nothing"
+
+
+class NoHands:
+    """Executes nothing here: the runs are left to those replicas that do."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+
+    def reserve(self, wanted: int) -> int:
+        return 0
+
+    def unreserve(self, count: int) -> None:
+        """Nothing was reserved."""
+
+    def accept(self, claimed: Sequence[Claimed]) -> None:
+        """Nothing was reserved, so nothing is handed over."""
+
+    def nudge(self) -> None:
+        """Others look for themselves."""
+
+
 PLANS = 10_000
+
 """Compiled workflows that are kept: more than anybody configures, as each job has one or two."""
 
 

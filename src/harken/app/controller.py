@@ -5,34 +5,79 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import structlog
 
 from harken import __version__
-from harken.app.applied import last_applied, preview_of, remember, said, start_lines
+from harken.app.dry_run import preview
 from harken.app.factory import Parts
+from harken.app.file_watch import marks
 from harken.app.fleet import Behind, host, tell_all
-from harken.app.marks import marks
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit, plan
-from harken.errors import HarkenError, Refused
-from harken.feed import AT_START
+from harken.errors import HarkenError, NotFound, Refused
+from harken.feed import AT_START, Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.ingest.live import Report
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
 from harken.operate.mended import free
+from harken.operate.queries import checked
 from harken.rate_limit import Level
 from harken.run.worker import Worker
-from harken.source import Host
+from harken.source import Closable, Host
 from harken.store import Definitions, Generation, Store
 
-__all__ = ["Controller"]
+__all__ = ["Controller", "last_applied", "preview_of", "remember", "said", "start_lines"]
 
 log = structlog.get_logger("harken.app")
+
+
+async def last_applied(store: Store, loaded: Loaded) -> Loaded:
+    """The feeds and triggers that were applied last, whoever did it; empty for a new store."""
+    document = await store.get("config", "applied")
+    if document is None:
+        return Loaded(directory=loaded.directory)
+    feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
+    triggers = msgspec.convert(document.value["triggers"], tuple[Trigger, ...])
+    return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
+
+
+async def remember(store: Store, definitions: Definitions) -> None:
+    value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
+    await store.put("config", "applied", value)
+
+
+async def start_lines(store: Store) -> Mapping[str, datetime]:
+    return {state.name: state.start_line for state in await store.triggers()}
+
+
+async def preview_of(
+    store: Store, parts: Parts, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
+) -> Preview:
+    loaded = parts.loaded
+    wanted = next((found for found in loaded.triggers if found.name == trigger), None)
+    if wanted is None:
+        raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
+    feed = next(found for found in loaded.feeds if found.name == wanted.feed)
+    names = await checked(feed, loaded, parts.plugins, parts.lend)
+    start_line = begun.get(trigger)
+    source = parts.source(feed)
+    try:
+        return await preview(store, feed, wanted, source, clock, lookback, names, start_line)
+    finally:
+        if isinstance(source, Closable):
+            await source.aclose()
+
+
+def said(loaded: Loaded) -> list[str]:
+    """The findings as a person reads them."""
+    return [str(finding) for finding in loaded.findings]
+
 
 REFRESH_PAUSE = 5.0
 

@@ -7,22 +7,44 @@ would wake the watcher (a third of the CPU of a webhook was spent on that).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from harken.app.marks import SUFFIXES, Marks, marks
 from harken.errors import HarkenError, RetryLater
 
 if TYPE_CHECKING:
     from harken.app.controller import Controller
 
-__all__ = ["watch"]
+__all__ = ["SUFFIXES", "Marks", "marks", "watch"]
 
 log = structlog.get_logger("harken.app")
 
+
+SUFFIXES = (".yaml", ".yml")
+
+Marks = dict[str, tuple[int, int]]
+
+
+def marks(directory: Path) -> Marks:
+    """How the files in this directory look: another answer means that one of them changed."""
+    found: Marks = {}
+    try:
+        files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
+    except OSError:
+        return found  # being replaced; the next look sees what became of it
+    for path in files:
+        # an editor's lock is a link that leads nowhere; it must not hide the others
+        with suppress(OSError):
+            stat = path.stat()
+            found[path.name] = (stat.st_mtime_ns, stat.st_size)
+    return found
+
+
 LOOK_SECONDS = 1.0
+
 RETRY_SECONDS = 5.0
 
 

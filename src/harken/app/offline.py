@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from harken.app.application import refuse_blocking
-from harken.app.applied import last_applied, preview_of, said, start_lines
+from harken.app.controller import last_applied, preview_of, said, start_lines
 from harken.app.factory import Parts
 from harken.app.fleet import tell_all
 from harken.app.store import KEY, open_home, rekey_home, shown

@@ -9,17 +9,64 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from harken.app.corked import CorkedProtocol
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
 
 if TYPE_CHECKING:
     from harken.config.settings import Server
 
-__all__ = ["Listener", "bind", "bind_all", "is_loopback", "listeners", "nothing", "root"]
+__all__ = ["Corked", "CorkedProtocol", "Listener", "bind", "bind_all", "is_loopback", "listeners", "nothing", "root"]
+
+
+MOST = 65_536
+
+"""Bytes that wait at most: a stream keeps to the pace of whoever reads it."""
+
+
+class Corked:
+    """A transport whose writes wait for the end of the turn; everything else is as it was."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > MOST:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        together = b"".join(self._waiting)
+        self._waiting.clear()
+        self._size = 0
+        if not self._transport.is_closing():
+            self._transport.write(together)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class CorkedProtocol(HttpToolsProtocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        corked: Any = Corked(transport, self.loop)  # type: ignore[arg-type]
+        super().connection_made(corked)
+
 
 Scope = MutableMapping[str, Any]
+
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

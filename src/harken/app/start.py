@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 import structlog
 
-from harken.app.application import App
-from harken.app.roles import Role
+from harken.app.application import App, Role
 from harken.operate.configuration import load_directory
 from harken.tasks import end
 
@@ -35,9 +34,8 @@ def run(directory: Path, *, host: str | None = None, port: int | None = None, ro
 
 
 async def _serve(directory: Path, host: str | None, port: int | None, role: Role) -> int:
-    from harken.app.file_watch import watch
+    from harken.app.file_watch import marks, watch
     from harken.app.logs import set_up_logs
-    from harken.app.marks import marks
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from harken.backends.transfer import bare_url
-from harken.clock import Clock
+from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url
-from harken.errors import Misconfigured, RetryLater
+from harken.errors import Misconfigured, Refused, RetryLater
+from harken.operate.rows import Plain
+from harken.operate.store_admin import Watching, copy_store
 from harken.store import Store
+from harken.store.transfer import Moving
 
-__all__ = ["KEY", "Home", "QueuedStore", "alone", "open_home", "patiently", "rekey_home", "shown"]
+__all__ = [
+    "KEY",
+    "Home",
+    "QueuedStore",
+    "alone",
+    "copy_between",
+    "moving_at",
+    "open_home",
+    "patiently",
+    "rekey_home",
+    "reopen",
+    "shown",
+]
+
 
 KEY = "HARKEN_ENCRYPTION_KEY"
+
 FIRST_PAUSE = 0.5
+
 LONGEST_PAUSE = 15.0
 
 T = TypeVar("T")
@@ -142,3 +162,51 @@ def _missing(extra: str, error: ImportError) -> Misconfigured:
 def shown(location: str) -> str:
     """The location without its password."""
     return bare_url(location) if is_url(location) else location
+
+
+async def copy_between(source: str, target: str, watching: Watching, *, live: bool, force: bool) -> Plain:
+    """Copy the store at one location into the empty one at the other; HARKEN_ENCRYPTION_KEY is for both."""
+    if _same(source, target):
+        raise Refused("a store is not copied into itself", fix="Name two stores")
+    async with _opened(source) as origin, _opened(target) as goal:
+        return await copy_store(origin, goal, SystemClock(), watching, live=live, force=force)
+
+
+async def reopen(location: str) -> str:
+    """Let a store be used again that moved away; where it is."""
+    async with _opened(location) as store:
+        await store.mark("", "")
+        return store.place
+
+
+@asynccontextmanager
+async def _opened(location: str) -> AsyncIterator[Moving]:
+    async with AsyncExitStack() as stack:
+        moving = moving_at(location, os.environ.get(KEY, ""))
+        stack.push_async_callback(moving.close)
+        yield moving
+
+
+def moving_at(location: str, key: str) -> Moving:
+    """The store at a path or URL. Nothing is read or made before it is asked something."""
+    if not is_url(location):
+        from harken.backends.sqlite.transfer import SqliteMoving
+
+        return SqliteMoving.at(_file(location), key=key)
+    if location.startswith(("redis://", "rediss://")):
+        from harken.backends.redis.transfer import RedisMoving
+
+        return RedisMoving.at(location, key=key)
+    from harken.backends.postgres.transfer import PostgresMoving
+
+    return PostgresMoving.at(location, key=key)
+
+
+def _file(location: str) -> Path:
+    return Path(location.removeprefix("sqlite://")).expanduser()
+
+
+def _same(one: str, other: str) -> bool:
+    if is_url(one) or is_url(other):
+        return one == other
+    return _file(one).resolve() == _file(other).resolve()

@@ -85,7 +85,7 @@ def copy(session: Session, source: str, target: str, live: bool, force: bool) ->
     """
     import asyncio
 
-    from harken.app.moving import copy_between
+    from harken.app.store import copy_between
     from harken.cli.progress import Terminal
 
     keep_quiet()
@@ -106,7 +106,7 @@ def reopen_store(session: Session, location: str) -> None:
     """Let the store at LOCATION be used again that `store copy --live` moved away."""
     import asyncio
 
-    from harken.app.moving import reopen
+    from harken.app.store import reopen
 
     place = asyncio.run(reopen(location))
     if session.as_json:
