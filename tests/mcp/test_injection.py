@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harken.operate.job_tools import JOB_TOOLS
+from harken.operate.agent_tools import JOB_TOOLS
 from tests.mcp.house import House, refusal
 
 BOBS = ("bobs-news", "bobs-mail")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound, Refused
-from harken.operate.restore import HEADER, restore
+from harken.operate.store_admin import HEADER, restore
 
 
 def database(path: Path, content: bytes) -> Path:

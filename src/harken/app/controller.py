@@ -25,8 +25,7 @@ from harken.ingest.live import Report
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
-from harken.operate.mended import free
-from harken.operate.queries import checked
+from harken.operate.integrations import checked, free
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Closable, Host

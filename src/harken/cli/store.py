@@ -55,8 +55,8 @@ def restore_store(session: Session, backup: str) -> None:
     """Put BACKUP in the store's place; the old file is kept aside. Refused while a controller runs."""
     from pathlib import Path
 
-    from harken.operate.restore import restore
     from harken.operate.run_file import store_file
+    from harken.operate.store_admin import restore
 
     _refuse_running(session)
     file = store_file(session.directory)

@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 from harken.errors import Malformed
 from harken.mcp.library import protocol
 from harken.operate import Operator
-from harken.operate.agent_tools import Tools
-from harken.operate.offers import known_agent, only_agent
+from harken.operate.agent_tools import Tools, known_agent, only_agent
 
 if TYPE_CHECKING:
     from harken.operate.rows import Plain

@@ -11,12 +11,10 @@ import msgspec
 from harken.event import Known, Recorded, Verdict
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Desk
-from harken.operate.explanations import Answer, Case, answer
-from harken.operate.limits import limits, next_room
+from harken.operate.explanations import Answer, Case, Missing, answer, at_time, near, remembered, unseen
 from harken.operate.rows import Plain, plain
-from harken.operate.trigger_status import standing
+from harken.operate.trigger_status import limits, next_room, standing
 from harken.operate.triggers import outcomes
-from harken.operate.unseen import Missing, at_time, near, remembered, unseen
 from harken.operate.wording import count, stamp, when
 
 __all__ = ["explain"]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from harken.errors import HarkenError, Misconfigured, NotFound
-from harken.feed import FeedState
-from harken.http.redact import scrub
+from harken.errors import HarkenError, Misconfigured, NeedsAttention, NotFound, RetryLater, addressed
+from harken.feed import Feed, FeedState, Trigger
+from harken.http.redact import hush, scrub
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.context import Desk
-from harken.operate.mended import free
-from harken.operate.queries import asked, checked
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import site
 from harken.operate.wording import did_you_mean
+from harken.source import Checked, Host, Plugin
+from harken.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,90 @@ if TYPE_CHECKING:
     from harken.config.loaded import Account, Loaded
     from harken.source import Host, Plugin
 
-__all__ = ["account_of", "examined", "identified", "listed", "queried", "renew", "test", "whoami"]
+__all__ = [
+    "Freed",
+    "account_of",
+    "asked",
+    "checked",
+    "examined",
+    "free",
+    "identified",
+    "listed",
+    "queried",
+    "renew",
+    "test",
+    "whoami",
+]
+
+
+# a person had to do something, and now has done it
+MENDED = ("attention", "refused", "misconfigured", "not_found", "unauthorized")
+
+
+class Freed(NamedTuple):
+    """The triggers that go on, and those that a person paused."""
+
+    freed: list[str]
+    left: list[str]
+
+
+async def free(store: Store, triggers: Iterable[Trigger], feeds: Collection[str]) -> Freed:
+    """Let those of these feeds go on that had stopped until a person acts. A pause that a person set stays."""
+    stopped = [
+        state.name
+        for state in await store.feeds()
+        if state.name in feeds and state.health.state == "paused" and state.health.code in MENDED
+    ]
+    if not stopped:
+        return Freed([], [])
+    known = list(triggers)
+    paused = {state.name: state.paused for state in await store.triggers() if state.removed_at is None}
+    found = Freed([], [])
+    for feed in stopped:
+        listening = sorted(trigger.name for trigger in known if trigger.feed == feed)
+        awake = [trigger for trigger in listening if paused.get(trigger) == ""]
+        if awake:
+            # resuming one that nobody paused does no more than forget the errors of its feed
+            await store.resume(awake[0])
+        found.freed.extend(awake)
+        found.left.extend(trigger for trigger in listening if paused.get(trigger))
+    return found
+
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 30.0
+
+
+async def checked(
+    feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], lend: Callable[[Account], Host]
+) -> Checked | None:
+    """What the service says about the names in the feed's query; None where it cannot be asked."""
+    plugin = plugins.get(feed.kind)
+    account = loaded.integrations.get(feed.integration)
+    query = loaded.queries.get(feed.name)
+    if plugin is None or plugin.check is None or account is None or query is None or feed.way != "poll":
+        return None
+    answer = plugin.check(query, account.model, lend(account))
+    said = await asked(answer, loaded, f"the check of {feed.name}", account)
+    return Checked(found=scrub(dict(said.found), loaded.secrets), unknown=scrub(list(said.unknown), loaded.secrets))
+
+
+async def asked(
+    answer: Awaitable[T], loaded: Loaded, what: str, account: Account, *, seconds: float = PATIENCE_SECONDS
+) -> T:
+    """The service's answer, within a time limit; its errors tell nothing secret."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except HarkenError as error:
+        raise hush(addressed(error, account.kind, account.name), loaded.secrets) from None
+    except TimeoutError:
+        raise RetryLater(f"{what} took longer than {seconds:.0f} s", reason="timeout") from None
+    except Exception as error:
+        # its text may quote anything
+        message = f"{what} broke with {type(error).__name__}"
+        raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
 
 async def listed(desk: Desk) -> Plain:

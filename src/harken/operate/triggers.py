@@ -7,10 +7,9 @@ from collections import Counter
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.operate.context import Desk
-from harken.operate.limits import limits
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, plain, short, spans, trigger_row, trigger_type
-from harken.operate.trigger_status import Standing, standing
+from harken.operate.trigger_status import Standing, limits, standing
 from harken.operate.wording import count, schedule_text
 
 __all__ = ["drop", "listed", "pause", "release", "reset", "resume", "run_now", "show", "test"]
