@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from harken.config import Finding, Loaded
-from harken.config.load import load
+from harken.config.loader import load
 from harken.errors import Misconfigured
 from harken.schedule import Missed
 from harken.source import Plugin

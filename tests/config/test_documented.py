@@ -16,7 +16,6 @@ from harken.config import (
     accounts,
     feeds,
     format_duration,
-    paces,
     schedules,
     settings,
     trigger_schema,
@@ -57,7 +56,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "trigger.budget": trigger_schema.BudgetBlock,
     "pollers": writing.PollersBlock,
     "pollers.jobs": writing.JobBlock,
-    "schedule": paces.PaceBlock,
+    "schedule": schedules.PaceBlock,
     "config": delivery.Delivering,
     "deliver": delivery.OutletBlock,
 }

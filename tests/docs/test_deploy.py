@@ -18,7 +18,7 @@ import yaml
 from click.testing import CliRunner
 
 from harken.cli.root import root
-from harken.config.load import load
+from harken.config.loader import load
 from harken.config.settings import Queue
 from harken.run.workflows import check_workflow
 from harken.services import registry

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harken.config.load import load
 from harken.config.loaded import Loaded
+from harken.config.loader import load
 from harken.run.workflows import check_workflow
 from harken.services import registry
 

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from harken.app.factory import Parts
-from harken.config.load import load
 from harken.config.loaded import Loaded
+from harken.config.loader import load
 from harken.errors import Refused
 from harken.run.workflows import check_workflow
 from harken.services import registry

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from harken.config.load import load
+from harken.config.loader import load
 from harken.errors import NeedsAttention, RetryLater
 from harken.services import registry
 from harken.services.slack import Account, Query, cursor, plugin

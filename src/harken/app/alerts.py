@@ -16,7 +16,7 @@ import structlog
 from harken.backoff import Health
 from harken.clock import Clock, from_unix
 from harken.config import Loaded
-from harken.config.jobs import Job
+from harken.config.pollers.schema import Job
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.intake import Intake

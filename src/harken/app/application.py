@@ -21,7 +21,7 @@ from harken.app.store import KEY, Home, open_home, patiently
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
-from harken.config.sharding import shards_of
+from harken.config.sources import shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory

@@ -15,7 +15,7 @@ from harken.app.store import QueuedStore
 from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock
 from harken.config import Loaded
-from harken.config.jobs import Job
+from harken.config.pollers.schema import Job
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import Live, Report

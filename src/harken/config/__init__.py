@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harken.config.findings import CODES, Finding
-from harken.config.load import load
 from harken.config.loaded import Account, Loaded
+from harken.config.loader import load
 from harken.config.reload_plan import Plan, carry_over, inherit, plan
 from harken.config.settings import Settings
 from harken.config.sources import credential_of, source_for

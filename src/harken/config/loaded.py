@@ -12,7 +12,7 @@ import msgspec
 from pydantic import BaseModel
 
 from harken.config.findings import Finding
-from harken.config.jobs import Job, PollerSettings
+from harken.config.pollers.schema import Job, PollerSettings
 from harken.config.settings import Settings
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from harken.config.accounts import read_account
+from harken.config.accounts import Stored, read_account
 from harken.config.agents import Agents, read_agent
-from harken.config.clashes import clashes
 from harken.config.feeds import internal_feed, read_feed, share
-from harken.config.files import read, workflow_files
+from harken.config.files import hidden_store, read, workflow_files
 from harken.config.findings import Finding, Place, Report, nearest, redact
-from harken.config.glance import hidden_store
 from harken.config.interpolate import Lookup
-from harken.config.jobs import Job, PollerSettings
 from harken.config.loaded import MAIN, Loaded, item, stamped
-from harken.config.pollers.load import read_pollers
-from harken.config.pollers.schema import PollersBlock, Written
-from harken.config.prices import check_prices
+from harken.config.pollers.load import LEGACY, POLLERS, Section, read_legacy, read_pollers, read_sections
+from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, Written
 from harken.config.resolver import Made, Surroundings
 from harken.config.secrets import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_location
-from harken.config.sharding import sharded
+from harken.config.sources import sharded
 from harken.config.validate import as_table, check
-from harken.config.watching import LEGACY, POLLERS, Section, read_legacy, read_sections
-from harken.config.workflows import Checker, Entry, name_of, read_workflow
+from harken.config.workflows import Checker, Entry, check_prices, clashes, name_of, read_workflow
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.feed import INTERNAL
+from harken.source import Plugin
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "load"]
+
 
 LATER_SECTIONS = ("trackers", "projects")
+
 _NAMED = ("integrations", "feeds", "agents")
+
 _OWN_KEY = "HARKEN_ENCRYPTION_KEY"
 
 
@@ -290,3 +289,51 @@ class Reading:
             secrets=secrets,
         )
         return stamped(sharded(loaded))
+
+
+def load(
+    directory: Path,
+    *,
+    plugins: Mapping[str, Plugin],
+    check_workflow: Checker | None = None,
+    environ: Mapping[str, str] | None = None,
+    secrets: Callable[[str], str | None] | None = None,
+    check_condition: Callable[[str], object] | None = None,
+    check_template: Callable[[str], object] | None = None,
+    stored: Stored | None = None,
+    checker_for: Callable[[Mapping[str, str]], Checker] | None = None,
+    wanted: Iterable[str] = (),
+) -> Loaded:
+    """Read the directory. Never raises for what is in it: a wrong item is refused by name, and its siblings run.
+
+    `checker_for` makes the check of workflows from the kinds of the accounts, by name. `wanted` accounts are looked
+    up although nothing uses them.
+    """
+    lookup = Lookup(directory, environ or {}, secrets)
+    around = Surroundings(
+        plugins=plugins,
+        environ=environ or {},
+        references=lookup.references,
+        check_condition=check_condition or _condition,
+        check_template=check_template or _template,
+        stored=stored,
+    )
+    return Reading(directory, lookup, around).all(lambda: _checker(around, check_workflow, checker_for), wanted)
+
+
+def _checker(
+    around: Surroundings, checker: Checker | None, checker_for: Callable[[Mapping[str, str]], Checker] | None
+) -> Checker | None:
+    return checker_for(around.kinds()) if checker_for else checker
+
+
+def _condition(source: str) -> object:
+    from harken.language.cel.condition import compile_condition
+
+    return compile_condition(source)
+
+
+def _template(source: str) -> object:
+    from harken.language.go_template.template import compile_template
+
+    return compile_template(source)

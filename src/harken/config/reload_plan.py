@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from harken.config.jobs import Job
 from harken.config.loaded import MAIN, Account, Loaded, item, stamped
+from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
-from harken.config.sharding import sharded
-from harken.config.uses import uses
+from harken.config.sources import sharded
+from harken.config.workflows import uses
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.schedule import Every

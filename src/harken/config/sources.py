@@ -5,17 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 
 from harken.config.accounts import plugin_of
+from harken.config.feeds import host_of
 from harken.config.loaded import Loaded
-from harken.config.queries import host_of
+from harken.config.settings import is_url
 from harken.errors import Misconfigured, NotFound
 from harken.feed import Feed
 from harken.source import Host, Plugin, Source
 
-__all__ = ["credential_of", "source_for"]
+__all__ = ["credential_of", "sharded", "shards_of", "source_for"]
+
+
+SHARDS = 16
+
+"""Where replicas share a store: enough for as many of them, each with its part."""
+
+
+def shards_of(loaded: Loaded) -> int:
+    return loaded.settings.shards or (SHARDS if is_url(loaded.store) else 1)
+
+
+def sharded(loaded: Loaded) -> Loaded:
+    """Return the configuration with each feed in its shard."""
+    shards = shards_of(loaded)
+    return replace(loaded, feeds=tuple(_placed(feed, loaded, shards) for feed in loaded.feeds))
+
+
+def _placed(feed: Feed, loaded: Loaded, shards: int) -> Feed:
+    if feed.way == "internal" or feed.way == "push":
+        return feed
+    shard = crc32(credential_of(feed, loaded).encode()) % shards
+    return feed if feed.shard == shard else msgspec.structs.replace(feed, shard=shard)
 
 
 def source_for(feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], host: Host) -> Source:

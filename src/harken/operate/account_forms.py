@@ -128,7 +128,7 @@ class _Overlaid:
 def form_of(directory: Path, name: str, store_as: str = "") -> Form:
     """The form for an account: `name` is its own, or a kind; `store_as` gives it another name."""
     from harken.config.accounts import secret_fields
-    from harken.config.glance import written_accounts
+    from harken.config.files import written_accounts
     from harken.config.yaml.nodes import Scalar
 
     credentials = credentials_of(directory)

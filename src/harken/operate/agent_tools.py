@@ -26,8 +26,8 @@ from harken.operate.wording import did_you_mean
 from harken.source import Call, Host, Plugin, Tool
 
 if TYPE_CHECKING:
-    from harken.config.jobs import Job
     from harken.config.loaded import Account, Loaded
+    from harken.config.pollers.schema import Job
 
 __all__ = [
     "JOB_TOOLS",

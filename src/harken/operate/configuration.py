@@ -36,7 +36,7 @@ def load_directory(
 
     `stored` stands in for what is stored; `wanted` accounts are looked up although nothing uses them.
     """
-    from harken.config.load import load
+    from harken.config.loader import load
     from harken.services import registry
 
     plugins = registry()
@@ -55,7 +55,7 @@ def load_directory(
 
 def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
     """What is stored for the configuration in this directory."""
-    from harken.config.glance import store_of
+    from harken.config.files import store_of
     from harken.config.settings import local_base
 
     given = os.environ if environ is None else environ

@@ -20,8 +20,8 @@ from harken.schedule import At, Every, is_over, next_due
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
-    from harken.config.jobs import Job
     from harken.config.loaded import Loaded
+    from harken.config.pollers.schema import Job
 
 __all__ = ["Pollers", "listed", "pause", "reload", "reset", "resume", "run_now", "show"]
 

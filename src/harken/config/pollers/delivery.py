@@ -10,11 +10,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
-from harken.config.feeds import internal_feed
+from harken.config.feeds import internal_feed, written_secrets
 from harken.config.findings import Path, Report, nearest
-from harken.config.jobs import Outlet
 from harken.config.loaded import item, revision
-from harken.config.queries import written_secrets
+from harken.config.pollers.schema import Outlet
 from harken.config.resolver import Made, Surroundings
 from harken.config.validate import Strict, check
 from harken.config.workflows import Checker, Entry

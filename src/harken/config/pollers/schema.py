@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -12,9 +14,11 @@ from harken.config.findings import Finding, Path, Place
 from harken.config.validate import Strict
 from harken.config.yaml.nodes import Node, Scalar, Table
 
-__all__ = ["JobBlock", "PollersBlock", "Written", "id_place", "job_id"]
+__all__ = ["Job", "JobBlock", "Outlet", "PollerSettings", "PollersBlock", "Written", "id_place", "job_id"]
+
 
 _LONGEST_ID = 120
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
@@ -67,3 +71,47 @@ def id_place(node: Node) -> Place:
     """Where its id stands, or else the job."""
     found = node.items.get("id") if isinstance(node, Table) else None
     return found.place if found is not None else node.place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlet:
+    """Where a message goes: `integration` is the account that sends it, `channel` the word in the file.
+
+    `template` is one that whatsapp has approved for people who have not written within a day.
+    """
+
+    channel: str
+    integration: str
+    to: str
+    template: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One poller. Its trigger and its workflow are called like the job; `settings` is what it runs with, defaults
+    included and secrets left out.
+    """
+
+    id: str
+    kind: str
+    agent: str
+    feed: str
+    deliver: Outlet
+    failure_to: Outlet | None = None
+    paused_on_boot: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def alert(self) -> str:
+        """The trigger that tells of its failures."""
+        return f"{self.id}/alert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PollerSettings:
+    """What holds for all jobs."""
+
+    default_jitter_ms: int = 5_000
+    lease_ttl_factor: float = 2.0
+    failure_alert_cooldown_secs: float = 3_600.0
+    breaker_threshold: int = 5

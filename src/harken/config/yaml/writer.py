@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from harken.config.scalars import Unusable, resolve
+from harken.config.yaml.parser import Unusable, resolve
 
 __all__ = ["to_yaml"]
 
