@@ -17,19 +17,70 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from harken.errors import Misconfigured, Refused
 from harken.language.cel import explain
-from harken.language.cel.ast import Node, Path, parse, paths
+from harken.language.cel.ast import Node, Path, literal_text, parse, paths, static_path
 from harken.language.cel.cost import ITERATIONS, Effort
 from harken.language.cel.values import clean, is_plain, kind_of
-from harken.language.equal_texts import all_equal, texts_of
 
-__all__ = ["Bound", "Clause", "Condition", "Decision", "Needs", "Outcome", "bind", "compile_condition", "needs_of"]
+__all__ = [
+    "Bound",
+    "Clause",
+    "Condition",
+    "Decision",
+    "Needs",
+    "Outcome",
+    "Text",
+    "all_equal",
+    "bind",
+    "compile_condition",
+    "needs_of",
+    "texts_of",
+]
+
+
+Text = tuple[Path, str]
+
+"""A path, and the text that stands there."""
+
+
+def texts_of(tree: Node) -> tuple[Text, ...]:
+    """The paths and texts of such a condition; empty for every other."""
+    parts = tree.parts if tree.kind == "and" else (tree,)
+    found = [_text_of(part) for part in parts]
+    return tuple(one for one in found if one is not None) if None not in found else ()
+
+
+def _text_of(node: Node) -> Text | None:
+    if node.kind != "binary" or node.text != "==" or len(node.parts) != 2:
+        return None
+    path, text = static_path(node.parts[0]), literal_text(node.parts[1])
+    if path is None or text is None or "meta" in path[:1] or not text.isascii():
+        return None
+    return (path, text) if all(isinstance(step, str) for step in path) else None
+
+
+def all_equal(texts: tuple[Text, ...], variables: Mapping[str, Any]) -> bool:
+    """Whether each text stands at its path. False says nothing: a value may be equal in ways that only CEL knows."""
+    for path, text in texts:
+        value: Any = variables
+        for name in path:
+            if type(value) is not dict or name not in value:
+                return False
+            value = value[name]
+        if type(value) is not str or value != text:
+            return False
+    return True
+
 
 LONGEST = 4096
+
 COMMON = ("event", "meta", "trigger", "inputs", "steps", "run")
+
 VARIABLES = (*COMMON, "item", "index")
+
 OCCURRED_AT = "meta.occurred_at"
 
 Outcome = Literal["true", "false", "error"]
+
 # the fields to keep below each field; None keeps everything
 _Tree = dict[str, "_Tree | None"]
 
@@ -37,6 +88,7 @@ _environment = cel.NewEnv(
     variables={**dict.fromkeys(VARIABLES, cel.Type.DYN), OCCURRED_AT: cel.Type.TIMESTAMP},
     extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
 )
+
 # these say that a value could not be handed over, not that the condition is wrong
 _UNCONVERTED = ("Non-CEL value type", "out of range for '", "Invalid map key type")
 

@@ -6,22 +6,240 @@ build a text longer than the limit, because the check after the call would come 
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from harken.errors import Refused
-from harken.language import numbers, texts
 from harken.language.cel.values import kind_of
 from harken.language.go_template.format import check_length, printf, to_json, to_text
 from harken.language.paths import MISSING, Missing, step
 
-__all__ = ["FUNCTIONS", "Absent", "Function", "sorted_keys", "truth"]
+__all__ = ["ARITHMETIC", "FUNCTIONS", "TEXT_FUNCTIONS", "Absent", "Function", "sorted_keys", "truth"]
+
+
+_LIMIT = 2**63
 
 _MANY = 1000
+
+_LONGEST_NUMBER = 64
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def _number(name: str, value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    fix = "Convert it with toInt or toFloat" if isinstance(value, str) else ""
+    raise Refused(f"{name} takes numbers, not a {kind_of(value)}", fix=fix)
+
+
+def _fold(name: str, step: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        total = _number(name, values[0])
+        for value in values[1:]:
+            total = _checked(name, step, total, _number(name, value))
+        return total
+
+    return call
+
+
+def _checked(name: str, step: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    if any(isinstance(value, int) and not -_LIMIT <= value < _LIMIT for value in (one, other)):
+        raise Refused(f"{name}: a number is larger than 64 bits")
+    try:
+        result = step(one, other)
+    except ZeroDivisionError as error:
+        raise Refused(f"{name}: division by zero") from error
+    if isinstance(result, int) and not -_LIMIT <= result < _LIMIT:
+        raise Refused(f"{name}: the result is larger than 64 bits")
+    return result
+
+
+def _divide(one: Any, other: Any) -> Any:
+    if isinstance(one, float) or isinstance(other, float):
+        return one / other
+    # Go rounds towards zero, Python downwards
+    quotient = abs(one) // abs(other)
+    return quotient if (one < 0) == (other < 0) else -quotient
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    if isinstance(one, float) or isinstance(other, float):
+        return math.fmod(one, other) if other and math.isfinite(one) else one % other
+    return one - _divide(one, other) * other
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, str):
+        value = _parsed("toInt", value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Refused("toInt was given a number that is not finite")
+    return int(_plain("toInt", value))
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, str):
+        value = _parsed("toFloat", value)
+    try:
+        return float(_plain("toFloat", value))
+    except OverflowError as error:
+        raise Refused("toFloat was given a number that is too large") from error
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, int | float):
+        return value
+    raise Refused(f"{name} takes a number or a text, not a {kind_of(value)}")
+
+
+def _parsed(name: str, text: str) -> int | float:
+    digits = text.strip()
+    if digits.isascii() and "_" not in digits and 0 < len(digits) <= _LONGEST_NUMBER:
+        for read in (int, float):
+            try:
+                return read(digits)
+            except ValueError:
+                continue
+    raise Refused(f"{name} was given {text[:40]!r}, which is not a number")
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, bool | int | float):
+        return bool(value)
+    text = to_text(value).strip() if isinstance(value, str) else ""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise Refused("toBool takes true, false, 1 or 0")
+
+
+ARITHMETIC: dict[str, tuple[Callable[..., Any], int, int]] = {
+    "add": (_fold("add", lambda one, other: one + other), 2, _MANY),
+    "sub": (_fold("sub", lambda one, other: one - other), 2, 2),
+    "mul": (_fold("mul", lambda one, other: one * other), 2, _MANY),
+    "div": (_fold("div", _divide), 2, 2),
+    "mod": (_fold("mod", _remainder), 2, 2),
+    "min": (_fold("min", min), 1, _MANY),
+    "max": (_fold("max", max), 1, _MANY),
+    "toInt": (_to_int, 1, 1),
+    "toFloat": (_to_float, 1, 1),
+    "toBool": (_to_bool, 1, 1),
+}
+
+# what Go calls space: Python's own set has four control characters more
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+# words begin after ASCII that is no letter, digit or underscore, and after any space
+_WORD_START = re.compile(rf"(?:^|(?<=[\x00-/:-@\[-^`{{-\x7f{_SPACE}]))[^\W\d_]")
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, list | tuple | Mapping):
+        raise Refused(f"{name} takes a text, not a {kind_of(value)}")
+    return to_text(value)
+
+
+def _on_text(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        if arguments[-1] is None:
+            return None
+        return change(*[_text(name, argument) for argument in arguments])
+
+    return call
+
+
+def _asks_text(name: str, ask: Callable[[str, str], bool]) -> Callable[..., bool]:
+    def call(wanted: Any, value: Any) -> bool:
+        return value is not None and ask(_text(name, wanted), _text(name, value))
+
+    return call
+
+
+def _each(text: str, changed: str, change: Callable[[str], str]) -> str:
+    # Go changes case letter by letter and never makes one letter two, as in ß and SS
+    if len(changed) == len(text):
+        return changed
+    letters = [(letter, change(letter)) for letter in text]
+    return "".join(new if len(new) == 1 else letter for letter, new in letters)
+
+
+def _upper(text: str) -> str:
+    return _each(text, text.upper(), str.upper)
+
+
+def _lower(text: str) -> str:
+    return _each(text, text.lower(), str.lower)
+
+
+def _title(text: str) -> str:
+    return _WORD_START.sub(lambda found: _one_letter(found.group()), text)
+
+
+def _one_letter(letter: str) -> str:
+    return letter.title() if len(letter.title()) == 1 else letter
+
+
+def _replace(old: str, new: str, text: str) -> str:
+    check_length(len(text) + text.count(old) * max(0, len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def _split(separator: str, text: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
+def _join(separator: Any, items: Any) -> str:
+    if not isinstance(items, list | tuple):
+        raise Refused(f"join takes a list, not a {kind_of(items)}")
+    between = _text("join", separator)
+    length = len(between) * len(items)
+    parts: list[str] = []
+    for item in items:
+        parts.append(to_text(item))
+        length += len(parts[-1])
+        check_length(length)
+    return between.join(parts)
+
+
+def _contains(wanted: Any, value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        # the plain test is the fast one; the careful one tells 1 from true
+        return wanted in value and any(_alike(wanted, item) for item in value)
+    if isinstance(value, Mapping):
+        raise Refused("contains takes a text or a list; use hasKey for an object")
+    return value is not None and _text("contains", wanted) in _text("contains", value)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    plain = (bool, int, float, str)
+    return isinstance(one, plain) and isinstance(other, plain) and kind_of(one) == kind_of(other) and one == other
+
+
+TEXT_FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "upper": (_on_text("upper", _upper), 1),
+    "lower": (_on_text("lower", _lower), 1),
+    "title": (_on_text("title", _title), 1),
+    "trim": (_on_text("trim", lambda text: text.strip(_SPACE)), 1),
+    "trimPrefix": (_on_text("trimPrefix", lambda prefix, text: text.removeprefix(prefix)), 2),
+    "trimSuffix": (_on_text("trimSuffix", lambda suffix, text: text.removesuffix(suffix)), 2),
+    "replace": (_on_text("replace", _replace), 3),
+    "split": (_on_text("split", _split), 2),
+    "join": (_join, 2),
+    "contains": (_contains, 2),
+    "hasPrefix": (_asks_text("hasPrefix", lambda prefix, text: text.startswith(prefix)), 2),
+    "hasSuffix": (_asks_text("hasSuffix", lambda suffix, text: text.endswith(suffix)), 2),
+}
+
 _DEEP_JSON = 10_000
+
 _SOMETIMES_FALSE = (str, bool, int, float, list, dict, tuple, Missing, Mapping)
 
 
@@ -198,8 +416,8 @@ def _one(call: Callable[..., Any], arguments: int = 1) -> Function:
 
 
 FUNCTIONS: dict[str, Function] = {
-    **{name: Function(call=call, least=least, most=most) for name, (call, least, most) in numbers.FUNCTIONS.items()},
-    **{name: _one(call, count) for name, (call, count) in texts.FUNCTIONS.items()},
+    **{name: Function(call=call, least=least, most=most) for name, (call, least, most) in ARITHMETIC.items()},
+    **{name: _one(call, count) for name, (call, count) in TEXT_FUNCTIONS.items()},
     "toJson": _one(to_json),
     "toJsonPretty": _one(_to_json_pretty),
     "fromJson": _one(_from_json),

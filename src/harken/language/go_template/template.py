@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from harken.language.go_template import parser
-from harken.language.go_template.evaluator import block, single
+from harken.language.go_template.evaluator import Rendering, block, single
 from harken.language.go_template.functions import Absent
-from harken.language.rendering import Rendering
 
 __all__ = ["Rendered", "Template", "compile_template"]
 
