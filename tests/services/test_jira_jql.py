@@ -12,8 +12,7 @@ from harken.services.jira import Query
 from harken.services.jira.jql import quoted, whole_jql
 from harken.source import Host
 from harken.testing import HandClock
-from harken.testing.fakes.jira import Jira
-from harken.testing.fakes.jql import BadJql, compiled
+from harken.testing.fakes.jira import BadJql, Jira, compiled
 from tests.services.jira import serving, source
 from tests.services.reading import events, read
 

@@ -15,8 +15,7 @@ from harken.services.slack.timestamps import micros
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer
-from harken.testing.fakes.slack import FakeSlack
-from harken.testing.fakes.slack_workspace import Message
+from harken.testing.fakes.slack import FakeSlack, Message
 from tests.corpora import fetch
 from tests.services.reading import events, read
 from tests.services.slack_world import source, workspace

@@ -18,8 +18,7 @@ from harken.backends.sqlite.transfer import SqliteMoving
 from harken.store import Store
 from harken.store.transfer import Moving
 from harken.testing import HandClock
-from harken.testing.store.transfer import MovingContract
-from harken.testing.store.transfer_resume import GoingOnContract
+from harken.testing.store.transfer import GoingOnContract, MovingContract
 from harken.testing.store.transfer_world import Place
 from tests.servers.redis import RedisServer
 from tests.stores.postgres_home import server, url

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Routed
 from starlette.types import ASGIApp
 
-from harken.api import admin
+from harken.api import errors
 from harken.api.errors import problem, problem_of
 from harken.api.origin_guard import Guard
 from harken.api.params import TooLarge, read_params
@@ -113,7 +113,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, TooLarge):
         return _wrong(request)(413, error.message, error.fix, code=error.code)
     assert isinstance(error, HarkenError)
-    return admin.error_of(error) if admin.is_admin(request.url.path) else problem_of(error)
+    return errors.error_of(error) if errors.is_admin(request.url.path) else problem_of(error)
 
 
 async def _http_failed(request: Request, error: Exception) -> Response:
@@ -130,4 +130,4 @@ async def _crashed(request: Request, error: Exception) -> Response:
 
 def _wrong(request: Request) -> Callable[..., Response]:
     """How an error is told there."""
-    return admin.error if admin.is_admin(request.url.path) else problem
+    return errors.error if errors.is_admin(request.url.path) else problem

@@ -22,7 +22,8 @@ from harken.errors import (
     Unauthorized,
 )
 
-__all__ = ["problem", "problem_of", "retry_after", "status_of"]
+__all__ = ["error", "error_of", "is_admin", "problem", "problem_of", "retry_after", "status_of"]
+
 
 # the first that fits decides, so kinds stand before what they are kinds of
 _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
@@ -65,3 +66,21 @@ def problem(
         "code": code,
     }
     return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
+
+
+def is_admin(path: str) -> bool:
+    return path == "/admin" or path.startswith("/admin/")
+
+
+def error_of(found: HarkenError) -> Response:
+    """404 for what is not there, 503 for what may work later, 400 for all else that cannot be done."""
+    status = 404 if isinstance(found, NotFound) else 503 if isinstance(found, RetryLater) else 400
+    return error(status, found.message, found.fix, code=found.code, headers=retry_after(found))
+
+
+def error(
+    status: int, message: str, fix: str = "", *, code: str = "refused", headers: Mapping[str, str] | None = None
+) -> Response:
+    """`fix` and `code` say more to the command line; whoever knows only `error` misses nothing of what happened."""
+    body = {"error": message, "fix": fix, "code": code}
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

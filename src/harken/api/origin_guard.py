@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from harken.api import admin
+from harken.api import errors
 from harken.api.errors import problem
 
 __all__ = ["Guard", "hosts_of"]
@@ -36,7 +36,7 @@ class Guard:
         if refused is None:
             await self._app(scope, receive, send)
         else:
-            answer = admin.error if admin.is_admin(scope["path"]) else problem
+            answer = errors.error if errors.is_admin(scope["path"]) else problem
             await answer(*refused)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -13,17 +14,42 @@ from yarl import URL
 
 from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
 from harken.http.guard import place
-from harken.http.mended import mended
 from harken.rate_limit import asked_wait, is_rate_limited
 
-__all__ = ["Reply", "Validators", "raise_for"]
+__all__ = ["Reply", "Validators", "mended", "raise_for"]
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+_LARGEST = 4_000_000
+
+
+def mended(body: bytes) -> Any:
+    """Decode an object or array; NaN and numbers out of range become null, half a surrogate pair U+FFFD.
+
+    Raises ValueError or RecursionError for everything else, and for what is too large to be read twice.
+    """
+    if len(body) > _LARGEST:
+        raise ValueError("too large to be mended")
+    value = json.loads(body)
+    if not isinstance(value, dict | list):
+        raise ValueError("a plain value that is not JSON")
+    whole = _LONE.sub("\ufffd", json.dumps(value, ensure_ascii=False))
+    return json.loads(whole, parse_constant=lambda name: None)
+
 
 _LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[\w*-]+\s*(?:=\s*(?:"[^"]*"|[^\s",;]*))?)*)')
+
 _REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s",;]+))', re.IGNORECASE)
+
 _CHARSET = re.compile(r'charset\s*=\s*["\']?([\w.:-]+)', re.IGNORECASE)
+
 _DECLARED = re.compile(rb'(?:charset|encoding)\s*=\s*["\']?([\w.:-]+)', re.IGNORECASE)
+
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
 _LONGEST_PATH = 200
+
 # ids may be hidden along with tokens; a message can do without either
 _OPAQUE = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[^/]{20,}|[^/]{40,}")
 
