@@ -6,7 +6,7 @@ from typing import Any
 
 from harken.event import Event
 from harken.services.gmail import Mailbox, Query
-from harken.services.google.account import GoogleAccount
+from harken.services.google.api import GoogleAccount
 from harken.source import Host
 from harken.testing.fakes.gmail import FakeGmail
 from tests.services.reading import events, read

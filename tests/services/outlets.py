@@ -11,7 +11,7 @@ from aiohttp import web
 
 from harken.clock import Clock
 from harken.services import apprise, discord, email, ntfy, telegram, webhook, whatsapp
-from harken.services.slack.deliver import Notices
+from harken.services.slack.actions import Notices
 from harken.source import Destination, Host
 from harken.testing.destination import Refusal
 from harken.testing.fakes.discord import HOOK_TOKEN, FakeDiscord

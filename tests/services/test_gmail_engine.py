@@ -16,7 +16,7 @@ from harken.app import App
 from harken.errors import NotFound
 from harken.services.gmail.tools import TOOLS
 from harken.services.google import plugin as google
-from harken.services.google.account import GoogleAccount
+from harken.services.google.api import GoogleAccount
 from harken.source import Call, Host
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes import Answer

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from harken.http import HttpSettings
 from harken.http.client import Client
 from harken.services.gmail import Query, plugin
-from harken.services.google.account import GoogleAccount
+from harken.services.google.api import GoogleAccount
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.gmail import FakeGmail

@@ -12,7 +12,7 @@ import pytest
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.google import GoogleAccount, GoogleClient, plugin, whoami
-from harken.services.google.scopes import CALENDAR
+from harken.services.google.api import CALENDAR
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes import Answer

@@ -15,8 +15,8 @@ from yarl import URL
 from harken.errors import NeedsAttention, Refused
 from harken.http import Client
 from harken.services.google import GoogleAccount, whoami
+from harken.services.google.api import CALENDAR, GMAIL, GMAIL_READONLY
 from harken.services.google.consent import obtain
-from harken.services.google.scopes import CALENDAR, GMAIL, GMAIL_READONLY
 from harken.source import Asking, Host
 from harken.testing import HandClock
 from harken.testing.fakes.google import CLIENT_ID, GoogleServer

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.services.imap import Account, Folder, Query
-from harken.services.imap.fetched import raws_of
-from harken.services.imap.words import folder_name, search_keys
+from harken.services.imap.api import folder_name, raws_of, search_keys
 from harken.source import Batch, Host
 from harken.testing import START
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from harken.services.jira import Query
-from harken.services.jira.jql import quoted, whole_jql
+from harken.services.jira.query import quoted, whole_jql
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.jira import BadJql, Jira, compiled

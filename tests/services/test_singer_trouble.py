@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.services.singer import process as running_tap
-from harken.services.singer.files import PrivateFolder
+from harken.services.singer.process import PrivateFolder
 from harken.source import Host
 from tests.services.processes import open_files, running, zombies
 from tests.services.reading import page, read, subjects

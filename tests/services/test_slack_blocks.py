@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harken.services.slack.text import is_bots, mentioned, readable, written_text
+from harken.services.slack.event import is_bots, mentioned, readable, written_text
 
 
 def section(text: str, **more: Any) -> dict[str, Any]:

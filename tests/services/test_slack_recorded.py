@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.services.slack.people import name_of
-from harken.services.slack.timestamps import micros
+from harken.services.slack.api import micros
+from harken.services.slack.directory import name_of
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer

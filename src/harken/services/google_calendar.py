@@ -21,8 +21,7 @@ from harken.event import Event
 from harken.http import Reply
 from harken.kit.fields import described, instant, text_of
 from harken.services.google import GoogleAccount, GoogleClient
-from harken.services.google.api import told
-from harken.services.google.scopes import CALENDAR
+from harken.services.google.api import CALENDAR, told
 from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Changes", "Query", "check", "plugin"]

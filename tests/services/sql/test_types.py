@@ -12,8 +12,17 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.services.sql.values import LONGEST_CELL, LONGEST_ROW, data_of, pack, unpack
-from harken.services.sql.watermark import back, happened, is_time, lower_bound
+from harken.services.sql.values import (
+    LONGEST_CELL,
+    LONGEST_ROW,
+    back,
+    data_of,
+    happened,
+    is_time,
+    lower_bound,
+    pack,
+    unpack,
+)
 from harken.source import Host
 from harken.testing import START
 from tests.services.reading import events, read, subjects

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.kit.changed_lists import Page, Place, batch_at, following, fresh, resume
-from harken.kit.histories import Gone, Histories, History, together
+from harken.kit.issues import Gone, Histories, History, together
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import MOST, Account, Api, Found, TooMany
 from harken.services.azure_devops.check import check, whoami
@@ -21,12 +21,12 @@ from harken.services.azure_devops.event import (
     Item,
     event_of,
     has_left,
+    history_of,
     item_of,
     matched_at,
     needs_history,
     wanted_by,
 )
-from harken.services.azure_devops.history import history_of
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.wiql import changed, whole
 from harken.source import Batch, Cursor, Delivery, Host, Plugin

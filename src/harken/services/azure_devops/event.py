@@ -15,7 +15,9 @@ import msgspec
 
 from harken.event import Event, Identity
 from harken.kit.fields import instant, stamp, text_of, whole_number
+from harken.kit.issues import Gone, Histories, History
 from harken.kit.paging import digest_of_json
+from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text
 
@@ -26,6 +28,7 @@ __all__ = [
     "event_of",
     "fits",
     "has_left",
+    "history_of",
     "item_of",
     "matched_at",
     "needs_history",
@@ -33,8 +36,37 @@ __all__ = [
     "wanted_by",
 ]
 
+
+MOST_PAGES = 20
+
+
+async def history_of(item: Item, histories: Histories, api: Api) -> History:
+    """Its updates, oldest first; None when there are too many to read. Raises Gone.
+
+    Updates that are behind the work item are not remembered.
+    """
+    id, rev = item.id, item.rev
+    assert id is not None
+
+    async def read() -> History:
+        found = await api.updates(id, MOST_PAGES)
+        if found is None:
+            raise Gone
+        updates, whole = found
+        return updates if whole else None
+
+    return await histories.of(id, rev, read, lambda updates: updates is None or _newest(updates) >= (rev or 0))
+
+
+def _newest(updates: History) -> int:
+    revs = [one.get("rev") for one in updates or () if isinstance(one, Mapping)]
+    return max((rev for rev in revs if type(rev) is int), default=0)
+
+
 STATE_CHANGED = "Microsoft.VSTS.Common.StateChangeDate"
+
 PRIORITY = "Microsoft.VSTS.Common.Priority"
+
 FOLLOWED = (
     "System.TeamProject",
     "System.WorkItemType",
@@ -43,6 +75,7 @@ FOLLOWED = (
     "System.AssignedTo",
     "System.AreaPath",
 )
+
 FIELDS = (
     *FOLLOWED,
     "System.Id",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harken.services.email.account import Account
+from harken.services.email.api import Account, attempt, greet, send
 from harken.services.email.message import recipients, written
-from harken.services.email.smtp import attempt, greet, send
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Mail", "plugin"]

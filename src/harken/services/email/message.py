@@ -15,7 +15,7 @@ from harken.kit.messages import cut, headed, mark_of, one_line
 from harken.source import Host, Message
 
 if TYPE_CHECKING:
-    from harken.services.email.account import Account
+    from harken.services.email.api import Account
 
 __all__ = ["address", "recipients", "written"]
 

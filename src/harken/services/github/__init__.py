@@ -10,13 +10,20 @@ from functools import partial
 
 from harken.event import Event
 from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
-from harken.kit.histories import Gone, Histories, History, together
-from harken.kit.issues import ask, history_of, page_of
+from harken.kit.issues import Gone, Histories, History, ask, history_of, page_of, together
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
-from harken.services.github.event import Issue, event_of, fits, issue_of, matched_at, needs_history, wanted_by
-from harken.services.github.history import read_history
+from harken.services.github.event import (
+    Issue,
+    event_of,
+    fits,
+    issue_of,
+    matched_at,
+    needs_history,
+    read_history,
+    wanted_by,
+)
 from harken.services.github.query import Query
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 

@@ -15,11 +15,34 @@ from typing import Any
 from harken.event import Event, Identity
 from harken.kit import issues
 from harken.kit.fields import folded, instant, list_of, text_of, whole_number
-from harken.kit.histories import History
+from harken.kit.issues import Gone, History
 from harken.kit.paging import digest_of_json
+from harken.services.github.api import Api
 from harken.services.github.query import Query
 
-__all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needs_history", "wanted_by"]
+__all__ = [
+    "Issue",
+    "Wanted",
+    "event_of",
+    "fits",
+    "issue_of",
+    "matched_at",
+    "needs_history",
+    "read_history",
+    "wanted_by",
+]
+
+
+MOST_PAGES = 30
+
+
+async def read_history(api: Api, issue: Issue, repo: str) -> History:
+    """Its events, oldest first; None when there are too many to read. Raises Gone."""
+    reply = await api.ask(api.repo(repo, "issues", str(issue.number), "events"), [("per_page", 100)])
+    if reply.status == 410:
+        raise Gone
+    found, whole = await api.rest(reply, MOST_PAGES)
+    return [event for event in found if isinstance(event, dict)] if whole else None
 
 
 class Issue(issues.Issue, frozen=True, kw_only=True):

@@ -10,13 +10,11 @@ from functools import partial
 
 from harken.event import Event
 from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
-from harken.kit.histories import Gone, Histories, History, together
-from harken.kit.issues import ask, history_of, page_of
+from harken.kit.issues import Gone, Histories, History, ask, history_of, page_of, together
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
-from harken.services.gitlab.event import Issue, event_of, fits, issue_of, matched_at, needed, wanted_by
-from harken.services.gitlab.history import read_history
+from harken.services.gitlab.event import Issue, event_of, fits, issue_of, matched_at, needed, read_history, wanted_by
 from harken.services.gitlab.query import Query
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 

@@ -8,21 +8,49 @@ https://docs.gitlab.com/api/issues/ · https://docs.gitlab.com/api/resource_labe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from harken.event import Event, Identity
 from harken.kit import issues
 from harken.kit.fields import folded, instant, list_of, text_of, whole_number
-from harken.kit.histories import History
-from harken.kit.issues import Issue
+from harken.kit.issues import Gone, History, Issue
 from harken.kit.paging import digest_of_json
+from harken.services.gitlab.api import Api
 from harken.services.gitlab.query import Query
 
-__all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needed", "wanted_by"]
+__all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needed", "read_history", "wanted_by"]
+
+
+MOST_PAGES = 30
+
+
+async def read_history(api: Api, issue: Issue, project: str, kinds: Sequence[str]) -> History:
+    """Its events of these kinds; None when there are too many to read. Raises Gone."""
+    events: list[Any] = []
+    for kind in kinds:
+        only: list[tuple[str, str | int]] = [("activity_filter", "only_activity")] if kind == "notes" else []
+        address = api.project(project, "issues", str(issue.number), kind)
+        reply = await api.ask(address, [("per_page", 100), *only])
+        if reply.status == 404:
+            await _tell_gone(api, issue, project)
+        found, whole = await api.rest(reply, MOST_PAGES)
+        if not whole:
+            return None
+        events += [event for event in found if isinstance(event, dict)]
+    return events
+
+
+async def _tell_gone(api: Api, issue: Issue, project: str) -> None:
+    """404 may mean that the issue was deleted, or that the token may not read this."""
+    reply = await api.ask(api.project(project, "issues", str(issue.number)))
+    if reply.status == 404:
+        raise Gone
+
 
 _ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECASE | re.MULTILINE)
+
 _UNASSIGNED = re.compile(r"\bunassigned @|\bremoved assignee", re.IGNORECASE)
 
 

@@ -23,7 +23,7 @@ from harken.services.gmail.check import check
 from harken.services.gmail.cursor import Place, Reading
 from harken.services.gmail.event import came_at, event_of
 from harken.services.gmail.tools import TOOLS
-from harken.services.google.account import GoogleAccount
+from harken.services.google.api import GoogleAccount
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Mailbox", "Query", "plugin"]

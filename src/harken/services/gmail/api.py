@@ -11,9 +11,7 @@ import msgspec
 
 from harken.errors import Deferred, RetryLater
 from harken.kit.fields import text_of
-from harken.services.google.account import GoogleAccount
-from harken.services.google.api import GoogleClient, told
-from harken.services.google.scopes import GMAIL, GMAIL_READONLY
+from harken.services.google.api import GMAIL, GMAIL_READONLY, GoogleAccount, GoogleClient, told
 from harken.source import Host
 
 __all__ = ["PAGE", "Gmail", "Listing"]

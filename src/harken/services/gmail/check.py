@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harken.kit.fields import text_of
 from harken.services.gmail.api import Gmail
-from harken.services.google.account import GoogleAccount
+from harken.services.google.api import GoogleAccount
 from harken.source import Checked, Host
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Any
 
 from harken.kit.fields import text_of
 from harken.services.gmail.actions import ACTIONS
-from harken.services.google.account import GoogleAccount
-from harken.services.google.api import GoogleClient
+from harken.services.google.api import GoogleAccount, GoogleClient
 from harken.services.google.consent import CONSENT
 from harken.source import Host, Plugin
 

@@ -6,20 +6,255 @@ https://developers.google.com/workspace/gmail/api/guides/handle-errors
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
-from harken.errors import HarkenError, NeedsAttention, RetryLater
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit.account_fields import server_address, word
 from harken.kit.fields import text_of
 from harken.language.paths import lookup
 from harken.rate_limit import asked_wait
-from harken.services.google.account import CONFIGURE, GoogleAccount
-from harken.services.google.tokens import Tokens
 from harken.source import Host
 
-__all__ = ["GoogleClient", "reasons", "told"]
+__all__ = [
+    "ACCESS",
+    "CALENDAR",
+    "CONFIGURE",
+    "DEVICE_ACCESS",
+    "GMAIL",
+    "GMAIL_READONLY",
+    "USUAL",
+    "GoogleAccount",
+    "GoogleClient",
+    "OAuthClient",
+    "Tokens",
+    "ask_for_token",
+    "error_code",
+    "reasons",
+    "scopes_of",
+    "token_answer",
+    "told",
+]
+
+
+CONFIGURE = "harken integrations google configure"
+
+
+class OAuthClient(BaseModel):
+    """Who asks for consent, and where."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    client_id: str = Field(description="id of an OAuth client of the type Desktop app, in your Google Cloud project")
+    client_secret: SecretStr = Field(description="secret of this client")
+    base_url: str = Field("", description="address of something that stands in for Google (optional)")
+
+    @field_validator("client_id")
+    @classmethod
+    def _client(cls, value: str) -> str:
+        return word(value, "an OAuth client's id, such as 1234-abcd.apps.googleusercontent.com")
+
+    @field_validator("client_secret")
+    @classmethod
+    def _secret(cls, value: SecretStr) -> SecretStr:
+        return _hidden_word(value)
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value:
+            server_address(value, "an address, such as http://127.0.0.1:8085")
+        return value.rstrip("/")
+
+    def address(self, home: str, path: str) -> str:
+        """The address of a path at Google's host `home`, or at what stands in for all of them."""
+        return f"{self.base_url or f'https://{home}'}{path}"
+
+    @property
+    def token_url(self) -> str:
+        return self.address("oauth2.googleapis.com", "/token")
+
+    @property
+    def consent_url(self) -> str:
+        return self.address("accounts.google.com", "/o/oauth2/v2/auth")
+
+    @property
+    def device_url(self) -> str:
+        return self.address("oauth2.googleapis.com", "/device/code")
+
+    @property
+    def gmail_url(self) -> str:
+        return self.address("gmail.googleapis.com", "/gmail/v1")
+
+    @property
+    def calendar_url(self) -> str:
+        return self.address("www.googleapis.com", "/calendar/v3")
+
+
+class GoogleAccount(OAuthClient):
+    """An OAuth client and the refresh token that one user's consent gave it."""
+
+    refresh_token: SecretStr = Field(description="what the user's consent gave; configure has it given in a browser")
+
+    @field_validator("refresh_token")
+    @classmethod
+    def _token(cls, value: SecretStr) -> SecretStr:
+        return _hidden_word(value)
+
+
+def _hidden_word(value: SecretStr) -> SecretStr:
+    return SecretStr(word(value.get_secret_value(), "a secret of Google, which is one word without spaces"))
+
+
+GMAIL = "https://www.googleapis.com/auth/gmail.modify"
+
+GMAIL_READONLY = "https://www.googleapis.com/auth/gmail.readonly"
+
+CALENDAR = "https://www.googleapis.com/auth/calendar.readonly"
+
+ACCESS = {"gmail": GMAIL, "gmail-readonly": GMAIL_READONLY, "calendar": CALENDAR}
+
+USUAL = ("gmail", "calendar")
+
+# Google's device flow knows few scopes, and none of Gmail's
+DEVICE_ACCESS = frozenset({"calendar"})
+
+_WHO = ("openid", "email")
+
+
+def scopes_of(access: Iterable[str]) -> tuple[str, ...]:
+    """The scopes for these words, and those that tell who the user is."""
+    wanted = list(access)
+    strange = [word for word in wanted if word not in ACCESS]
+    if strange or not wanted:
+        raise Refused(f"Google has no access {', '.join(strange) or 'to nothing'}", fix=f"Use: {', '.join(ACCESS)}")
+    return (*_WHO, *dict.fromkeys(ACCESS[word] for word in wanted))
+
+
+# a token that ends while its request is under way is answered with 401
+EARLY_SECONDS = 60.0
+
+_SHARED = "google"
+
+_FIXES = {
+    "invalid_grant": f"The consent was withdrawn, has expired or is another client's: give it again with {CONFIGURE}",
+    "invalid_client": f"The client's id or secret is wrong, or the client was deleted: store it with {CONFIGURE}",
+    "unauthorized_client": f"The refresh token is another client's: give the consent again with {CONFIGURE}",
+    "invalid_scope": f"Google does not know the scope, or has withdrawn it: give the consent again with {CONFIGURE}",
+    "admin_policy_enforced": "An administrator of the organization has to allow this client",
+    "org_internal": "The client is for users of its own organization only: sign in as one of them",
+}
+
+_LATER = frozenset({"temporarily_unavailable", "internal_failure", "server_error"})
+
+_TOKEN_LIMITED = frozenset({"rate_limit_exceeded", "slow_down"})
+
+
+class Tokens:
+    """The access token of one credential. Neither its text nor its repr is ever shown."""
+
+    def __init__(self, account: GoogleAccount) -> None:
+        self._account = account
+        self._token = ""
+        self._until = 0.0
+        self._lock = asyncio.Lock()
+        self._asked = 0
+        self._failure: HarkenError | None = None
+
+    @classmethod
+    def of(cls, account: GoogleAccount, host: Host) -> Tokens:
+        """The one that all users of this credential share; a new consent makes a new one."""
+        found = host.shared.get(_SHARED)
+        if not isinstance(found, Tokens) or found._account != account:
+            found = host.shared[_SHARED] = Tokens(account)
+        return found
+
+    async def get(self, host: Host, *, refused: str = "") -> str:
+        """A token that should work. `refused` is one that did not, so another one is asked for."""
+        if self._good(host, refused):
+            return self._token
+        asked = self._asked
+        async with self._lock:
+            if self._good(host, refused):
+                return self._token
+            if self._asked != asked and self._failure is not None:
+                # somebody asked while we waited: what they were told holds for us too
+                raise copy(self._failure)
+            await self._refresh(host)
+            return self._token
+
+    def _good(self, host: Host, refused: str) -> bool:
+        return bool(self._token) and self._token != refused and host.clock.time() < self._until
+
+    async def _refresh(self, host: Host) -> None:
+        try:
+            answer = token_answer(await self._ask(host))
+        except HarkenError as error:
+            self._failure = error
+            self._asked += 1
+            raise
+        seconds = answer.get("expires_in")
+        self._token = answer["access_token"]
+        self._until = host.clock.time() + (seconds if isinstance(seconds, int | float) else 3600.0) - EARLY_SECONDS
+        self._failure = None
+        self._asked += 1
+
+    async def _ask(self, host: Host) -> Reply:
+        token = self._account.refresh_token.get_secret_value()
+        return await ask_for_token(self._account, host, grant_type="refresh_token", refresh_token=token)
+
+
+async def ask_for_token(client: OAuthClient, host: Host, **grant: str) -> Reply:
+    """Hand in a grant, in the name of the client; see `token_answer`."""
+    return await host.http.request(
+        "POST",
+        client.token_url,
+        data={
+            **grant,
+            "client_id": client.client_id,
+            "client_secret": client.client_secret.get_secret_value(),
+        },
+        headers={"Accept": "application/json"},
+        allow_private=host.allow_private,
+        # neither the secret nor the token is for anyone else
+        follow_redirects=False,
+    )
+
+
+def token_answer(reply: Reply) -> Mapping[str, Any]:
+    """What the token endpoint gave, an access token at least, or the error that says what to do."""
+    if 400 <= reply.status < 500 and reply.status not in (408, 425, 429):
+        raise _token_refusal(reply)
+    raise_for(reply)
+    answer = reply.json()
+    if not text_of(answer, "access_token"):
+        raise RetryLater(f"{reply.url.host} answered without an access token", fix="Check base_url")
+    return dict(answer)
+
+
+def _token_refusal(reply: Reply) -> HarkenError:
+    code = error_code(reply)
+    known = code if code in _FIXES or code in _LATER or code in _TOKEN_LIMITED else ""
+    message = f"{reply.url.host} answered {reply.status} to a request for a token" + (f" ({known})" if known else "")
+    if code in _LATER:
+        return RetryLater(message)
+    if code in _TOKEN_LIMITED:
+        return RetryLater(message, reason="rate_limited")
+    return NeedsAttention(message, fix=_FIXES.get(code, f"Check the client, or store it again with {CONFIGURE}"))
+
+
+def error_code(reply: Reply) -> str:
+    """OAuth's word for what is wrong; empty when the answer has none."""
+    try:
+        return text_of(reply.json(), "error") or ""
+    except RetryLater:
+        return ""
+
 
 Params = Mapping[str, str | int] | Sequence[tuple[str, str | int]] | None
 
@@ -33,9 +268,13 @@ _LIMITED = frozenset(
         "RESOURCE_EXHAUSTED",
     }
 )
+
 _SCOPELESS = frozenset({"insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT", "insufficient_scope"})
+
 _DISABLED = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
+
 _SCOPES = re.compile(r'scope="([^"]*)"')
+
 _WORD = re.compile(r"[\w.:/-]{1,100}")
 
 

@@ -18,10 +18,17 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.kit.fields import text_of
-from harken.services.google.account import OAuthClient
+from harken.services.google.api import (
+    ACCESS,
+    DEVICE_ACCESS,
+    USUAL,
+    OAuthClient,
+    ask_for_token,
+    error_code,
+    scopes_of,
+    token_answer,
+)
 from harken.services.google.redirect_page import landing
-from harken.services.google.scopes import ACCESS, DEVICE_ACCESS, USUAL, scopes_of
-from harken.services.google.tokens import ask_for_token, error_code, token_answer
 from harken.source import Asking, Consent, Host
 
 __all__ = ["CONSENT", "obtain"]

@@ -14,12 +14,9 @@ from harken.event import Event
 from harken.kit.mail import FIELDS, MailQuery
 from harken.kit.mail import delivery as delivered
 from harken.services.imap import cursor as places
-from harken.services.imap.account import Account
-from harken.services.imap.api import Opened, Talk, attempt
+from harken.services.imap.api import Account, Opened, Raw, Talk, attempt, day, folder_name, search_keys
 from harken.services.imap.cursor import Place
 from harken.services.imap.event import came_at, event_of
-from harken.services.imap.fetched import Raw
-from harken.services.imap.words import day, folder_name, search_keys
 from harken.source import Act, Batch, Call, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Folder", "Query", "plugin"]

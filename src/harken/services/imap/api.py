@@ -6,29 +6,300 @@ What a server says is not repeated, only the codes of RFC 5530: it may quote a m
 from __future__ import annotations
 
 import asyncio
+import base64
 import imaplib
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from datetime import date
+from ipaddress import ip_address
+from typing import Any, Literal, TypeVar
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.kit.sockets import addresses, dial, shut, trusted
-from harken.services.imap.account import CONFIGURE, Account, is_here
-from harken.services.imap.fetched import Raw, raws_of
 
-__all__ = ["LARGEST", "Opened", "Talk", "attempt"]
+__all__ = [
+    "CONFIGURE",
+    "LARGEST",
+    "Account",
+    "Opened",
+    "Raw",
+    "Talk",
+    "attempt",
+    "day",
+    "folder_name",
+    "is_here",
+    "quoted",
+    "raws_of",
+    "search_keys",
+]
+
+
+CONFIGURE = "harken integrations imap configure"
+
+
+class Account(BaseModel):
+    """A mail server, and who we are there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    host: str = Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$", description="name of the mail server")
+    port: int = Field(993, ge=1, le=65535, description="usually 993, with tls: starttls 143")
+    username: str = Field(min_length=1, max_length=300, description="to sign in; often the whole address")
+    password: SecretStr = Field(description="of the user; often an app password")
+    tls: Literal["true", "starttls", "false"] = Field(
+        "true", description="true, starttls, or false (this machine only)"
+    )
+    ca_bundle: str = Field("", description="certificates to trust, if your own authority signs the server's")
+    timeout: float = Field(9.0, gt=0, le=300, description="seconds for one conversation")
+
+    @field_validator("tls", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any) -> Any:
+        return str(value).lower() if isinstance(value, bool | str) else value
+
+    @field_validator("username")
+    @classmethod
+    def _one_line(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("a username has no control characters")
+        return value
+
+    @field_validator("password")
+    @classmethod
+    def _without_ends(cls, value: SecretStr) -> SecretStr:
+        if not value.get_secret_value() or any(char in value.get_secret_value() for char in "\r\n\0"):
+            raise ValueError("a password is not empty, and has no line ends")
+        return value
+
+    @model_validator(mode="after")
+    def _safe(self) -> Account:
+        if self.tls == "false" and not is_here(self.host) and self.host.lower() != "localhost":
+            raise ValueError("tls: false would send the password in the clear. It is for this machine only")
+        return self
+
+
+def is_here(address: str) -> bool:
+    """Whether the address is this machine's own."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\["\\])*")|([()])|([^\s()"\\{%]+))')
+
+_NAMES = "ALL ANSWERED DELETED DRAFT FLAGGED NEW OLD RECENT SEEN UNANSWERED UNDELETED UNDRAFT UNFLAGGED UNSEEN"
+
+_PLAIN = frozenset(_NAMES.split())
+
+_TEXT = frozenset({"BCC", "BODY", "CC", "FROM", "SUBJECT", "TEXT", "TO", "X-GM-RAW"})
+
+_DATE = frozenset({"BEFORE", "ON", "SENTBEFORE", "SENTON", "SENTSINCE", "SINCE"})
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+_DAY = re.compile(rf"\d{{1,2}}-({'|'.join(_MONTHS)})-\d{{4}}", re.IGNORECASE)
+
+_ATOM = re.compile(r"[A-Za-z0-9_$.-]{1,100}")
+
+_DEEPEST = 20
+
+
+def quoted(text: str) -> str:
+    """A quoted string. ValueError for what cannot stand in one."""
+    if not text.isascii() or not text.isprintable():
+        raise ValueError("only plain letters can be searched for by IMAP: no accents, no line ends")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def day(moment: date) -> str:
+    return f"{moment.day:02}-{_MONTHS[moment.month - 1]}-{moment.year:04}"
+
+
+def folder_name(name: str) -> str:
+    """The quoted name of a folder in the alphabet of IMAP (modified UTF-7)."""
+    if not name or not name.isprintable() or len(name) > 300:
+        raise ValueError("a folder has a name, without line ends")
+    pieces = re.split(r"([^\x20-\x7e]+)", name)
+    return quoted("".join(_shifted(piece) if at % 2 else piece.replace("&", "&-") for at, piece in enumerate(pieces)))
+
+
+def _shifted(text: str) -> str:
+    packed = base64.b64encode(text.encode("utf-16-be")).decode().rstrip("=")
+    return f"&{packed.replace('/', ',')}-"
+
+
+def search_keys(text: str) -> str:
+    """The search, understood and written again. ValueError says what is wrong with it."""
+    words: list[str] = []
+    at = 0
+    text = text.strip()
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ValueError(f"a search has no {text[at:].strip()[:1]!r} here")
+        words.append(found[0].strip())
+        at = found.end()
+    if not words:
+        raise ValueError("the search is empty: write ALL for everything")
+    written: list[str] = []
+    while words:
+        written.append(_key(words, _DEEPEST))
+    return " ".join(written)
+
+
+def _key(words: list[str], depth: int) -> str:
+    word = _next(words).upper()
+    if not depth:
+        raise ValueError("the search is nested too deep")
+    if word == "(":
+        inner = []
+        while words and words[0] != ")":
+            inner.append(_key(words, depth - 1))
+        if not words or not inner:
+            raise ValueError("the search has a ( without a ), or with nothing in it")
+        words.pop(0)
+        return f"({' '.join(inner)})"
+    if word == "NOT":
+        return f"NOT {_key(words, depth - 1)}"
+    if word == "OR":
+        return f"OR {_key(words, depth - 1)} {_key(words, depth - 1)}"
+    return word if word in _PLAIN else f"{word} {_value(word, words)}"
+
+
+def _value(word: str, words: list[str]) -> str:
+    if word in _TEXT:
+        return quoted(_bare(_next(words)))
+    if word == "HEADER":
+        return f"{quoted(_bare(_next(words)))} {quoted(_bare(_next(words)))}"
+    if word in _DATE:
+        return _matching(_DAY, _bare(_next(words)), f"{word} needs a day such as 5-Jan-2026")
+    if word in ("LARGER", "SMALLER"):
+        return _matching(re.compile(r"\d{1,10}"), _next(words), f"{word} needs a number of bytes")
+    if word in ("KEYWORD", "UNKEYWORD"):
+        return _matching(_ATOM, _next(words), f"{word} needs the name of a flag")
+    raise ValueError(f'{word[:40]!r} is no word of an IMAP search: write UNSEEN, FROM ana, SUBJECT "new lead" …')
+
+
+def _matching(pattern: re.Pattern[str], word: str, otherwise: str) -> str:
+    if not pattern.fullmatch(word):
+        raise ValueError(otherwise)
+    return word
+
+
+def _next(words: list[str]) -> str:
+    if not words:
+        raise ValueError("the search ends too early: something is missing at its end")
+    return words.pop(0)
+
+
+def _bare(word: str) -> str:
+    if word in "()":
+        raise ValueError("the search has a ( or ) where a text should be")
+    return word[1:-1].replace('\\"', '"').replace("\\\\", "\\") if word.startswith('"') else word
+
+
+_FETCH_TOKEN = re.compile(rb'\(|\)|"(?:[^"\\]|\\.)*"|[^\s()"]+')
+
+_MARK = re.compile(rb"\{\d+\+?\}\s*$")
+
+
+class Raw(msgspec.Struct, frozen=True, kw_only=True):
+    """A mail as it came: its beginning, and how large all of it is."""
+
+    uid: int
+    flags: tuple[str, ...] = ()
+    came: str = ""
+    size: int = 0
+    data: bytes = b""
+
+
+def raws_of(answer: Sequence[Any]) -> list[Raw]:
+    """The mails in the answer that have a uid and a body; a server may tell of other things meanwhile."""
+    found = [raw for items in _lists(_tokens(answer)) if (raw := _raw(items)) is not None]
+    return list({raw.uid: raw for raw in found}.values())
+
+
+class _Literal(bytes):
+    """Text of the mail, which is no syntax whatever it holds."""
+
+
+def _tokens(answer: Sequence[Any]) -> Iterator[bytes]:
+    for piece in answer:
+        if isinstance(piece, tuple) and len(piece) == 2:
+            yield from _FETCH_TOKEN.findall(_MARK.sub(b"", piece[0]))
+            yield _Literal(piece[1])
+        elif isinstance(piece, bytes):
+            yield from _FETCH_TOKEN.findall(piece)
+
+
+def _lists(tokens: Iterator[bytes]) -> Iterator[list[Any]]:
+    """Each outermost list; those inside are lists too."""
+    stack: list[list[Any]] = []
+    for token in tokens:
+        if isinstance(token, _Literal):
+            if stack:
+                stack[-1].append(token)
+        elif token == b"(" and len(stack) < _DEEPEST:
+            stack.append([])
+        elif token == b")" and stack:
+            done = stack.pop()
+            if not stack:
+                yield done
+            else:
+                stack[-1].append(done)
+        elif stack:
+            stack[-1].append(_unquoted(token))
+
+
+def _unquoted(token: bytes) -> bytes:
+    return re.sub(rb"\\(.)", rb"\1", token[1:-1]) if token.startswith(b'"') and len(token) > 1 else token
+
+
+def _raw(items: list[Any]) -> Raw | None:
+    named = {bytes(key).upper(): value for key, value in zip(items[::2], items[1::2], strict=False) if _is_word(key)}
+    body = next((value for key, value in named.items() if key.startswith(b"BODY[")), None)
+    uid = _fetch_number(named.get(b"UID"))
+    if not uid or not isinstance(body, bytes):
+        return None
+    flags = named.get(b"FLAGS")
+    return Raw(
+        uid=uid,
+        flags=tuple(_ascii(flag).lstrip("\\") for flag in flags if _is_word(flag)) if isinstance(flags, list) else (),
+        came=_ascii(named.get(b"INTERNALDATE")),
+        size=_fetch_number(named.get(b"RFC822.SIZE")),
+        data=b"" if body == b"NIL" and not isinstance(body, _Literal) else bytes(body),
+    )
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, bytes) and not isinstance(value, _Literal)
+
+
+def _fetch_number(value: Any) -> int:
+    return int(value) if _is_word(value) and value.isdigit() and len(value) <= 12 else 0
+
+
+def _ascii(value: Any) -> str:
+    return bytes(value).decode("ascii", "replace") if isinstance(value, bytes) else ""
+
 
 T = TypeVar("T")
 
 LARGEST = 256_000
+
 """Bytes of a mail that are read: texts come before attachments."""
+
 MOST_BYTES = 16_000_000
+
 _ITEMS = f"(UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[]<0.{LARGEST}>)"
+
 _CODE = re.compile(r"\s*\[([A-Z][A-Z0-9-]{1,40})[ \]]")
+
 _PASSING = frozenset({"UNAVAILABLE", "INUSE", "LIMIT", "SERVERBUG", "EXPUNGEISSUED"})
 
 

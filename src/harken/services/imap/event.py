@@ -13,7 +13,7 @@ from harken.kit.fields import instant
 from harken.kit.mail import Letter, Part, fields_of
 from harken.kit.mail.letter import DEEPEST
 from harken.kit.mail.text import charset_text
-from harken.services.imap.fetched import Raw
+from harken.services.imap.api import Raw
 
 __all__ = ["came_at", "event_of", "letter_of"]
 

@@ -18,14 +18,12 @@ from harken.event import Event, Identity
 from harken.http import Reply
 from harken.kit.changed_lists import server_time
 from harken.kit.fields import instant, text_of
-from harken.kit.histories import together
+from harken.kit.issues import together
 from harken.services.jira.actions import COMMENT, TRANSITION
-from harken.services.jira.api import Account, Site
+from harken.services.jira.api import Account, Site, find_person
 from harken.services.jira.check import check, whoami
 from harken.services.jira.cursor import Place, ended, place_at, restarted, slipped, turned
-from harken.services.jira.details import history_since, mentions_since
-from harken.services.jira.event import FIELDS, Occurrence, data_of, occurrences
-from harken.services.jira.people import find_person
+from harken.services.jira.event import FIELDS, Occurrence, data_of, history_since, mentions_since, occurrences
 from harken.services.jira.query import Meant, Query, filter_of, jql_of
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 

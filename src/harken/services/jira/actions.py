@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import instant, text_of
-from harken.services.jira.api import Site
-from harken.services.jira.people import myself, person_of
+from harken.services.jira.api import Site, myself, person_of
 from harken.services.jira.text import document_of, text_in
 from harken.source import Act, Call
 

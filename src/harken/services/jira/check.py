@@ -9,8 +9,7 @@ from urllib.parse import quote
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
 from harken.language.paths import suggest
-from harken.services.jira.api import Account, Site
-from harken.services.jira.people import find_person, myself
+from harken.services.jira.api import Account, Site, find_person, myself
 from harken.services.jira.query import Meant, Query, jql_of
 from harken.source import Checked, Host
 

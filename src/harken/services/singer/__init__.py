@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 from harken.errors import HarkenError, RetryLater
 from harken.kit.subprocesses import Program, secrets_in, started
 from harken.services.singer.catalog import read_catalog, selected
-from harken.services.singer.files import PrivateFolder
-from harken.services.singer.process import PATIENCE_SECONDS, TapRun
+from harken.services.singer.process import PATIENCE_SECONDS, PrivateFolder, TapRun
 from harken.source import Batch, Cursor, Host, Plugin
 
 __all__ = ["Query", "TapSource", "plugin"]

@@ -17,15 +17,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from harken.errors import RetryLater
 from harken.event import Event, Span
 from harken.services.slack import cursor as places
-from harken.services.slack.actions import PostParams, post
-from harken.services.slack.api import GONE, Account, Answer, Slack
+from harken.services.slack.actions import PostParams, destination, post
+from harken.services.slack.api import GONE, Account, Answer, Slack, is_stamp, micros, moment, oldest, stamp
 from harken.services.slack.check import check, whoami
 from harken.services.slack.cursor import Place, Reading
-from harken.services.slack.deliver import destination
-from harken.services.slack.directory import FORGOTTEN, Directory, label, turned
+from harken.services.slack.directory import FORGOTTEN, Directory, Names, label, turned, wanted_name
 from harken.services.slack.event import Eye, Telling
-from harken.services.slack.people import Names, wanted_name
-from harken.services.slack.timestamps import is_stamp, micros, moment, oldest, stamp
 from harken.source import Act, Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Conversations", "Query", "plugin"]

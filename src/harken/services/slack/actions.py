@@ -18,24 +18,32 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
-from harken.services.slack.api import GONE, Account, Answer, Slack
+from harken.kit.messages import cut, headed, mark_of
+from harken.services.slack.api import GONE, Account, Answer, Slack, is_stamp, stamp
 from harken.services.slack.check import channels_of
 from harken.services.slack.directory import absent, meant
-from harken.services.slack.event import permalink
-from harken.services.slack.text import defused
-from harken.services.slack.timestamps import is_stamp, stamp
-from harken.source import Call
+from harken.services.slack.event import defused, permalink
+from harken.source import Call, Host, Message
 
-__all__ = ["PostParams", "post"]
+__all__ = ["Notices", "PostParams", "destination", "post"]
+
 
 MARK = "harken_post"
+
 LOOK_BACK = timedelta(days=1)
+
 LOOK_PAGES = 3
+
 NAMES_SECONDS = 600.0
+
 _NAMES: WeakKeyDictionary[Account, dict[str, tuple[str, float]]] = WeakKeyDictionary()
+
 _MARKS = UUID("6f0a1c8e-3f5b-5d6e-9b1e-5a1c7d0e2b44")
+
 _IDS = ("C", "G", "D", "U", "W")
+
 _GONE_AGAIN = frozenset({"duplicate_message_not_found", "duplicate_channel_not_found"})
+
 # no history may be read there: then the message is posted without a look
 _UNSEEN = frozenset({*GONE, "missing_scope", "thread_not_found", "invalid_cursor"})
 
@@ -140,3 +148,38 @@ async def _look(slack: Slack, channel: str, thread: str | None, now: datetime, p
     params |= {**({"ts": thread} if thread else {}), **({"cursor": page} if page else {})}
     method = "conversations.replies" if thread else "conversations.history"
     return await slack.call(method, params, allow=_UNSEEN)
+
+
+LIMIT = 4000
+
+"""What Slack advises; a longer text may come in pieces."""
+
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+class Notices:
+    """Says it as `slack.post` does, and as plain text: a stranger's words make no mark, mention or disguised link."""
+
+    def __init__(self, account: Account, host: Host) -> None:
+        self._account = account
+        self._host = host
+
+    async def deliver(self, message: Message) -> Mapping[str, Any]:
+        channel = message.to.strip()
+        if not channel:
+            raise NeedsAttention("`to` names no channel of Slack", fix="Write #name or an id; a member id for a person")
+        text = cut(headed(message), LIMIT).translate(_ENTITIES)
+        key = message.idempotency_key or mark_of(message, self._host)
+        said: Mapping[str, Any] = await post(
+            Call(
+                params=PostParams(channel=channel, text=text),
+                account=self._account,
+                host=self._host,
+                idempotency_key=key,
+            )
+        )
+        return {name: said[name] for name in ("channel", "ts", "permalink", "repeated")}
+
+
+def destination(query: object, account: Account, host: Host) -> Notices:
+    return Notices(account, host)

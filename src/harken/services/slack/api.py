@@ -5,32 +5,94 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.fields import instant, text_of
-from harken.services.slack.timestamps import stamp
 from harken.source import Host
 
-__all__ = ["GONE", "Account", "Answer", "Me", "Slack"]
+__all__ = [
+    "GONE",
+    "Account",
+    "Answer",
+    "Me",
+    "Slack",
+    "earlier",
+    "is_stamp",
+    "micros",
+    "moment",
+    "newest",
+    "oldest",
+    "stamp",
+]
+
+
+_STAMP = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def is_stamp(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and _STAMP.fullmatch(value) is not None
+
+
+def micros(text: str) -> int:
+    """The microseconds since 1970, which put stamps in order."""
+    return int(text.replace(".", ""))
+
+
+def moment(text: str) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros(text))
+
+
+def stamp(instant: datetime) -> str:
+    """The stamp of this instant, exact to the microsecond."""
+    return _written((instant - _EPOCH) // timedelta(microseconds=1))
+
+
+def earlier(text: str, seconds: int) -> str:
+    return _written(micros(text) - seconds * 1_000_000)
+
+
+def newest(*texts: str) -> str:
+    return max(texts, key=micros)
+
+
+def oldest(*texts: str) -> str:
+    return min(texts, key=micros)
+
+
+def _written(count: int) -> str:
+    seconds, rest = divmod(max(count, 0), 1_000_000)
+    return f"{seconds}.{rest:06d}"
+
 
 CONFIGURE = "harken integrations slack configure"
+
 GONE = frozenset({"channel_not_found", "not_in_channel"})
+
 _CREDENTIAL = frozenset(
     {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type"}
     | {"org_login_required", "ekm_access_denied", "team_access_not_granted", "no_permission", "access_denied"}
 )
+
 _LATER = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
+
 _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+
 _REFUSED = frozenset(
     {"msg_too_long", "no_text", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "is_archived"}
     | {"cannot_reply_to_message", "too_many_attachments", "as_user_not_supported", "invalid_arguments"}
 )
+
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
+
 _SCOPES = re.compile(r"[a-z0-9_.:, -]{1,200}")
+
 _OTHER_TOKENS = {
     "xoxp-": "a user token (xoxp-) acts as a person and reads all that they can read",
     "xoxa-": "a legacy workspace token (xoxa-) has no bot behind it",

@@ -9,8 +9,20 @@ from harken.errors import RetryLater
 from harken.kit.fields import text_of
 from harken.services.slack.api import CONFIGURE, Account, Slack
 from harken.services.slack.cursor import Found, found_in
-from harken.services.slack.directory import LIST_PAGE, absent, kinds, label, meant, picked, turned
-from harken.services.slack.people import UNKNOWN, matching, name_of, unclear, user_id
+from harken.services.slack.directory import (
+    LIST_PAGE,
+    UNKNOWN,
+    absent,
+    kinds,
+    label,
+    matching,
+    meant,
+    name_of,
+    picked,
+    turned,
+    unclear,
+    user_id,
+)
 from harken.source import Checked, Host
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harken.kit.fields import text_of
-from harken.services.slack.timestamps import earlier, is_stamp, micros, newest, oldest
+from harken.services.slack.api import earlier, is_stamp, micros, newest, oldest
 
 __all__ = [
     "OVERLAP",

@@ -14,12 +14,11 @@ import msgspec
 
 from harken.errors import CursorExpired, NeedsAttention
 from harken.services.sql.account import Account
-from harken.services.sql.answers import Rows, Session
+from harken.services.sql.drivers import Rows, Session
 from harken.services.sql.event import Border, alike, higher, orderly, shown_of
 from harken.services.sql.query import Query
 from harken.services.sql.table import Table, database_of, opened
-from harken.services.sql.values import Packed, text_of, unpack
-from harken.services.sql.watermark import as_like, back, is_time, lower_bound
+from harken.services.sql.values import Packed, as_like, back, is_time, lower_bound, text_of, unpack
 from harken.source import Batch, Checked, Cursor, Host, Plugin
 
 __all__ = ["Account", "Query", "TableRows", "plugin"]

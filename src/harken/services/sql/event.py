@@ -12,10 +12,9 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
-from harken.services.sql.answers import Rows
+from harken.services.sql.drivers import Rows
 from harken.services.sql.query import Query
-from harken.services.sql.values import Packed, data_of, pack, text_of, unpack
-from harken.services.sql.watermark import happened, is_time
+from harken.services.sql.values import Packed, data_of, happened, is_time, pack, text_of, unpack
 
 __all__ = ["Border", "Shown", "alike", "higher", "orderly", "shown_of"]
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.kit.paging import digest_of
 from harken.services.sql.statements import one_select
-from harken.services.sql.watermark import Epoch
+from harken.services.sql.values import Epoch
 
 __all__ = ["Query"]
 

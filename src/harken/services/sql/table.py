@@ -10,7 +10,7 @@ from typing import Any
 from harken.errors import NeedsAttention
 from harken.language.paths import suggest
 from harken.services.sql.account import Account
-from harken.services.sql.answers import Database, Rows, Session, slow
+from harken.services.sql.drivers import Database, Rows, Session, slow
 from harken.services.sql.drivers.mysql import MySql
 from harken.services.sql.drivers.postgres import Postgres
 from harken.services.sql.drivers.sqlite import Sqlite

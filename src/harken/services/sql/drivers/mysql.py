@@ -15,17 +15,7 @@ import msgspec
 
 from harken.errors import HarkenError, NeedsAttention
 from harken.services.sql.account import Address
-from harken.services.sql.answers import (
-    Held,
-    Rows,
-    Session,
-    away,
-    not_installed,
-    refused,
-    slow,
-    tls_context,
-    untrusted,
-)
+from harken.services.sql.drivers import Held, Rows, Session, away, not_installed, refused, slow, tls_context, untrusted
 
 if TYPE_CHECKING:
     from aiomysql import Connection  # type: ignore[import-untyped]

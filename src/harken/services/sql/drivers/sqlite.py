@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from harken.errors import HarkenError
 from harken.services.sql.account import Address
-from harken.services.sql.answers import MOST_BYTES, Held, Rows, Session, away, refused, slow
+from harken.services.sql.drivers import MOST_BYTES, Held, Rows, Session, away, refused, slow
 
 __all__ = ["Sqlite"]
 
