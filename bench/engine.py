@@ -19,13 +19,13 @@ from harken.clock import SystemClock
 from harken.errors import NotFound
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
-from harken.ingest.commit import Rulebook
+from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching, listening
-from harken.run.environment import Reach
+from harken.run.environment import Environment
 from harken.run.models import Models
 from harken.run.worker import Worker
-from harken.run.workflows import Library
+from harken.run.workflows import WorkflowCache
 from harken.runs import Workflow
 from harken.source import Source
 from harken.store import Definitions
@@ -48,7 +48,7 @@ async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[E
     """Joined as the application joins them. The worker runs; starting the intake is left to the caller."""
     clock, random = SystemClock(), Random(7)
     store = SqliteStore.at(path, clock)
-    rulebook, library = Rulebook(store), Library(store)
+    rulebook, library = RuleCache(store), WorkflowCache(store)
     library.put(NOTHING)
     worker = Worker(
         store,
@@ -83,11 +83,11 @@ def definitions(feeds: Sequence[Feed]) -> Definitions:
     return Definitions(generation="1", starting=True, feeds=[internal, *feeds], triggers=triggers, workflows=workflows)
 
 
-def _reach(clock: SystemClock, random: Random) -> Reach:
+def _reach(clock: SystemClock, random: Random) -> Environment:
     def absent(name: str) -> Any:
         raise NotFound(f"there is no {name} in a benchmark")
 
-    return Reach(
+    return Environment(
         http=Client(clock),
         clock=clock,
         random=random,

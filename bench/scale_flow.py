@@ -14,7 +14,7 @@ import msgspec
 from bench.engine import Engine, answer, definitions, engine
 from bench.processes import rss_megabytes
 from harken.feed import Feed
-from harken.ingest.live import Live
+from harken.ingest.live import LiveFeed
 from harken.schedule import Every
 from harken.source import Batch, Cursor
 
@@ -46,7 +46,7 @@ class Quiet:
     """A source that never has news, and notes how late it is asked."""
 
     def __init__(self) -> None:
-        self.feeds: dict[str, Live] = {}
+        self.feeds: dict[str, LiveFeed] = {}
         self.lags: list[float] = []
 
     def of(self, feed: Feed) -> Asking:

@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 
 from harken.clock import from_unix
 from harken.errors import Deferred, RetryLater
-from harken.rate_limit import Budget, Level
+from harken.rate_limit import Level, RateLimit
 
 START = 1_800_000_000.0
 
@@ -68,7 +68,7 @@ def headers(**named: object) -> CIMultiDict[str]:
 class Caller:
     """Makes calls one after the other, or all at once, and remembers who got through when."""
 
-    def __init__(self, budget: Budget, clock: HandClock) -> None:
+    def __init__(self, budget: RateLimit, clock: HandClock) -> None:
         self.budget = budget
         self.clock = clock
         self.log: list[tuple[str, float]] = []
@@ -95,7 +95,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def runs_at_once(budget: Budget) -> bool:
+def runs_at_once(budget: RateLimit) -> bool:
     """Tell whether `take` returns without ever suspending."""
     coroutine = budget.take("a")
     try:
@@ -107,21 +107,21 @@ def runs_at_once(budget: Budget) -> bool:
 
 
 def test_a_budget_without_limits_never_suspends(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     assert all(runs_at_once(budget) for _ in range(1000))
     budget.learn(headers(X_RateLimit_Limit=5000, X_RateLimit_Remaining=4000, X_RateLimit_Reset=60), 200)
     assert all(runs_at_once(budget) for _ in range(1000))
 
 
 async def test_a_configured_rate_spaces_the_calls(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=10), clock)
+    caller = Caller(RateLimit(clock, rate=10), clock)
     caller.queue("a", 5)
     await clock.advance(1)
     assert caller.times == [0, 0.1, 0.2, 0.3, 0.4]
 
 
 async def test_time_that_passed_unused_is_not_saved_up(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=10), clock)
+    caller = Caller(RateLimit(clock, rate=10), clock)
     await clock.advance(100)
     caller.queue("a", 3)
     await clock.advance(1)
@@ -129,7 +129,7 @@ async def test_time_that_passed_unused_is_not_saved_up(clock: HandClock) -> None
 
 
 async def test_two_triggers_with_a_hundred_calls_each_take_turns(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=10), clock)
+    caller = Caller(RateLimit(clock, rate=10), clock)
     caller.queue("a", 100)
     await settle()
     caller.queue("b", 100)
@@ -141,7 +141,7 @@ async def test_two_triggers_with_a_hundred_calls_each_take_turns(clock: HandCloc
 
 
 async def test_a_newcomer_waits_for_one_turn_of_each_and_not_for_a_backlog(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=1), clock)
+    caller = Caller(RateLimit(clock, rate=1), clock)
     caller.queue("a", 50)
     caller.queue("b", 50)
     await clock.advance(10)
@@ -151,7 +151,7 @@ async def test_a_newcomer_waits_for_one_turn_of_each_and_not_for_a_backlog(clock
 
 
 async def test_within_one_trigger_the_first_to_come_is_the_first_to_go(clock: HandClock) -> None:
-    budget, order = Budget(clock, rate=10), []
+    budget, order = RateLimit(clock, rate=10), []
 
     async def call(number: int) -> None:
         await budget.take("a")
@@ -164,7 +164,7 @@ async def test_within_one_trigger_the_first_to_come_is_the_first_to_go(clock: Ha
 
 
 async def test_a_dear_call_takes_the_time_of_several(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=10), clock)
+    caller = Caller(RateLimit(clock, rate=10), clock)
     caller.queue("a", 1, cost=5)
     caller.queue("b", 1)
     await clock.advance(1)
@@ -172,7 +172,7 @@ async def test_a_dear_call_takes_the_time_of_several(clock: HandClock) -> None:
 
 
 async def test_a_caller_who_gives_up_does_not_hold_up_the_others(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=1), clock)
+    caller = Caller(RateLimit(clock, rate=1), clock)
     caller.queue("a", 3)
     caller.queue("b", 2)
     await settle()
@@ -184,7 +184,7 @@ async def test_a_caller_who_gives_up_does_not_hold_up_the_others(clock: HandCloc
 
 @pytest.mark.parametrize("victim", range(5))
 async def test_whoever_gives_up_the_rest_get_through(clock: HandClock, victim: int) -> None:
-    caller = Caller(Budget(clock, rate=1), clock)
+    caller = Caller(RateLimit(clock, rate=1), clock)
     caller.queue("a", 1)
     await settle()
     caller.queue("a", 3)
@@ -197,7 +197,7 @@ async def test_whoever_gives_up_the_rest_get_through(clock: HandClock, victim: i
 
 
 async def test_giving_up_at_the_very_moment_of_ones_turn_passes_it_on(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=1), clock)
+    caller = Caller(RateLimit(clock, rate=1), clock)
     caller.queue("a", 1)
     await settle()
     caller.queue("a", 1)
@@ -211,7 +211,7 @@ async def test_giving_up_at_the_very_moment_of_ones_turn_passes_it_on(clock: Han
 
 
 async def test_retry_after_blocks_every_caller_until_then(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=700), 429)
     caller = Caller(budget, clock)
     caller.queue("a", 1)
@@ -223,7 +223,7 @@ async def test_retry_after_blocks_every_caller_until_then(clock: HandClock) -> N
 
 
 async def test_nothing_is_dropped_however_long_the_block(clock: HandClock) -> None:
-    budget = Budget(clock, rate=10)
+    budget = RateLimit(clock, rate=10)
     budget.learn(headers(Retry_After=7200), 429)
     caller = Caller(budget, clock)
     caller.queue("a", 50)
@@ -233,16 +233,16 @@ async def test_nothing_is_dropped_however_long_the_block(clock: HandClock) -> No
 
 
 async def test_a_block_survives_a_restart(clock: HandClock) -> None:
-    before = Budget(clock)
+    before = RateLimit(clock)
     before.learn(headers(Retry_After=700), 429)
     stored = msgspec.json.decode(msgspec.json.encode(before.to_doc()))
-    after = Budget(HandClock(), state=stored)
+    after = RateLimit(HandClock(), state=stored)
     assert after.blocked_until == START + 700
     assert not runs_at_once(after)
 
 
 def test_the_revision_rises_when_there_is_something_worth_storing(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=60), 429)
     assert budget.revision == 1
     budget.learn(headers(Retry_After=30), 429)
@@ -250,7 +250,7 @@ def test_the_revision_rises_when_there_is_something_worth_storing(clock: HandClo
 
 
 async def test_what_is_left_is_worth_storing_once_a_minute(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     told = headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=99, X_RateLimit_Reset=600)
     revisions = []
     for _ in range(5):
@@ -262,11 +262,11 @@ async def test_what_is_left_is_worth_storing_once_a_minute(clock: HandClock) -> 
 
 @pytest.mark.parametrize("doc", [{}, {"blocked_until": "soon"}, {"blocked_until": None, "limit": [], "remaining": "x"}])
 def test_a_state_that_makes_no_sense_limits_nothing(clock: HandClock, doc: dict[str, object]) -> None:
-    assert runs_at_once(Budget(clock, state=doc))
+    assert runs_at_once(RateLimit(clock, state=doc))
 
 
 def test_a_shorter_retry_after_does_not_shorten_a_longer_one(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=700), 429)
     budget.learn(headers(Retry_After=5), 429)
     budget.learn(headers(), 200)
@@ -275,13 +275,13 @@ def test_a_shorter_retry_after_does_not_shorten_a_longer_one(clock: HandClock) -
 
 @pytest.mark.parametrize("status", [200, 304, 401, 404, 500, 503])
 def test_retry_after_blocks_the_credential_only_where_it_means_too_many_calls(clock: HandClock, status: int) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=700), status)
     assert budget.blocked_until is None
 
 
 def test_403_with_retry_after_is_too_many_calls(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=60), 403)
     assert budget.blocked_until == START + 60
 
@@ -289,7 +289,7 @@ def test_403_with_retry_after_is_too_many_calls(clock: HandClock) -> None:
 @pytest.mark.parametrize("family", ["X-RateLimit-", "x-ratelimit-", "RateLimit-", "ratelimit-", "X-Rate-Limit-"])
 @pytest.mark.parametrize("reset", ["90", str(int(START) + 90), str((int(START) + 90) * 1000)])
 def test_a_used_up_quota_blocks_until_its_reset(clock: HandClock, family: str, reset: str) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     said = {family + "Limit": "100", family + "Remaining": "0", family + "Reset": reset}
     budget.learn(CIMultiDict(said), 200)
     assert budget.blocked_until == START + 90
@@ -297,13 +297,13 @@ def test_a_used_up_quota_blocks_until_its_reset(clock: HandClock, family: str, r
 
 @pytest.mark.parametrize("remaining", ["", "many", "-1", "nan"])
 def test_headers_that_make_no_sense_limit_nothing(clock: HandClock, remaining: str) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Remaining=remaining, X_RateLimit_Reset="later", X_RateLimit_Limit="x"), 200)
     assert runs_at_once(budget)
 
 
 async def test_a_scarce_quota_is_spread_over_the_time_to_its_reset(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=5, X_RateLimit_Reset=50), 200)
     caller = Caller(budget, clock)
     caller.queue("a", 8)
@@ -313,7 +313,7 @@ async def test_a_scarce_quota_is_spread_over_the_time_to_its_reset(clock: HandCl
 
 
 async def test_a_plentiful_quota_is_not_held_back(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=50, X_RateLimit_Reset=50), 200)
     caller = Caller(budget, clock)
     caller.queue("a", 40)
@@ -322,7 +322,7 @@ async def test_a_plentiful_quota_is_not_held_back(clock: HandClock) -> None:
 
 
 async def test_a_burst_slows_down_when_it_has_eaten_into_the_last_tenth(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=20, X_RateLimit_Reset=50), 200)
     caller = Caller(budget, clock)
     caller.queue("a", 30)
@@ -333,14 +333,14 @@ async def test_a_burst_slows_down_when_it_has_eaten_into_the_last_tenth(clock: H
 
 
 async def test_calls_made_elsewhere_count(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=20, X_RateLimit_Reset=50), 200)
     budget.spend(20)
     assert budget.blocked_until == START + 50
 
 
 def test_what_the_server_says_is_believed_over_our_own_count(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     told = headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=60, X_RateLimit_Reset=50)
     budget.learn(told, 200)
     budget.spend(55)
@@ -349,7 +349,7 @@ def test_what_the_server_says_is_believed_over_our_own_count(clock: HandClock) -
 
 
 async def test_a_clock_that_jumps_ahead_ends_the_wait_soon(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=700), 429)
     caller = Caller(budget, clock)
     caller.queue("a", 1)
@@ -360,7 +360,7 @@ async def test_a_clock_that_jumps_ahead_ends_the_wait_soon(clock: HandClock) -> 
 
 
 async def test_a_caller_without_patience_is_told_when_to_come_back(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=700), 429)
     with pytest.raises(RetryLater) as raised:
         await budget.take("a", patience=10)
@@ -369,7 +369,7 @@ async def test_a_caller_without_patience_is_told_when_to_come_back(clock: HandCl
 
 
 async def test_a_turn_that_is_far_away_is_not_waited_for_either(clock: HandClock) -> None:
-    budget = Budget(clock, rate=0.1)
+    budget = RateLimit(clock, rate=0.1)
     await budget.take("a", patience=5)
     with pytest.raises(Deferred, match=r"spaced; the next turn is in 10 s") as raised:
         await budget.take("a", patience=5)
@@ -377,7 +377,7 @@ async def test_a_turn_that_is_far_away_is_not_waited_for_either(clock: HandClock
 
 
 async def test_the_last_calls_of_a_quota_are_deferred_and_not_waited_for(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=5, X_RateLimit_Reset=3000), 200)
     await budget.take("a", patience=5)
     with pytest.raises(Deferred) as raised:
@@ -386,7 +386,7 @@ async def test_the_last_calls_of_a_quota_are_deferred_and_not_waited_for(clock: 
 
 
 async def test_those_in_line_count_when_patience_is_short(clock: HandClock) -> None:
-    caller = Caller(Budget(clock, rate=1), clock)
+    caller = Caller(RateLimit(clock, rate=1), clock)
     for name in "abcdef":
         caller.queue(name, 2)
     await settle()
@@ -396,7 +396,7 @@ async def test_those_in_line_count_when_patience_is_short(clock: HandClock) -> N
 
 
 def test_the_level_says_what_is_left_and_why_it_is_blocked(clock: HandClock) -> None:
-    budget = Budget(clock, rate=2)
+    budget = RateLimit(clock, rate=2)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=40, X_RateLimit_Reset=50), 200)
     assert budget.level == Level(limit=100, remaining=40, resets_at=START + 50, rate=2)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=0, X_RateLimit_Reset=50), 200)
@@ -406,21 +406,21 @@ def test_the_level_says_what_is_left_and_why_it_is_blocked(clock: HandClock) -> 
 
 
 async def test_a_quota_that_was_reset_since_is_not_shown(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(X_RateLimit_Limit=100, X_RateLimit_Remaining=0, X_RateLimit_Reset=50), 200)
     await clock.advance(51)
     assert budget.level == Level(limit=100)
 
 
 async def test_a_changed_rate_holds_from_now_on(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     assert all(runs_at_once(budget) for _ in range(5))
     budget.rate = 1
     assert [runs_at_once(budget) for _ in range(2)] == [True, False]
 
 
 async def test_when_the_block_is_over_nothing_suspends_any_more(clock: HandClock) -> None:
-    budget = Budget(clock)
+    budget = RateLimit(clock)
     budget.learn(headers(Retry_After=60), 429)
     await clock.advance(61)
     assert all(runs_at_once(budget) for _ in range(10))

@@ -16,7 +16,7 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import Deferred
 
-__all__ = ["Budget", "Level", "asked_wait", "is_rate_limited"]
+__all__ = ["Level", "RateLimit", "asked_wait", "is_rate_limited"]
 
 # waits are slept in slices, so that a wall clock that jumps (sleep, NTP) or a more generous header is noticed
 SLICE = 5.0
@@ -63,7 +63,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Mapping[str, int] = {}
 
 
-class Budget:
+class RateLimit:
     """The calls one credential may still make. `rate` is calls per second; `state` is an earlier `to_doc()`."""
 
     def __init__(self, clock: Clock, *, rate: float | None = None, state: Mapping[str, object] | None = None) -> None:

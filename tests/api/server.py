@@ -16,7 +16,7 @@ import uvicorn
 
 from harken.api.app import build
 from harken.api.origin_guard import hosts_of
-from harken.cli.client import Controller
+from harken.cli.client import ControllerClient
 from tests.operate.office import Office
 
 UP = {"status": "up", "subsystems": [{"name": "store", "state": "up", "reason": "", "since": None}]}
@@ -40,7 +40,7 @@ class Served:
         self.office = office
         self.port = port
         self.health: dict[str, Any] = UP
-        self.controller = Controller(pid=os.getpid(), url=f"http://127.0.0.1:{port}")
+        self.controller = ControllerClient(pid=os.getpid(), url=f"http://127.0.0.1:{port}")
 
     async def call(self, operation: str, **params: Any) -> Any:
         return await asyncio.to_thread(self.controller.call, operation, params)

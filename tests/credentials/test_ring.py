@@ -14,7 +14,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import fail, null
 
 from harken.credentials import Credentials, StoredAccount
-from harken.credentials.keyring import Ring
+from harken.credentials.keyring import Keyring
 from harken.errors import Misconfigured
 
 ACCOUNT = StoredAccount(name="jira", kind="jira", fields={"token": "tok3n-5ecret-abcdef"})
@@ -123,7 +123,7 @@ def test_a_keyring_that_hangs_is_given_up() -> None:
             return None
 
     with pytest.raises(Misconfigured, match="did not answer"):
-        Ring(Hanging(), patience=0.05).get("harken", "x")
+        Keyring(Hanging(), patience=0.05).get("harken", "x")
 
 
 @pytest.mark.usefixtures("memory")

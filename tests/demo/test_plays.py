@@ -16,8 +16,8 @@ from harken.backends.sqlite import SqliteStore
 from harken.demo import PLAYS
 from harken.demo.audit import Summary
 from harken.demo.display import Silent
-from harken.demo.runner import Stage
-from harken.demo.scenario import Play, play_of
+from harken.demo.runner import Runner
+from harken.demo.scenario import Scenario, play_of
 from harken.operate.configuration import load_directory
 from harken.testing import HandClock, VirtualClock, virtual
 
@@ -27,7 +27,7 @@ SECONDS = 30.0
 
 
 @asynccontextmanager
-async def staged(play: Play, directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
+async def staged(play: Scenario, directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
     play.prepare(directory)
     # what the play begins with happened before
     await clock.sleep(1)
@@ -42,9 +42,9 @@ async def staged(play: Play, directory: Path, clock: VirtualClock) -> AsyncItera
         await app.store.close()
 
 
-async def performed(play: Play, directory: Path, clock: VirtualClock) -> Summary:
+async def performed(play: Scenario, directory: Path, clock: VirtualClock) -> Summary:
     async with staged(play, directory, clock) as app:
-        return await Stage(play, app.store, Silent(), clock).play(SECONDS, asyncio.Event())
+        return await Runner(play, app.store, Silent(), clock).play(SECONDS, asyncio.Event())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +66,7 @@ async def test_nothing_is_lost_doubled_or_made_up_and_it_was_not_made_easy(
 async def test_what_the_truth_does_not_expect_is_noticed(clock: VirtualClock, tmp_path: Path):
     play = play_of("pagerduty", clock, Random(11))
     async with staged(play, tmp_path, clock) as app:
-        stage = Stage(play, app.store, Silent(), clock)
+        stage = Runner(play, app.store, Silent(), clock)
         whole = await stage.play(20, asyncio.Event())
         for names in play.expected.values():
             assert isinstance(names, list)

@@ -13,7 +13,7 @@ from harken.app.store import open_home
 from harken.clock import SystemClock
 from harken.event import Recorded
 from harken.runs import OPEN, Run
-from harken.store import HOUSE, Store
+from harken.store import HOUSEKEEPING, Store
 from harken.testing.store.records import all_pages
 from tests.fleet.history import History, read_history
 from tests.fleet.lives import Nursery, Replica, until
@@ -145,7 +145,11 @@ class Fleet:
 
     async def holders(self) -> Mapping[int, int]:
         """The process that holds each shard."""
-        return {held.shard: int(held.holder.split("-")[0]) for held in await self.store.leases() if held.shard != HOUSE}
+        return {
+            held.shard: int(held.holder.split("-")[0])
+            for held in await self.store.leases()
+            if held.shard != HOUSEKEEPING
+        }
 
     async def readers(self) -> set[int]:
         """The processes that read; nobody as long as there is a shard that nobody holds."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import LeaseLost
-from harken.store import Commit, Committed, Definitions, Failure, Lease, Opened, Rest, Stale
+from harken.store import Commit, Committed, Definitions, Failure, IdleRead, Lease, Opened, Stale
 
 __all__ = ["Pen", "RecordedStore"]
 
@@ -80,7 +80,7 @@ class RecordedStore:
         )
         return answer
 
-    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
         wishes = [(rest.feed, rest.token) for rest in rests]
         stale: Sequence[str] = await self._written("rest", wishes, self._store.rest(rests))
         return stale

@@ -9,10 +9,10 @@ from typing import Any, cast
 from harken.errors import StoreUnavailable
 from harken.feed import Feed, FeedState
 from harken.ingest.intake import Intake
-from harken.ingest.live import Live
+from harken.ingest.live import LiveFeed
 from harken.schedule import Every
 from harken.source import Batch
-from harken.store import Held, Lease
+from harken.store import HeldLease, Lease
 from harken.testing import START, HandClock
 
 
@@ -22,7 +22,7 @@ class Away:
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease:
         return Lease(shard=shard, token=1, until=START)
 
-    async def leases(self) -> list[Held]:
+    async def leases(self) -> list[HeldLease]:
         return []
 
     async def feeds(self) -> list[FeedState]:
@@ -37,12 +37,12 @@ class Nothing:
         return Batch(cursor=None)
 
 
-def overdue(clock: HandClock) -> tuple[Intake, Live]:
+def overdue(clock: HandClock) -> tuple[Intake, LiveFeed]:
     intake = Intake(cast(Any, Away()), clock, Random(1), cast(Any, None), lambda feed: Nothing(), holder="me")
     feed = Feed(name="items", kind="json", integration="shop", schedule=Every(seconds=60.0))
     due = clock.now() - timedelta(seconds=5)
     state = FeedState(name="items", revision=1, created_at=due, next_due=due)
-    live = intake.feeds["items"] = Live(feed, Nothing(), state, swept_at=0.0)
+    live = intake.feeds["items"] = LiveFeed(feed, Nothing(), state, swept_at=0.0)
     live.next_due = clock.time() - 5
     return intake, live
 

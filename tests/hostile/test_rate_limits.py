@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from harken.app.factory import Parts
+from harken.app.factory import Factory
 from harken.config.loaded import Account, Loaded
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
@@ -144,7 +144,7 @@ async def test_a_tight_limit_of_our_own_makes_reads_late_and_never_failures(
 class Meanwhile:
     """A store that takes its time, in which another account is used for the first time."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Factory) -> None:
         self._parts = parts
         self.names: list[str] = []
 
@@ -154,7 +154,7 @@ class Meanwhile:
 
 
 async def test_a_credential_that_turns_up_while_budgets_are_written_disturbs_nothing(tmp_path: Path) -> None:
-    parts = Parts(Loaded(directory=tmp_path), {}, HandClock(), Random(1))
+    parts = Factory(Loaded(directory=tmp_path), {}, HandClock(), Random(1))
     for name in ("one", "two"):
         parts.lend(Account(name=name, kind="json", credential=name))
         parts._budgets[name].learn({"Retry-After": "700"}, 429)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harken.app.factory import Parts
-from harken.app.redaction import HushedPush, HushedSource
+from harken.app.factory import Factory
+from harken.app.redaction import RedactingPush, RedactingSource
 from harken.config import Loaded
 from harken.errors import NeedsAttention
 from harken.event import Event
@@ -45,32 +45,32 @@ class Echo:
 
 async def test_a_link_with_our_token_is_kept_without_it_and_followed_with_it() -> None:
     echo = Echo()
-    source = HushedSource(echo, lambda: {TOKEN, OTHER}, "json", "json")
+    source = RedactingSource(echo, lambda: {TOKEN, OTHER}, "json", "json")
     kept = (await source.poll(None, NOW)).cursor
     assert TOKEN not in json.dumps(kept)
-    again = HushedSource(echo, lambda: {OTHER, TOKEN}, "json", "json")
+    again = RedactingSource(echo, lambda: {OTHER, TOKEN}, "json", "json")
     assert (await again.poll(json.loads(json.dumps(kept)), NOW)).cursor == kept
     assert echo.asked == [None, {"at": f"https://x.example/?token={TOKEN}&page=2"}]
 
 
 async def test_when_the_token_was_changed_meanwhile_the_read_begins_again() -> None:
     echo = Echo()
-    kept = (await HushedSource(echo, lambda: {TOKEN}, "json", "json").poll(None, NOW)).cursor
-    await HushedSource(echo, lambda: {OTHER}, "json", "json").poll(kept, NOW)
+    kept = (await RedactingSource(echo, lambda: {TOKEN}, "json", "json").poll(None, NOW)).cursor
+    await RedactingSource(echo, lambda: {OTHER}, "json", "json").poll(kept, NOW)
     assert echo.asked == [None, None]
 
 
 async def test_a_server_cannot_ask_for_another_token_with_a_stand_in_of_its_own() -> None:
     echo = Echo()
     made_up = {"at": f"https://x.example/?token=***{'0' * 32}.0***"}
-    await HushedSource(echo, lambda: {TOKEN, OTHER}, "json", "json").poll(made_up, NOW)
+    await RedactingSource(echo, lambda: {TOKEN, OTHER}, "json", "json").poll(made_up, NOW)
     assert echo.asked == [None]
 
 
 async def test_no_part_of_an_event_holds_a_token() -> None:
-    read = (await HushedSource(Echo(), lambda: {TOKEN}, "json", "json").poll(None, NOW)).events
+    read = (await RedactingSource(Echo(), lambda: {TOKEN}, "json", "json").poll(None, NOW)).events
     request = Request(headers={}, body=b"", received_at=NOW)
-    pushed = await HushedPush(Echo(), lambda: {TOKEN}).receive(request)
+    pushed = await RedactingPush(Echo(), lambda: {TOKEN}).receive(request)
     expected = Event(subject="id-***", type="x.***", data={"said": "***", "***": ["***"]}, key="***/1", state="***")
     assert (list(read), pushed) == ([expected], [expected])
 
@@ -79,7 +79,7 @@ def test_a_plugin_that_breaks_before_it_reads_says_nothing_and_stops_nobody(tmp_
     def broken(query: Any, account: Any, host: Any) -> Any:
         raise RuntimeError(f"cannot use {TOKEN}")
 
-    parts = Parts(Loaded(directory=tmp_path), {"bad": Plugin(kind="bad", source=broken)}, HandClock(), Random(1))
+    parts = Factory(Loaded(directory=tmp_path), {"bad": Plugin(kind="bad", source=broken)}, HandClock(), Random(1))
     with pytest.raises(NeedsAttention, match="bad broke with RuntimeError") as told:
         parts.source(Feed(name="x", kind="bad", integration="bad", way="poll", query={}))
     assert TOKEN not in str(told.value)

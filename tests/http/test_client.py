@@ -9,7 +9,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.http import Client, HttpSettings, Reply, Validators
-from harken.rate_limit import Budget
+from harken.rate_limit import RateLimit
 from tests.http.loopback import Dns, Server, reply, start
 
 TOKEN = {"Authorization": "Bearer s3cret", "X-Api-Key": "s3cret", "Cookie": "id=s3cret", "Accept": "application/json"}
@@ -278,7 +278,7 @@ async def test_a_header_that_would_inject_another_is_refused(
 
 async def test_a_budget_is_asked_before_and_taught_after(client: Client, server: Server) -> None:
     server.answer = lambda _: reply(429, Retry_After="700")
-    budget = Budget(SystemClock())
+    budget = RateLimit(SystemClock())
     await get(client, server.url(), budget=budget, who="oncall")
     assert budget.blocked_until is not None
     with pytest.raises(RetryLater, match="used up") as raised:
@@ -290,7 +290,7 @@ async def test_a_budget_is_asked_before_and_taught_after(client: Client, server:
 async def test_another_origin_does_not_teach_the_budget(client: Client, server: Server, other: Server) -> None:
     server.answer = lambda _: reply(302, Location=other.url())
     other.answer = lambda _: reply(429, Retry_After="700")
-    budget = Budget(SystemClock())
+    budget = RateLimit(SystemClock())
     await get(client, server.url(), budget=budget)
     assert budget.blocked_until is None
 

@@ -7,8 +7,8 @@ import asyncio
 import structlog
 
 from harken.feed import Feed, FeedState
-from harken.ingest.feed_registry import Closer
-from harken.ingest.live import Live
+from harken.ingest.feed_registry import SourceCloser
+from harken.ingest.live import LiveFeed
 from harken.source import Batch, Cursor
 from harken.testing import START
 
@@ -34,13 +34,13 @@ class Plain:
         return Batch()
 
 
-def live(source: Held | Plain) -> Live:
+def live(source: Held | Plain) -> LiveFeed:
     feed = Feed(name="inbox", kind="held", integration="held")
-    return Live(feed, source, FeedState(name="inbox", revision=1, created_at=START), swept_at=0.0)
+    return LiveFeed(feed, source, FeedState(name="inbox", revision=1, created_at=START), swept_at=0.0)
 
 
 async def test_a_replaced_source_is_closed_and_the_new_one_is_not():
-    closer, old, new = Closer(), Held(), Held()
+    closer, old, new = SourceCloser(), Held(), Held()
     feed = live(old)
     feed.use(new)
     closer.release(feed)
@@ -50,7 +50,7 @@ async def test_a_replaced_source_is_closed_and_the_new_one_is_not():
 
 
 async def test_a_source_is_not_closed_while_it_is_read():
-    closer, source = Closer(), Held()
+    closer, source = SourceCloser(), Held()
     feed = live(source)
     feed.busy = True
     closer.retire(feed)
@@ -64,7 +64,7 @@ async def test_a_source_is_not_closed_while_it_is_read():
 
 
 async def test_at_the_end_all_are_closed_even_if_one_cannot_be():
-    closer, sources = Closer(), [Held(), Held(broken=True), Held()]
+    closer, sources = SourceCloser(), [Held(), Held(broken=True), Held()]
     with structlog.testing.capture_logs() as logs:
         await closer.finish([live(source) for source in sources])
 
@@ -73,7 +73,7 @@ async def test_at_the_end_all_are_closed_even_if_one_cannot_be():
 
 
 async def test_a_source_that_holds_nothing_needs_no_method_for_it():
-    closer, plain = Closer(), live(Plain())
+    closer, plain = SourceCloser(), live(Plain())
     closer.retire(plain)
     await closer.finish([plain])
     assert plain.left == []

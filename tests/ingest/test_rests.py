@@ -10,8 +10,8 @@ import pytest
 
 from harken.backoff import Health
 from harken.errors import StoreBusy
-from harken.ingest.idle_reads import AT_ONCE, Rests
-from harken.store import Rest
+from harken.ingest.idle_reads import AT_ONCE, IdleReads
+from harken.store import IdleRead
 from harken.testing import START
 
 OLD = 4
@@ -21,11 +21,11 @@ class Shelf:
     """Notes what is written; `full` refuses it. `meanwhile` is done while the first of it is being written."""
 
     def __init__(self) -> None:
-        self.written: list[Sequence[Rest]] = []
+        self.written: list[Sequence[IdleRead]] = []
         self.full = False
         self.meanwhile: Any = None
 
-    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
         if self.full:
             raise StoreBusy("the disk is full")
         self.written.append(rests)
@@ -35,14 +35,14 @@ class Shelf:
         return [one.feed for one in rests if one.revision == OLD]
 
 
-def rest(feed: str, cursor: int = 0, health: Health | None = None) -> Rest:
+def rest(feed: str, cursor: int = 0, health: Health | None = None) -> IdleRead:
     at: Any = {"first_at": START, "last_at": START, "next_due": START}
-    return Rest(feed=feed, token=1, count=1, result="nothing_new", seen=0, cursor=cursor, health=health, **at)
+    return IdleRead(feed=feed, token=1, count=1, result="nothing_new", seen=0, cursor=cursor, health=health, **at)
 
 
 async def test_many_are_written_a_few_at_a_time() -> None:
     shelf: Any = Shelf()
-    rests = Rests(shelf)
+    rests = IdleReads(shelf)
     for number in range(AT_ONCE + 3):
         rests.add(rest(f"f{number}"))
     await rests.flush()
@@ -51,7 +51,7 @@ async def test_many_are_written_a_few_at_a_time() -> None:
 
 async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -> None:
     shelf: Any = Shelf()
-    rests = Rests(shelf)
+    rests = IdleReads(shelf)
     for number in range(AT_ONCE + 1):
         rests.add(rest(f"f{number}"))
     last = f"f{AT_ONCE}"
@@ -62,7 +62,7 @@ async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -
 
 async def test_who_was_changed_meanwhile_is_told_and_reads_of_before_are_not_mixed_with_those_after() -> None:
     shelf: Any = Shelf()
-    rests = Rests(shelf)
+    rests = IdleReads(shelf)
     told: list[str] = []
     rests.on_stale = told.append
     before = msgspec.structs.replace(rest("a", cursor=1), revision=OLD)
@@ -76,7 +76,7 @@ async def test_who_was_changed_meanwhile_is_told_and_reads_of_before_are_not_mix
 
 async def test_what_could_not_be_written_waits_for_the_next_time() -> None:
     shelf: Any = Shelf()
-    rests = Rests(shelf)
+    rests = IdleReads(shelf)
     recovered = Health(since=5.0)
     rests.add(rest("f", cursor=1, health=recovered))
     shelf.full = True

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from harken.feed import FeedState, TriggerState
-from harken.ingest.commit import Rulebook
+from harken.ingest.commit import RuleCache
 from harken.store import Definitions, Listeners, Opened
 from harken.testing import START
 from tests.ingest.house import FEED, trigger
@@ -30,9 +30,9 @@ def opened(revision: int, paused: str = "") -> Opened:
     return Opened(feeds={"inbox": feed}, triggers={"t": msgspec.structs.replace(STATE, paused=paused)})
 
 
-def book(revision: int) -> tuple[Rulebook, Shelf]:
+def book(revision: int) -> tuple[RuleCache, Shelf]:
     shelf: Any = Shelf(revision)
-    return Rulebook(shelf), shelf
+    return RuleCache(shelf), shelf
 
 
 DEFINITIONS = Definitions(generation="g", feeds=(FEED,), triggers=(trigger(),), workflows={})

@@ -11,7 +11,7 @@ import pytest
 
 from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, StoreUnavailable
-from harken.ingest.leases import LEASE_SECONDS, Shares
+from harken.ingest.leases import LEASE_SECONDS, ShardLeases
 from harken.store import Definitions
 from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual
@@ -33,7 +33,7 @@ class Told:
     """A replica that notes what it is told of its shards."""
 
     def __init__(self, store: Any, clock: HandClock, name: str, shards: int = 6, reading: bool = True) -> None:
-        self.shares = Shares(store, clock, name, shards=shards, reading=reading)
+        self.shares = ShardLeases(store, clock, name, shards=shards, reading=reading)
         self.shares.on_taken, self.shares.on_leaving = self._taken, self._leaving
         self.taken: list[int] = []
         self.left: list[int] = []
@@ -92,7 +92,7 @@ async def test_a_dead_replica_is_followed_within_a_lease(store: SqliteStore, clo
 @virtual
 async def test_it_is_followed_at_the_very_end_of_its_lease(clock: VirtualClock, tmp_path: Path) -> None:
     store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
-    one, two = Shares(store, clock, "one", shards=6), Shares(store, clock, "two", shards=6)
+    one, two = ShardLeases(store, clock, "one", shards=6), ShardLeases(store, clock, "two", shards=6)
     await clock.sleep(0.7)
     await one.look()
     keeping = asyncio.create_task(two.keep())
@@ -135,7 +135,7 @@ async def test_a_lease_that_was_renewed_right_before_a_sleep_is_renewed_again(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
-    shares = Shares(store, clock, "one")
+    shares = ShardLeases(store, clock, "one")
     await shares.look()
     clock.sleep_laptop(7_200)
     assert shares.is_late(0)

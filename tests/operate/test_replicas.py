@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from harken.app import App
-from harken.app.fleet import House, Members, bury_replicas, tell_all
-from harken.app.store import Home, alone
+from harken.app.fleet import HousekeepingLease, Membership, drop_dead_replicas, tell_all
+from harken.app.store import OpenedStore, alone
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.configuration import load_directory
 from harken.operate.fleet import REPLICAS, Member, fleet
-from harken.store import HOUSE, Generation
+from harken.store import HOUSEKEEPING, Generation
 from harken.store.transfer import HERE, MARK
 from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual
@@ -45,7 +45,7 @@ class Ear:
         self.members: list[str] = []
         self.generation = Generation()
         self.news = 0
-        self.beats = Members(store, clock, describe=lambda: Member(holder=name), heard=self._heard, news=self._news)
+        self.beats = Membership(store, clock, describe=lambda: Member(holder=name), heard=self._heard, news=self._news)
 
     async def _heard(self, living: Any, generation: Generation) -> None:
         self.members, self.generation = sorted(one.holder for one in living), generation
@@ -103,7 +103,7 @@ async def test_only_a_store_that_moved_ends_a_replica_and_not_a_configuration_th
     def describe() -> Member:
         return Member(holder="one")
 
-    members = Members(store, clock, describe=describe, heard=refuses, news=lambda: None, moved=ended.append)
+    members = Membership(store, clock, describe=describe, heard=refuses, news=lambda: None, moved=ended.append)
     beating = asyncio.create_task(members.keep())
     await asyncio.sleep(20)
     assert (beats > 2, ended) == (True, [])
@@ -119,12 +119,12 @@ async def test_replicas_that_are_gone_for_long_are_forgotten(store: SqliteStore,
     await two.beats.beat()
     clock.advance(3_601)
     await one.beats.beat()
-    await bury_replicas(store)
+    await drop_dead_replicas(store)
     assert [document.name for document in await store.documents(REPLICAS)] == ["one"]
 
 
 async def test_one_replica_keeps_the_house_until_it_leaves_or_dies(store: SqliteStore, clock: HandClock) -> None:
-    one, two = (House(store, clock, name, shared=True) for name in ("one", "two"))
+    one, two = (HousekeepingLease(store, clock, name, shared=True) for name in ("one", "two"))
     assert (await one.keep(), await two.keep()) == (True, False)
     clock.advance(20)
     assert (await one.keep(), await two.keep()) == (True, False)
@@ -135,13 +135,13 @@ async def test_one_replica_keeps_the_house_until_it_leaves_or_dies(store: Sqlite
 
 
 async def test_who_is_alone_keeps_the_house_without_a_lease(store: SqliteStore, clock: HandClock) -> None:
-    assert await House(store, clock, "one", shared=False).keep()
-    assert [held for held in await store.leases() if held.shard == HOUSE] == []
+    assert await HousekeepingLease(store, clock, "one", shared=False).keep()
+    assert [held for held in await store.leases() if held.shard == HOUSEKEEPING] == []
 
 
-def shared(store: SqliteStore) -> Home:
+def shared(store: SqliteStore) -> OpenedStore:
     home = alone(store)
-    return Home(store=home.store, shared=True, connect=home.connect, listen=home.listen)
+    return OpenedStore(store=home.store, shared=True, connect=home.connect, listen=home.listen)
 
 
 def site(path: Path, *names: str) -> Path:
@@ -194,11 +194,11 @@ async def test_one_whose_clock_jumped_leaves_the_house_to_another(clock: Virtual
         keeper.intake.timer.jumped_at = clock.time()
         await clock.sleep(15)
         assert await housekeeper(store) in {app.holder for app in apps if app is not keeper}
-        assert await store.lease(HOUSE, keeper.holder, 30) is None
+        assert await store.lease(HOUSEKEEPING, keeper.holder, 30) is None
 
 
 async def housekeeper(store: SqliteStore) -> str:
-    return next(held.holder for held in await store.leases() if held.shard == HOUSE)
+    return next(held.holder for held in await store.leases() if held.shard == HOUSEKEEPING)
 
 
 @virtual

@@ -14,8 +14,8 @@ import msgspec
 from harken.event import Event
 from harken.feed import Feed
 from harken.match import Read
-from harken.run.environment import Reach
-from harken.store import HOUSE, Definitions
+from harken.run.environment import Environment
+from harken.store import HOUSEKEEPING, Definitions
 from harken.testing import START, VirtualClock
 from harken.testing.waiting_clock import WaitingLoop, run_waiting
 from tests.property import plan
@@ -75,7 +75,7 @@ class Fleet(Stage):
         shard = (polled.index(feed.name) + moved) % SHARDS if feed.name in polled else 0
         return msgspec.structs.replace(feed, shard=shard)
 
-    def reach(self) -> Reach:
+    def reach(self) -> Environment:
         return self._reach()
 
     async def _act(self, call: Any) -> Any:
@@ -244,7 +244,7 @@ class Fleet(Stage):
     async def shards_are_shared(self) -> None:
         """Where nothing has happened for long enough, everybody reads as much as the others."""
         lives, held = self._lives(), await self.store.leases()
-        readers = Counter(one.holder for one in held if one.shard != HOUSE)
+        readers = Counter(one.holder for one in held if one.shard != HOUSEKEEPING)
         if len(lives) == SHARDS and all(self.clock.monotonic() - life.since > SETTLED for life in lives):
             assert readers == Counter(life.name for life in lives), f"not fair: {readers}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from harken.clock import Clock
 from harken.errors import HarkenError
-from harken.store import HOUSE, Commit, Committed, Definitions, Lease
+from harken.store import HOUSEKEEPING, Commit, Committed, Definitions, Lease
 
 __all__ = ["History", "Note"]
 
@@ -109,7 +109,7 @@ class History:
         for note in self.notes:
             held = current.get(note.what)
             if note.verb == "open":
-                over |= {what for what, one in current.items() if one.who != note.who and what != HOUSE}
+                over |= {what for what, one in current.items() if one.who != note.who and what != HOUSEKEEPING}
             elif note.verb == "lease":
                 self._may_hold(note, held, note.what in over)
                 over.discard(note.what)

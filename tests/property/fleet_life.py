@@ -11,17 +11,17 @@ from random import Random
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from harken.app.fleet import Behind, House, Members, tell_all
+from harken.app.fleet import Behind, HousekeepingLease, Membership, tell_all
 from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed
-from harken.ingest.commit import Rulebook
+from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching
 from harken.operate.fleet import Member
-from harken.run.environment import Reach
+from harken.run.environment import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import Library
+from harken.run.workflows import WorkflowCache
 from harken.source import Batch, Cursor
 from harken.store import Definitions, Generation
 from harken.testing.crashing import Crash
@@ -56,7 +56,7 @@ class Office(Protocol):
 
     def definitions(self, *, starting: bool = False) -> Definitions: ...
 
-    def reach(self) -> Reach: ...
+    def reach(self) -> Environment: ...
 
 
 class Thawed:
@@ -83,12 +83,12 @@ class Life:
         self._context.run(_owner.set, self)
         self._applying = asyncio.Lock()
         store: Any = line
-        rulebook = Rulebook(store)
+        rulebook = RuleCache(store)
         self.worker = Worker(
             store,
             self._clock,
             random,
-            library=Library(store),
+            library=WorkflowCache(store),
             reach=office.reach(),
             holder=self.name,
             internal=internal_matching(rulebook, self._clock),
@@ -97,8 +97,8 @@ class Life:
         )
         engine: Any = (store, self._clock, random, self.worker, self._source)
         self.intake = Intake(*engine, holder=self.name, lease_seconds=LEASE, rulebook=rulebook, shards=SHARDS)
-        self.house = House(store, self._clock, self.name, shared=True)
-        self.members = Members(store, self._clock, describe=self._describe, heard=self._heard, news=self.look_again)
+        self.house = HousekeepingLease(store, self._clock, self.name, shared=True)
+        self.members = Membership(store, self._clock, describe=self._describe, heard=self._heard, news=self.look_again)
         self.behind = Behind()
         self._looking: asyncio.Task[None] | None = None
 

@@ -16,13 +16,13 @@ from harken.backends.sqlite import SqliteStore
 from harken.clock import from_unix
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.ingest.commit import Rulebook
+from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
 from harken.ingest.internal_events import internal_matching
 from harken.match import Read
-from harken.run.environment import Reach
+from harken.run.environment import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import Library
+from harken.run.workflows import WorkflowCache
 from harken.runs import OPEN, Run
 from harken.source import Act
 from harken.store import Definitions
@@ -66,12 +66,12 @@ class Stage:
         while True:
             self.store = CrashingStore(SqliteStore.at(self.path, self.clock, inline=True), self.model.heard)
             store: Any = self.store
-            rulebook = Rulebook(store)
+            rulebook = RuleCache(store)
             self.worker = Worker(
                 store,
                 self.clock,
                 self._random,
-                library=Library(store),
+                library=WorkflowCache(store),
                 reach=self._reach(),
                 holder="w",
                 internal=internal_matching(rulebook, self.clock),
@@ -91,9 +91,9 @@ class Stage:
             self.working = asyncio.create_task(self.worker.run())
             return
 
-    def _reach(self) -> Reach:
+    def _reach(self) -> Environment:
         nothing: Any = None
-        return Reach(
+        return Environment(
             http=nothing,
             clock=self.clock,
             random=self._random,

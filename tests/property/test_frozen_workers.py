@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from harken.backends.sqlite import SqliteStore
 from harken.feed import INTERNAL, Feed, Trigger
-from harken.run.environment import Reach
+from harken.run.environment import Environment
 from harken.run.worker import Worker
-from harken.run.workflows import Library
+from harken.run.workflows import WorkflowCache
 from harken.source import Act
 from harken.store import Definitions, NewRun
 from harken.testing import VirtualClock, run_virtual
@@ -74,7 +74,7 @@ class Office:
     def hire(self, holder: str) -> Freezing:
         view: Any = Freezing(self.store, self.clock)
         nothing: Any = None
-        reach = Reach(
+        reach = Environment(
             http=nothing,
             clock=self.clock,
             random=Random(1),
@@ -84,7 +84,13 @@ class Office:
             workflow_rev=lambda name: "f@1",
         )
         worker = Worker(
-            view, self.clock, Random(1), library=Library(view), reach=reach, holder=holder, internal=lambda events: None
+            view,
+            self.clock,
+            Random(1),
+            library=WorkflowCache(view),
+            reach=reach,
+            holder=holder,
+            internal=lambda events: None,
         )
         self.tasks.append(asyncio.create_task(worker.run()))
         return view  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harken.errors import Misconfigured
 from harken.run.plan import Problem
-from harken.run.workflows import Library, check_workflow, compile_workflow
+from harken.run.workflows import WorkflowCache, check_workflow, compile_workflow
 from harken.runs import Workflow
 from harken.store import Document
 from harken.testing.clock import START
@@ -176,7 +176,7 @@ async def test_stored_references_become_secrets_when_compiled_and_again_after_fo
         seen.append(definition)
         return definition
 
-    library = Library(shelf, reveal=reveal)
+    library = WorkflowCache(shelf, reveal=reveal)
     assert await library.get("r") is await library.get("r")
     library.forget()
     assert library.peek("r") is None

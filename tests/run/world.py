@@ -18,10 +18,10 @@ from harken.errors import NotFound
 from harken.event import Event
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
-from harken.run.environment import Reach
+from harken.run.environment import Environment
 from harken.run.models import Models, ModelSettings
 from harken.run.worker import Worker
-from harken.run.workflows import Library
+from harken.run.workflows import WorkflowCache
 from harken.runs import Run
 from harken.source import Act
 from harken.store import Commit, Definitions, Entry, Intent, NewRun, Opened
@@ -115,7 +115,7 @@ class World:
     def hire(self, holder: str = "w1", **options: Any) -> Worker:
         """Another worker on the same store."""
         host: Any = None
-        reach = Reach(
+        reach = Environment(
             http=self.http,
             clock=self.clock,
             random=Random(1),
@@ -128,7 +128,7 @@ class World:
         options.setdefault("internal", self._match)
         options.setdefault("observe", lambda what, claimed: self.observed.append(what))
         store: Any = self.store
-        return Worker(store, self.clock, Random(1), library=Library(store), reach=reach, holder=holder, **options)
+        return Worker(store, self.clock, Random(1), library=WorkflowCache(store), reach=reach, holder=holder, **options)
 
     def _match(self, events: Sequence[Event]) -> Commit | None:
         """The internal feed as nobody listens to it: emitted events are recorded, ends of runs are not."""

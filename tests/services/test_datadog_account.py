@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Client, Metered
-from harken.rate_limit import Budget
+from harken.rate_limit import RateLimit
 from harken.services.datadog import Account, MonitorStates, Query, plugin
 from harken.source import Host
 from harken.testing import START, HandClock
@@ -174,7 +174,7 @@ async def test_too_many_calls_are_told_with_the_seconds_until_the_reset(
 async def test_the_budget_learns_what_is_left_and_when_it_is_renewed(fake: FakeDatadog, clock: HandClock):
     fake.limit, fake.period = 3, 60
     clock.advance(20)
-    client, budget = Client(clock), Budget(clock)
+    client, budget = Client(clock), RateLimit(clock)
 
     async def kept() -> None:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.app.factory import Parts
+from harken.app.factory import Factory
 from harken.config.loaded import Loaded
 from harken.config.loader import load
 from harken.errors import Refused
@@ -122,7 +122,7 @@ async def test_an_account_of_the_environment_does_not_reach_into_private_network
     tmp_path: Path, clock: HandClock
 ) -> None:
     environ = {**ENVIRON, "TELEGRAM_BASE_URL": "http://127.0.0.1:9"}
-    parts = Parts(loaded(tmp_path, notify("telegram"), environ=environ), registry(), clock, Random(1))
+    parts = Factory(loaded(tmp_path, notify("telegram"), environ=environ), registry(), clock, Random(1))
     with pytest.raises(Refused, match="private address"):
         await parts.reach().destination("telegram").deliver(Message(to="42", text="hi"))
     await parts.close()

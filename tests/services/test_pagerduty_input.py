@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Client
-from harken.rate_limit import Budget
+from harken.rate_limit import RateLimit
 from harken.services.pagerduty import Account, Query, plugin
 from harken.source import Host
 from harken.testing import HandClock
@@ -45,7 +45,7 @@ class TestTrouble:
         assert (caught.value.after, caught.value.reason) == (20, "rate_limited")
 
     async def test_its_rate_headers_reach_the_budget(self, duty: PagerDuty, clock: HandClock):
-        budget, client = Budget(clock), Client(clock)
+        budget, client = RateLimit(clock), Client(clock)
         duty.remaining = 7
         await client.request("GET", f"{duty.url}/abilities", allow_private=True, budget=budget)
         await client.close()

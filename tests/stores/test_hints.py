@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harken.backends.notify import Hints
+from harken.backends.notify import Notifications
 from harken.backends.postgres import PostgresStore
 from harken.backends.redis import RedisStore
 from harken.errors import StoreUnavailable
@@ -102,7 +102,7 @@ async def test_a_connection_that_ends_is_made_again(monkeypatch: pytest.MonkeyPa
         raise StoreUnavailable("nobody answers")
 
     line, ear = Line(), Ear()
-    hints = Hints(line.hear, tell)
+    hints = Notifications(line.hear, tell)
     hints.listen(ear.heard.set)
     await ear.wait()
     line.ended.set()

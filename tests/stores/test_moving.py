@@ -10,13 +10,13 @@ import pytest
 from redis.asyncio import Redis
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.postgres.transfer import PostgresMoving
+from harken.backends.postgres.transfer import PostgresTransfer
 from harken.backends.redis import RedisStore
-from harken.backends.redis.transfer import RedisMoving
+from harken.backends.redis.transfer import RedisTransfer
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.transfer import SqliteMoving
+from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.store import Store
-from harken.store.transfer import Moving
+from harken.store.transfer import StoreTransfer
 from harken.testing import HandClock
 from harken.testing.store.transfer import GoingOnContract, MovingContract
 from harken.testing.store.transfer_world import Place
@@ -48,8 +48,8 @@ class SqlitePlace:
     async def open(self) -> Store:
         return SqliteStore.at(**self.where, inline=True)
 
-    def moving(self) -> Moving:
-        return SqliteMoving.at(**self.where)
+    def moving(self) -> StoreTransfer:
+        return SqliteTransfer.at(**self.where)
 
 
 class PostgresPlace:
@@ -59,8 +59,8 @@ class PostgresPlace:
     async def open(self) -> Store:
         return PostgresStore.at(**self.where, settings=Settings(pool=2))
 
-    def moving(self) -> Moving:
-        return PostgresMoving.at(**self.where)
+    def moving(self) -> StoreTransfer:
+        return PostgresTransfer.at(**self.where)
 
 
 class RedisPlace:
@@ -70,8 +70,8 @@ class RedisPlace:
     async def open(self) -> Store:
         return RedisStore.at(**self.where)
 
-    def moving(self) -> Moving:
-        return RedisMoving.at(**self.where)
+    def moving(self) -> StoreTransfer:
+        return RedisTransfer.at(**self.where)
 
 
 class Places:

@@ -9,12 +9,12 @@ import apsw
 import pytest
 
 from harken.backends.sqlite import SqliteStore
-from harken.backends.sqlite.transfer import SqliteMoving
+from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.errors import LeaseLost, Refused
 from harken.operate.store_admin import copy_store
-from harken.store import HOUSE, Store
-from harken.store.export_rows import Chunk, MovedEvent
-from harken.store.transfer import Counts, Moving, refuse_marked
+from harken.store import HOUSEKEEPING, Store
+from harken.store.export_rows import Chunk, ExportedEvent
+from harken.store.transfer import Counts, StoreTransfer, refuse_marked
 from harken.testing import HandClock
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
 from tests.stores.postgres_home import server, url
@@ -145,7 +145,7 @@ async def test_who_comes_in_while_it_is_copied_ends_the_copy(
     source, target = shared.moving(), goal.moving()
     assert await source.writers() == []
     clock.advance(31)
-    assert await store.lease(HOUSE, "somebody", LEASE_SECONDS) is not None
+    assert await store.lease(HOUSEKEEPING, "somebody", LEASE_SECONDS) is not None
     with pytest.raises(LeaseLost):
         await source.stay()
     await source.close()
@@ -169,7 +169,7 @@ async def test_whoever_died_while_copying_leaves_nothing_in_the_way(shared: Post
     await store.close()
 
 
-class Losing(SqliteMoving):
+class Losing(SqliteTransfer):
     """A home that loses an event on the way."""
 
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
@@ -178,7 +178,7 @@ class Losing(SqliteMoving):
 
 async def _without_events(rows: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
     async for chunk in rows:
-        if not isinstance(chunk[0], MovedEvent):
+        if not isinstance(chunk[0], ExportedEvent):
             yield chunk
 
 
@@ -188,7 +188,7 @@ async def test_a_copy_that_is_not_complete_is_found_out_and_never_started(
     store = await file.open()
     await with_an_event(store, clock)
     await store.close()
-    target: Moving = Losing.at(**goal.where)
+    target: StoreTransfer = Losing.at(**goal.where)
     with pytest.raises(Refused, match="0 of 1 events"):
         await copy_store(file.moving(), target, clock, Notes())
     await target.close()

@@ -13,7 +13,7 @@ import pytest
 from harken.errors import Misconfigured, Refused
 from harken.event import Verdict
 from harken.store import Entry
-from harken.store.export_rows import Chunk, MovedEvent
+from harken.store.export_rows import Chunk, ExportedEvent
 from harken.testing import HandClock
 from harken.testing.store.transfer import alike, move
 from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, told
@@ -121,7 +121,7 @@ class Measured:
 
     async def passing(self) -> AsyncIterator[Chunk]:
         async for chunk in self._rows:
-            self.passed += sum(len(row.data) for row in chunk if isinstance(row, MovedEvent))
+            self.passed += sum(len(row.data) for row in chunk if isinstance(row, ExportedEvent))
             yield chunk
             self.grown = max(self.grown, _in_use() - self._first)
 

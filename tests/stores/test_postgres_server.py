@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
-from harken.backends.postgres.transaction import Books
+from harken.backends.postgres.transaction import Transaction
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation
@@ -103,7 +103,7 @@ class TestTheServer:
     async def test_what_the_server_undid_for_another_is_done_again(self, given: Given) -> None:
         tries: list[int] = []
 
-        async def verb(books: Books) -> str:
+        async def verb(books: Transaction) -> str:
             tries.append(1)
             raised = "RAISE SQLSTATE '40P01'"
             await books.connection.execute(f"DO $$ BEGIN IF {len(tries)} < 3 THEN {raised}; END IF; END $$")
@@ -113,7 +113,7 @@ class TestTheServer:
         assert len(tries) == 3
 
     async def test_what_is_always_undone_is_busy_in_the_end(self, given: Given) -> None:
-        async def verb(books: Books) -> None:
+        async def verb(books: Transaction) -> None:
             await books.connection.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 
         with pytest.raises(StoreBusy):

@@ -11,7 +11,7 @@ import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
 from harken.errors import LeaseLost
-from harken.store import Definitions, Lease, Rest
+from harken.store import Definitions, IdleRead, Lease
 from harken.testing import HandClock
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed
 from tests.stores.postgres_home import hand, server, url
@@ -63,9 +63,9 @@ async def waits(verb: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-def rests(given: Given, news: Lease) -> list[Rest]:
+def rests(given: Given, news: Lease) -> list[IdleRead]:
     return [
-        Rest(
+        IdleRead(
             feed=name,
             token=token,
             count=1,

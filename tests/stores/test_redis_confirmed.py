@@ -9,7 +9,7 @@ import pytest
 
 from harken.backends.encryption import PlainSeal
 from harken.backends.redis.codec import Ask
-from harken.backends.redis.connection import CONFIRM_MS, Link
+from harken.backends.redis.connection import CONFIRM_MS, Connection
 from harken.errors import StoreUnavailable
 
 
@@ -32,32 +32,32 @@ class Line:
 
 
 @pytest.fixture
-async def link() -> AsyncIterator[Link]:
-    link = Link("redis://127.0.0.1:1/0", "{harken:0}:", None)
+async def link() -> AsyncIterator[Connection]:
+    link = Connection("redis://127.0.0.1:1/0", "{harken:0}:", None)
     await link.close()
     link.replicas = 2
     yield link
 
 
-async def write(link: Link, line: Line) -> Any:
+async def write(link: Connection, line: Line) -> Any:
     link.redis = line  # type: ignore[assignment]
     return await link.write("extend", Ask(PlainSeal()), (1, []))
 
 
 class TestWhereReplicasConfirm:
-    async def test_the_disks_are_asked_for_when_all_have_the_write(self, link: Link) -> None:
+    async def test_the_disks_are_asked_for_when_all_have_the_write(self, link: Connection) -> None:
         line = Line(b"done", 2, [1, 2])
         assert await write(link, line) == b"done"
         assert [words[0] for words in line.asked] == ["EVALSHA", "WAIT", "WAITAOF"]
         assert line.asked[1:] == [("WAIT", 2, CONFIRM_MS // 2), ("WAITAOF", 1, 2, CONFIRM_MS // 2)]
 
     @pytest.mark.parametrize("disks", [[1, 1], [0, 2], [0, 0]])
-    async def test_a_disk_too_few_is_a_write_that_does_not_count(self, link: Link, disks: list[int]) -> None:
+    async def test_a_disk_too_few_is_a_write_that_does_not_count(self, link: Connection, disks: list[int]) -> None:
         with pytest.raises(StoreUnavailable, match="did not confirm"):
             await write(link, Line(b"done", disks[1], disks))
         assert "did not confirm" in link.trouble
 
-    async def test_reading_waits_for_nobody(self, link: Link) -> None:
+    async def test_reading_waits_for_nobody(self, link: Connection) -> None:
         line = Line(b"done")
         link.redis = line  # type: ignore[assignment]
         await link.read(("GET", "a"), ("GET", "b"))

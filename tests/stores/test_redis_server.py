@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from harken.backends.redis import RedisStore
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.backends.redis.durability import Promise, judge
 from harken.backends.redis.encryption import first_keys
 from harken.clock import SystemClock
@@ -373,7 +373,7 @@ class TestKeys:
             await reached(server.url(), KEY)
 
     async def test_replicas_that_begin_together_have_the_same_seal(self, server: RedisServer, admin: Redis) -> None:
-        link = Link(server.url(), "{harken:0}:", None)
+        link = Connection(server.url(), "{harken:0}:", None)
         one, two = await first_keys(link, KEY), await first_keys(link, KEY)
         await link.close()
         assert one == two

@@ -17,7 +17,7 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.connection import refuse_network
 from harken.backends.sqlite.runs import claim
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
 from harken.store import Committed, Lease
@@ -211,7 +211,7 @@ async def test_a_claim_that_was_undone_does_not_forget_what_a_budget_holds(given
     await given.claims()
     given.clock.advance(3600)
 
-    def undone(books: Books) -> None:
+    def undone(books: Transaction) -> None:
         claim(books, "w", 10, 60.0)
         raise ValueError("the disk went away")
 

@@ -20,13 +20,13 @@ from harken.config.pollers.schema import Job
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.intake import Intake
-from harken.ingest.live import Live
+from harken.ingest.live import LiveFeed
 from harken.match import Read
 from harken.operate.wording import count, duration
 from harken.runs import Run
 from harken.store import Store
 
-__all__ = ["OPENED", "PAUSED", "RECOVERED", "Alerts", "Memo", "facts", "is_due", "pause_before", "text", "trouble"]
+__all__ = ["OPENED", "PAUSED", "RECOVERED", "AlertMemo", "Alerts", "facts", "is_due", "pause_before", "text", "trouble"]
 
 log = structlog.get_logger("harken.app")
 
@@ -36,7 +36,7 @@ OPENED, PAUSED, RECOVERED = "feed.opened", "feed.paused", "feed.recovered"
 RETRY_FIRST, RETRY_CAP = 60.0, 3_600.0
 
 
-class Memo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AlertMemo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was told of a feed, as it is kept in the store.
 
     `since` and `type` name the trouble that was noted last, `told` says that an alert of it was sent.
@@ -73,7 +73,7 @@ def pause_before(tries: int) -> float:
     return float(min(RETRY_CAP, RETRY_FIRST * 2 ** min(tries, 10)))
 
 
-def facts(live: Live, job: Job | None, type: str) -> dict[str, Any]:
+def facts(live: LiveFeed, job: Job | None, type: str) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": live.feed.kind, "integration": live.feed.integration}
     if job is not None:
         found |= {"job": job.id, "agent": job.agent}
@@ -83,7 +83,7 @@ def facts(live: Live, job: Job | None, type: str) -> dict[str, Any]:
     return found
 
 
-def text(live: Live, job: Job | None, type: str, triggers: list[str], since: float, now: float) -> str:
+def text(live: LiveFeed, job: Job | None, type: str, triggers: list[str], since: float, now: float) -> str:
     """One message for a person: who, what, since when, and what to do."""
     health, began = live.health, f"{from_unix(since):%Y-%m-%d %H:%M} UTC"
     whose = f" for {job.agent}" if job else ""
@@ -100,7 +100,7 @@ def text(live: Live, job: Job | None, type: str, triggers: list[str], since: flo
 
 TOLD = "alert"
 
-_NOTHING = Memo()
+_NOTHING = AlertMemo()
 
 _change = msgspec.structs.replace
 
@@ -116,7 +116,7 @@ class Alerts:
         self._clock = clock
         self._loaded = loaded
         self._nudge = nudge
-        self._memos: dict[str, Memo] | None = None
+        self._memos: dict[str, AlertMemo] | None = None
         self._held: frozenset[int] = frozenset()
 
     async def look(self) -> None:
@@ -129,7 +129,7 @@ class Alerts:
             return
         if self._memos is None:
             found = await self._store.documents(TOLD)
-            self._memos = {document.name: msgspec.convert(document.value, Memo) for document in found}
+            self._memos = {document.name: msgspec.convert(document.value, AlertMemo) for document in found}
         jobs = {job.feed: job for job in self._loaded().jobs.values()}
         for name, live in list(self._intake.feeds.items()):
             if not self._intake.roster.reads(live):
@@ -141,7 +141,7 @@ class Alerts:
             # it left the configuration: nobody waits for it any more
             await self._keep(name, self._memos[name], _NOTHING)
 
-    async def _keep(self, name: str, before: Memo, after: Memo) -> None:
+    async def _keep(self, name: str, before: AlertMemo, after: AlertMemo) -> None:
         assert self._memos is not None
         if after == _NOTHING:
             await self._store.delete(TOLD, name)
@@ -150,7 +150,7 @@ class Alerts:
             await self._store.put(TOLD, name, msgspec.to_builtins(after))
             self._memos[name] = after
 
-    async def _look_at(self, live: Live, job: Job | None, memo: Memo) -> Memo:
+    async def _look_at(self, live: LiveFeed, job: Job | None, memo: AlertMemo) -> AlertMemo:
         if memo.event:
             memo = await self._follow(live, job, memo)
         if trouble(live.health):
@@ -159,11 +159,11 @@ class Alerts:
             since = memo.down or memo.since
             await self._tell(live, job, RECOVERED, since, alert=memo.down > 0)
             log.info("feed.recovered", feed=live.feed.name, stopped_at=from_unix(since).isoformat())
-            memo = Memo(at=memo.at)
+            memo = AlertMemo(at=memo.at)
         over = not memo.since and is_due(memo.at, self._cooldown(job), self._clock.time())
         return _NOTHING if over else memo
 
-    async def _of_trouble(self, live: Live, job: Job | None, memo: Memo) -> Memo:
+    async def _of_trouble(self, live: LiveFeed, job: Job | None, memo: AlertMemo) -> AlertMemo:
         type, since, now = trouble(live.health), live.health.since or 0.0, self._clock.time()
         new = (memo.type, memo.since) != (type, since)
         if new:
@@ -179,7 +179,7 @@ class Alerts:
         # where no delivery is waited for, who listens has been told
         return sent if job is not None and job.failure_to is not None else _arrived(sent)
 
-    async def _follow(self, live: Live, job: Job | None, memo: Memo) -> Memo:
+    async def _follow(self, live: LiveFeed, job: Job | None, memo: AlertMemo) -> AlertMemo:
         """What has become of the last alert."""
         found = await self._store.runs(trigger=job.alert, event_id=memo.event, limit=1) if job else None
         run: Run | None = found.items[0] if found and found.items else None
@@ -191,7 +191,7 @@ class Alerts:
             return _change(memo, event=0, at=0.0)
         return await self._send_again(run, memo)
 
-    async def _send_again(self, run: Run, memo: Memo) -> Memo:
+    async def _send_again(self, run: Run, memo: AlertMemo) -> AlertMemo:
         workflow = self._loaded().workflows.get(run.trigger)
         rev = workflow.rev if workflow is not None and workflow.rev != run.workflow_rev else ""
         now = self._clock.time()
@@ -201,7 +201,7 @@ class Alerts:
         self._nudge()
         return _change(memo, tries=memo.tries + 1, again_at=now + pause_before(memo.tries))
 
-    async def _is_over(self, live: Live, since: float) -> bool:
+    async def _is_over(self, live: LiveFeed, since: float) -> bool:
         if not live.health.clean:
             return False
         last = (await self._store.state(live.feed.name)).last_success
@@ -212,7 +212,7 @@ class Alerts:
         settings = self._loaded().pollers
         return settings.failure_alert_cooldown_secs if job is not None and settings is not None else 0.0
 
-    async def _tell(self, live: Live, job: Job | None, type: str, since: float, *, alert: bool) -> int:
+    async def _tell(self, live: LiveFeed, job: Job | None, type: str, since: float, *, alert: bool) -> int:
         name, now = live.feed.name, self._clock.now()
         rules = self._intake.rulebook.get(name)
         triggers = sorted(rule.name for rule in rules.rules) if rules else []
@@ -231,5 +231,5 @@ class Alerts:
         return (await self._intake.gate.push(INTERNAL, [event], Read(now=now))).event_ids[0]
 
 
-def _arrived(memo: Memo) -> Memo:
+def _arrived(memo: AlertMemo) -> AlertMemo:
     return _change(memo, event=0, down=memo.down or memo.about)

@@ -14,10 +14,10 @@ import msgspec
 import structlog
 
 from harken.app.controller import Controller
-from harken.app.factory import Parts
+from harken.app.factory import Factory
 from harken.app.fleet import tell_all
 from harken.app.run_file import drop_run_file, write_run_file
-from harken.app.store import KEY, Home, open_home, patiently
+from harken.app.store import KEY, OpenedStore, open_home, patiently
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
@@ -33,13 +33,13 @@ from harken.store.transfer import refuse_marked
 from harken.tasks import end
 
 if TYPE_CHECKING:
-    from harken.app.fleet import House, Members
+    from harken.app.fleet import HousekeepingLease, Membership
     from harken.app.server import Listener
-    from harken.app.telemetry import Gauges
+    from harken.app.telemetry import Telemetry
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
-__all__ = ["App", "NoHands", "Role", "executes", "not_reading", "reads", "refuse_blocking", "takes_webhooks"]
+__all__ = ["App", "NoExecutor", "Role", "executes", "not_reading", "reads", "refuse_blocking", "takes_webhooks"]
 
 log = structlog.get_logger("harken.app")
 
@@ -70,7 +70,7 @@ def not_reading(role: Role, shared: bool, behind: str) -> tuple[str, str]:
     return "degraded", "it holds no lease, so it reads nothing"
 
 
-class NoHands:
+class NoExecutor:
     """Executes nothing here: the runs are left to those replicas that do."""
 
     def __init__(self, holder: str) -> None:
@@ -97,7 +97,7 @@ PLANS = 10_000
 class App:
     """A running Harken: `store`, `operator`, `url`."""
 
-    def __init__(self, loaded: Loaded, home: Home, clock: Clock, role: Role = "all") -> None:
+    def __init__(self, loaded: Loaded, home: OpenedStore, clock: Clock, role: Role = "all") -> None:
         self.home = home
         self.store = home.store
         self.role = role
@@ -105,7 +105,7 @@ class App:
         self._clock = clock
         self._random = Random()
         self.holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
-        self.parts = Parts(loaded, registry(), clock, self._random)
+        self.parts = Factory(loaded, registry(), clock, self._random)
         self.worker, self.intake = self._engine()
         self.controller = Controller(self.store, self.parts, self.intake, self.worker, clock)
         self.operator = Operator(self.store, self.controller, loaded, clock)
@@ -114,8 +114,8 @@ class App:
         self._gauges = self._measure()
         self._tasks: list[asyncio.Task[Any]] = []
         self._listeners: list[Listener] = []
-        self._members: Members | None = None
-        self._house: House | None = None
+        self._members: Membership | None = None
+        self._house: HousekeepingLease | None = None
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
         # it ended by itself: whoever started it stops it
@@ -157,14 +157,14 @@ class App:
 
     def _engine(self) -> tuple[Worker, Intake]:
         from harken.feed import INTERNAL
-        from harken.ingest.commit import Rulebook
+        from harken.ingest.commit import RuleCache
         from harken.ingest.intake import Intake
         from harken.ingest.internal_events import internal_matching, listening
         from harken.run.worker import Worker
-        from harken.run.workflows import Library
+        from harken.run.workflows import WorkflowCache
 
-        rulebook = Rulebook(self.store)
-        self._library = Library(self.store, size=PLANS, reveal=self._reveal)
+        rulebook = RuleCache(self.store)
+        self._library = WorkflowCache(self.store, size=PLANS, reveal=self._reveal)
         worker = Worker(
             self.store,
             self._clock,
@@ -181,7 +181,7 @@ class App:
             self.store,
             self._clock,
             self._random,
-            worker if executes(self.role) else NoHands(self.holder),
+            worker if executes(self.role) else NoExecutor(self.holder),
             self.parts.source,
             holder=self.holder,
             rulebook=rulebook,
@@ -190,10 +190,10 @@ class App:
         )
         return worker, intake
 
-    def _measure(self) -> Gauges:
-        from harken.app.telemetry import Gauges
+    def _measure(self) -> Telemetry:
+        from harken.app.telemetry import Telemetry
 
-        gauges = Gauges(self.store, self.intake, self.worker, self._clock, self.loaded)
+        gauges = Telemetry(self.store, self.intake, self.worker, self._clock, self.loaded)
         gauges.behind = lambda: self.controller.behind
         gauges.not_reading = lambda: not_reading(self.role, self.home.shared, self.controller.behind)
         gauges.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
@@ -234,7 +234,7 @@ class App:
     async def begin(self) -> None:
         """Read, match and run; `stop` ends it. Nobody can ask it anything yet."""
         from harken.app.alerts import Alerts
-        from harken.app.fleet import House
+        from harken.app.fleet import HousekeepingLease
         from harken.app.freshness import Freshness
         from harken.app.housekeeping import keep_house
 
@@ -245,7 +245,7 @@ class App:
         self.home.listen(self.worker.nudge)
         if executes(self.role):
             self._spawn(self.worker.run(), "worker")
-        self._house = house = House(self.store, self._clock, self.holder, shared=self.home.shared)
+        self._house = house = HousekeepingLease(self.store, self._clock, self.holder, shared=self.home.shared)
         alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
         freshness = Freshness(self.store, self.intake, self._clock)
         self._gauges.stale = lambda: freshness.stale
@@ -264,10 +264,10 @@ class App:
 
     def _join(self) -> None:
         """Be one of the replicas that share the store."""
-        from harken.app.fleet import Members
+        from harken.app.fleet import Membership
 
         controller = self.controller
-        self._members = Members(
+        self._members = Membership(
             self.store,
             self._clock,
             describe=lambda: controller.member(self.holder, self.role),

@@ -13,7 +13,7 @@ import structlog
 
 from harken import __version__
 from harken.app.dry_run import preview
-from harken.app.factory import Parts
+from harken.app.factory import Factory
 from harken.app.file_watch import marks
 from harken.app.fleet import Behind, host, tell_all
 from harken.clock import Clock, from_unix
@@ -21,7 +21,7 @@ from harken.config import Account, Loaded, carry_over, inherit, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import AT_START, Feed, Trigger
 from harken.ingest.intake import Intake
-from harken.ingest.live import Report
+from harken.ingest.live import TickReport
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
@@ -56,7 +56,7 @@ async def start_lines(store: Store) -> Mapping[str, datetime]:
 
 
 async def preview_of(
-    store: Store, parts: Parts, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
+    store: Store, parts: Factory, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
 ) -> Preview:
     loaded = parts.loaded
     wanted = next((found for found in loaded.triggers if found.name == trigger), None)
@@ -84,7 +84,7 @@ REFRESH_PAUSE = 5.0
 class Controller:
     """Joins intake, worker and configuration, and keeps them in step."""
 
-    def __init__(self, store: Store, parts: Parts, intake: Intake, worker: Worker, clock: Clock) -> None:
+    def __init__(self, store: Store, parts: Factory, intake: Intake, worker: Worker, clock: Clock) -> None:
         self._store = store
         self._parts = parts
         self._intake = intake
@@ -226,7 +226,7 @@ class Controller:
         # another replica holds the feed's shard: it reads as soon as it hears of it
         await self._store.wake(feed)
         await tell_all(self._store)
-        return dict(msgspec.to_builtins(Report(feed=feed, result="asked", error="another replica reads it now")))
+        return dict(msgspec.to_builtins(TickReport(feed=feed, result="asked", error="another replica reads it now")))
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         begun = await start_lines(self._store)

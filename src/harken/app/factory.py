@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from harken.app.redaction import HushedClient, HushedDestination, HushedPush, HushedSource, hushed_act
+from harken.app.redaction import RedactingClient, RedactingDestination, RedactingPush, RedactingSource, redacting_act
 from harken.clock import Clock
 from harken.config import Account, Loaded, credential_of, source_for
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
@@ -16,19 +16,19 @@ from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
 from harken.http.redact import hush, scrub
 from harken.operate.models import models_of
-from harken.rate_limit import Budget, Level
-from harken.run.environment import Reach
+from harken.rate_limit import Level, RateLimit
+from harken.run.environment import Environment
 from harken.source import Act, Destination, Host, Plugin, PollSource, PushSource, Source
 from harken.store import Registry
 
-__all__ = ["Parts"]
+__all__ = ["Factory"]
 
 log = structlog.get_logger("harken.app")
 
 BUDGETS = "budget"
 
 
-class Parts:
+class Factory:
     """What the configuration describes, ready for use. `loaded` may be exchanged; budgets outlive it."""
 
     def __init__(self, loaded: Loaded, plugins: Mapping[str, Plugin], clock: Clock, random: Random) -> None:
@@ -39,8 +39,8 @@ class Parts:
         http = loaded.settings.http
         settings = HttpSettings(proxy=http.proxy, ca_bundle=http.ca_bundle, client_cert=http.client_cert)
         self.http = Client(clock, settings=settings)
-        self._http_of_steps = HushedClient(clock, settings, self.secrets)
-        self._budgets: dict[str, Budget] = {}
+        self._http_of_steps = RedactingClient(clock, settings, self.secrets)
+        self._budgets: dict[str, RateLimit] = {}
         self._shared: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, int] = {}
         self._kept_in: Registry | None = None
@@ -50,7 +50,7 @@ class Parts:
         self._kept_in = store if keep else None
         for document in await store.documents(BUDGETS):
             rate = self._rate(document.name)
-            self._budgets[document.name] = Budget(self._clock, rate=rate, state=document.value)
+            self._budgets[document.name] = RateLimit(self._clock, rate=rate, state=document.value)
 
     def budgets(self) -> Mapping[str, Level]:
         """What each credential may still do, as far as it is known."""
@@ -92,18 +92,18 @@ class Parts:
             message = f"{feed.kind} broke with {type(error).__name__} before it was asked anything"
             raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
         if feed.way == "push" and isinstance(source, PushSource):
-            return HushedPush(source, self.secrets)
+            return RedactingPush(source, self.secrets)
         if not isinstance(source, PollSource):
             return source
-        return HushedSource(source, self.secrets, _signs_in_at(self.plugins[feed.kind]), feed.integration)
+        return RedactingSource(source, self.secrets, _signs_in_at(self.plugins[feed.kind]), feed.integration)
 
     def lend(self, account: Account) -> Host:
         """A host for what a person asks about this account; its calls are paid like any other."""
         return self._host(account.credential, "people", allow_private=account.allow_private)
 
-    def reach(self) -> Reach:
+    def reach(self) -> Environment:
         """What the steps of runs may touch."""
-        return Reach(
+        return Environment(
             http=self._http_of_steps,
             clock=self._clock,
             random=self._random,
@@ -118,7 +118,7 @@ class Parts:
     def _host(self, credential: str, who: str, *, allow_private: bool = False) -> Host:
         budget = self._budgets.get(credential)
         if budget is None:
-            budget = self._budgets[credential] = Budget(self._clock)
+            budget = self._budgets[credential] = RateLimit(self._clock)
         budget.rate = self._rate(credential)
         client = Metered(self.http, budget, who, self._keep)
         shared = self._shared.setdefault(credential, {})
@@ -140,7 +140,7 @@ class Parts:
         plugin, account, host = self._service(channel)
         if plugin.destination is None:
             raise NotFound(f"{channel} cannot deliver messages", fix="Use a channel such as webhook")
-        return HushedDestination(plugin.destination(None, account, host), self.secrets, plugin.kind, channel)
+        return RedactingDestination(plugin.destination(None, account, host), self.secrets, plugin.kind, channel)
 
     def _action(self, name: str) -> tuple[Act, Any, Host]:
         channel, _, verb = name.rpartition(".")
@@ -148,7 +148,7 @@ class Parts:
         if verb not in plugin.actions:
             known = ", ".join(plugin.actions) or "none"
             raise NotFound(f"{channel} has no action {verb!r}", fix=f"It has: {known}")
-        return hushed_act(plugin.actions[verb], self.secrets, _signs_in_at(plugin), channel), account, host
+        return redacting_act(plugin.actions[verb], self.secrets, _signs_in_at(plugin), channel), account, host
 
     def _service(self, name: str) -> tuple[Plugin, Any, Host]:
         account = self.loaded.integrations.get(name)

@@ -12,10 +12,10 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.ingest.leases import LEASE_SECONDS
 from harken.operate.fleet import REPLICAS, Member, living
-from harken.store import HOUSE, Generation, Store
+from harken.store import HOUSEKEEPING, Generation, Store
 from harken.store.transfer import refuse_marked
 
-__all__ = ["Behind", "House", "Members", "bury_replicas", "host", "tell_all"]
+__all__ = ["Behind", "HousekeepingLease", "Membership", "drop_dead_replicas", "host", "tell_all"]
 
 log = structlog.get_logger("harken.app")
 
@@ -30,7 +30,7 @@ def _ignored(error: Refused) -> None:
     """Whoever asks for nothing more finds out by itself."""
 
 
-class Members:
+class Membership:
     """Says every few seconds that this replica lives, and hears of the others.
 
     `describe` is what it says of itself; `heard` is told who lives and which configuration the store is at; `news` is
@@ -116,7 +116,7 @@ class Behind:
         return now - self._lived_at >= ABANDONED_SECONDS
 
 
-class House:
+class HousekeepingLease:
     """Housekeeping is done by one replica at a time; where there is only one, by that."""
 
     def __init__(self, store: Store, clock: Clock, holder: str, *, shared: bool) -> None:
@@ -132,14 +132,14 @@ class House:
         now = self._clock.monotonic()
         due = self._taken_at is None or now - self._taken_at >= LEASE_SECONDS / 3
         if self._shared and due:
-            self.kept = await self._store.lease(HOUSE, self._holder, LEASE_SECONDS) is not None
+            self.kept = await self._store.lease(HOUSEKEEPING, self._holder, LEASE_SECONDS) is not None
             self._taken_at = now if self.kept else None
         return self.kept
 
     async def leave(self) -> None:
         if self._shared and self.kept:
             self.kept = False
-            lease = await self._store.lease(HOUSE, self._holder, LEASE_SECONDS)
+            lease = await self._store.lease(HOUSEKEEPING, self._holder, LEASE_SECONDS)
             if lease is not None:
                 await self._store.give_up(lease, self._holder)
 
@@ -149,7 +149,7 @@ async def tell_all(store: Store) -> None:
     await store.put(NEWS, "news", {})
 
 
-async def bury_replicas(store: Store) -> None:
+async def drop_dead_replicas(store: Store) -> None:
     """Forget those that have been gone for long."""
     documents = await store.documents(REPLICAS)
     newest = max((document.updated_at for document in documents), default=None)

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import structlog
 
-from harken.app.factory import Parts
-from harken.app.fleet import House
+from harken.app.factory import Factory
+from harken.app.fleet import HousekeepingLease
 from harken.clock import Clock
 from harken.errors import HarkenError
 from harken.event import Event
@@ -47,7 +47,7 @@ class Freshness:
         """The triggers whose silence was told and has not ended."""
         return sorted(self._told or ())
 
-    async def watch(self, parts: Parts, house: House) -> None:
+    async def watch(self, parts: Factory, house: HousekeepingLease) -> None:
         """Look every few seconds, where we keep the house. After a sleep nothing is judged until reads could come."""
         timer = self._intake.timer
         while True:

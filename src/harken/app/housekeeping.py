@@ -5,12 +5,12 @@ from __future__ import annotations
 import structlog
 
 from harken.app.alerts import Alerts
-from harken.app.factory import Parts
-from harken.app.fleet import House, bury_replicas
-from harken.app.store import Home
+from harken.app.factory import Factory
+from harken.app.fleet import HousekeepingLease, drop_dead_replicas
+from harken.app.store import OpenedStore
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
-from harken.ingest.scheduler import Timer
+from harken.ingest.scheduler import Scheduler
 from harken.run.worker import Worker
 from harken.store import Store
 
@@ -25,7 +25,13 @@ AFTER_A_JUMP = 120.0
 
 
 async def keep_house(
-    home: Home, parts: Parts, alerts: Alerts, timer: Timer, worker: Worker, clock: Clock, house: House
+    home: OpenedStore,
+    parts: Factory,
+    alerts: Alerts,
+    timer: Scheduler,
+    worker: Worker,
+    clock: Clock,
+    house: HousekeepingLease,
 ) -> None:
     """Each replica looks after what it reads; what concerns all of it is done by the one that keeps the house."""
     store, rounds = home.store, 0
@@ -49,7 +55,7 @@ async def keep_house(
                 worker.nudge()
             if rounds % RETAIN_EVERY == 0:
                 await _retain(store, parts)
-                await bury_replicas(store)
+                await drop_dead_replicas(store)
         except HarkenError as error:
             # whatever could not be done now is done in a later round
             away = isinstance(error, StoreUnavailable)
@@ -58,7 +64,7 @@ async def keep_house(
             log.exception("upkeep.failed")
 
 
-async def _retain(store: Store, parts: Parts) -> None:
+async def _retain(store: Store, parts: Factory) -> None:
     keep = parts.loaded.settings.retention
     pushed = max((feed.memory_seconds for feed in parts.loaded.feeds if feed.way != "poll"), default=259_200.0)
     while await store.retain(events=keep.events, ticks=keep.ticks, runs=keep.runs, pushed=pushed):

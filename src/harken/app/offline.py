@@ -15,7 +15,7 @@ import msgspec
 
 from harken.app.application import refuse_blocking
 from harken.app.controller import last_applied, preview_of, said, start_lines
-from harken.app.factory import Parts
+from harken.app.factory import Factory
 from harken.app.fleet import tell_all
 from harken.app.store import KEY, open_home, rekey_home, shown
 from harken.clock import Clock, SystemClock
@@ -40,7 +40,7 @@ class Offline:
     `made_up`: there is no store yet, and what this one says of when a trigger began means nothing.
     """
 
-    def __init__(self, store: Store, parts: Parts, clock: Clock, *, made_up: bool = False) -> None:
+    def __init__(self, store: Store, parts: Factory, clock: Clock, *, made_up: bool = False) -> None:
         self._store = store
         self._parts = parts
         self._clock = clock
@@ -99,7 +99,7 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
             home = open_home(str(Path(scratch) / "new.db"), clock)
             stack.push_async_callback(home.store.close)
             await home.store.open(loaded.definitions())
-        parts = Parts(loaded, registry(), clock, Random())
+        parts = Factory(loaded, registry(), clock, Random())
         await parts.recall_budgets(home.store, keep=False)
         stack.push_async_callback(parts.close)
         yield Operator(home.store, Offline(home.store, parts, clock, made_up=made_up), loaded, clock)
@@ -132,9 +132,9 @@ def rekey(directory: Path, new_key: str) -> str:
 
 
 @asynccontextmanager
-async def lending(loaded: Loaded) -> AsyncIterator[Parts]:
+async def lending(loaded: Loaded) -> AsyncIterator[Factory]:
     """What a configuration describes, for as long as it is asked something; no store is touched."""
-    parts = Parts(loaded, registry(), SystemClock(), Random())
+    parts = Factory(loaded, registry(), SystemClock(), Random())
     try:
         yield parts
     finally:

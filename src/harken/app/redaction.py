@@ -19,14 +19,14 @@ from harken.http.redact import hush, scrub, scrub_bytes, tainted, unveil, veil
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
 
-__all__ = ["HushedClient", "HushedDestination", "HushedPush", "HushedSource", "hushed_act"]
+__all__ = ["RedactingClient", "RedactingDestination", "RedactingPush", "RedactingSource", "redacting_act"]
 
 Secrets = Callable[[], Collection[str]]
 
 _encode = msgspec.json.Encoder().encode
 
 
-class HushedSource:
+class RedactingSource:
     """A polled source. A server's link to the next page may hold our token, and must work as it is: the cursor that
     is kept has a stand-in for it. When the token has been changed meanwhile, the read begins again.
     """
@@ -55,7 +55,7 @@ class HushedSource:
             await self._source.aclose()
 
 
-class HushedPush:
+class RedactingPush:
     """A webhook. Some senders prove themselves with a token in the body."""
 
     def __init__(self, source: PushSource, secrets: Secrets) -> None:
@@ -91,7 +91,7 @@ def _hushed(event: Event, known: Collection[str]) -> Event:
     return msgspec.structs.replace(event, subject=subject, key=key, state=state, type=kind, data=data, raw=b"")
 
 
-def hushed_act(act: Act, secrets: Secrets, kind: str, name: str) -> Act:
+def redacting_act(act: Act, secrets: Secrets, kind: str, name: str) -> Act:
     async def run(call: Call) -> Any:
         try:
             return scrub(await act.run(call), secrets())
@@ -101,7 +101,7 @@ def hushed_act(act: Act, secrets: Secrets, kind: str, name: str) -> Act:
     return replace(act, run=run)
 
 
-class HushedDestination:
+class RedactingDestination:
     def __init__(self, destination: Destination, secrets: Secrets, kind: str, name: str) -> None:
         self._destination = destination
         self._secrets = secrets
@@ -115,7 +115,7 @@ class HushedDestination:
         return answer
 
 
-class HushedClient(Client):
+class RedactingClient(Client):
     """The client of http steps, whose answers are journaled."""
 
     def __init__(self, clock: Clock, settings: HttpSettings, secrets: Secrets) -> None:

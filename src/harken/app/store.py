@@ -16,11 +16,11 @@ from harken.errors import Misconfigured, Refused, RetryLater
 from harken.operate.rows import Plain
 from harken.operate.store_admin import Watching, copy_store
 from harken.store import Store
-from harken.store.transfer import Moving
+from harken.store.transfer import StoreTransfer
 
 __all__ = [
     "KEY",
-    "Home",
+    "OpenedStore",
     "QueuedStore",
     "alone",
     "copy_between",
@@ -50,7 +50,7 @@ class QueuedStore(Store, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Home:
+class OpenedStore:
     """A store. `connect` reaches it, and returns what a person should know about it.
 
     `shared`: replicas may write it together. `listen` calls back when another of them made something ready.
@@ -62,12 +62,12 @@ class Home:
     listen: Callable[[Callable[[], object]], None]
 
 
-def alone(store: QueuedStore) -> Home:
+def alone(store: QueuedStore) -> OpenedStore:
     """A store that is open already and that nobody shares."""
-    return Home(store=store, shared=False, connect=_nothing_to_say, listen=_no_hints)
+    return OpenedStore(store=store, shared=False, connect=_nothing_to_say, listen=_no_hints)
 
 
-def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> Home:
+def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> OpenedStore:
     """Open the store at a path or URL. A server is not reached before `connect`, or the first verb.
 
     Raise Misconfigured for a location that is none, Refused when another process has the file.
@@ -78,7 +78,7 @@ def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str =
     return (_redis if scheme in ("redis", "rediss") else _postgres)(location, readonly, key)
 
 
-async def patiently(home: Home, clock: Clock, say: Callable[[str], None], ask: Callable[[], Awaitable[T]]) -> T:
+async def patiently(home: OpenedStore, clock: Clock, say: Callable[[str], None], ask: Callable[[], Awaitable[T]]) -> T:
     """Ask the store, and where it is a server wait for it as long as it takes; `say` hears why."""
     pause, said = FIRST_PAUSE, ""
     while True:
@@ -110,14 +110,14 @@ async def rekey_home(location: str, old: str, new: str) -> None:
         await PostgresStore.rekey(location, old, new)
 
 
-def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> Home:
+def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> OpenedStore:
     from harken.backends.sqlite import SqliteStore
 
     store = SqliteStore.at(Path(location.removeprefix("sqlite://")), clock, readonly=readonly, key=key)
     return alone(store)
 
 
-def _postgres(location: str, readonly: bool, key: str) -> Home:
+def _postgres(location: str, readonly: bool, key: str) -> OpenedStore:
     try:
         from harken.backends.postgres import PostgresStore
     except ImportError as error:
@@ -129,10 +129,10 @@ def _postgres(location: str, readonly: bool, key: str) -> Home:
         await store.connect()
         return ()
 
-    return Home(store=store, shared=True, connect=connect, listen=store.listen)
+    return OpenedStore(store=store, shared=True, connect=connect, listen=store.listen)
 
 
-def _redis(location: str, readonly: bool, key: str) -> Home:
+def _redis(location: str, readonly: bool, key: str) -> OpenedStore:
     try:
         from harken.backends.redis import RedisStore
     except ImportError as error:
@@ -143,7 +143,7 @@ def _redis(location: str, readonly: bool, key: str) -> Home:
         promise = await store.reach()
         return promise.words, str(await store.forecast())
 
-    return Home(store=store, shared=True, connect=connect, listen=store.listen)
+    return OpenedStore(store=store, shared=True, connect=connect, listen=store.listen)
 
 
 async def _nothing_to_say() -> Sequence[str]:
@@ -180,26 +180,26 @@ async def reopen(location: str) -> str:
 
 
 @asynccontextmanager
-async def _opened(location: str) -> AsyncIterator[Moving]:
+async def _opened(location: str) -> AsyncIterator[StoreTransfer]:
     async with AsyncExitStack() as stack:
         moving = moving_at(location, os.environ.get(KEY, ""))
         stack.push_async_callback(moving.close)
         yield moving
 
 
-def moving_at(location: str, key: str) -> Moving:
+def moving_at(location: str, key: str) -> StoreTransfer:
     """The store at a path or URL. Nothing is read or made before it is asked something."""
     if not is_url(location):
-        from harken.backends.sqlite.transfer import SqliteMoving
+        from harken.backends.sqlite.transfer import SqliteTransfer
 
-        return SqliteMoving.at(_file(location), key=key)
+        return SqliteTransfer.at(_file(location), key=key)
     if location.startswith(("redis://", "rediss://")):
-        from harken.backends.redis.transfer import RedisMoving
+        from harken.backends.redis.transfer import RedisTransfer
 
-        return RedisMoving.at(location, key=key)
-    from harken.backends.postgres.transfer import PostgresMoving
+        return RedisTransfer.at(location, key=key)
+    from harken.backends.postgres.transfer import PostgresTransfer
 
-    return PostgresMoving.at(location, key=key)
+    return PostgresTransfer.at(location, key=key)
 
 
 def _file(location: str) -> Path:

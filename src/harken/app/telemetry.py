@@ -18,13 +18,13 @@ from harken.config import Loaded
 from harken.config.pollers.schema import Job
 from harken.feed import Feed
 from harken.ingest.intake import Intake
-from harken.ingest.live import Live, Report
+from harken.ingest.live import LiveFeed, TickReport
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
 from harken.store import Commit, Committed
 
-__all__ = ["Gauges", "Health", "PollerGauges", "Subsystem"]
+__all__ = ["Health", "PollerTelemetry", "Subsystem", "Telemetry"]
 
 log = structlog.get_logger("harken.app")
 
@@ -61,10 +61,10 @@ MILLISECONDS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 
 CLOSED, HALF_OPEN, OPEN = 0, 1, 2
 
 
-class PollerGauges:
+class PollerTelemetry:
     """Counts for each job from 0 on; `feeds` are all that are configured."""
 
-    def __init__(self, feeds: Mapping[str, Live], clock: Clock) -> None:
+    def __init__(self, feeds: Mapping[str, LiveFeed], clock: Clock) -> None:
         self._feeds = feeds
         self._clock = clock
         self._configured = False
@@ -131,7 +131,7 @@ class PollerGauges:
         now = self._clock.time()
         return {job.id: _breaker(live, now) for job, live in self._lives()}
 
-    def _lives(self) -> list[tuple[Job, Live]]:
+    def _lives(self) -> list[tuple[Job, LiveFeed]]:
         return [(job, self._feeds[job.feed]) for job in self._jobs.values() if job.feed in self._feeds]
 
 
@@ -139,7 +139,7 @@ def _labels(job: Job) -> dict[str, str]:
     return {"kind": job.kind, "agent": job.agent, "job_id": job.id}
 
 
-def _breaker(live: Live, now: float) -> int:
+def _breaker(live: LiveFeed, now: float) -> int:
     """An open one whose wait is over is half-open: the next read is the probe, and then under way."""
     return {"closed": CLOSED, "half_open": HALF_OPEN}.get(before_try(live.health, now).state, OPEN)
 
@@ -166,7 +166,7 @@ def _label(feed: Feed) -> str:
     return feed.integration or feed.kind
 
 
-def _status(report: Report, live: Live, deferred: bool) -> str:
+def _status(report: TickReport, live: LiveFeed, deferred: bool) -> str:
     """What became of a tick of a job. A service that asks for patience has not failed, but was not read either."""
     if deferred:
         return "skipped"
@@ -182,7 +182,7 @@ def _missed(feed: Feed, seconds: float) -> int:
     return int(seconds // feed.schedule.seconds) if isinstance(feed.schedule, Every) else 0
 
 
-class Gauges:
+class Telemetry:
     def __init__(self, store: QueuedStore, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
         self._store = store
         self._intake = intake
@@ -203,7 +203,7 @@ class Gauges:
         )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
-        self._pollers = PollerGauges(intake.feeds, clock)
+        self._pollers = PollerTelemetry(intake.feeds, clock)
         intake.poller.observe = self._polled
         intake.skipped = self._skipped
         intake.shares.on_takeover = self._pollers.taken_over
@@ -266,7 +266,7 @@ class Gauges:
             self._dead[task.get_name()] = f"it stopped: {type(error).__name__}"
             log.error("part.died", part=task.get_name(), exc_info=error)
 
-    def _polled(self, live: Live, report: Report, seconds: float) -> None:
+    def _polled(self, live: LiveFeed, report: TickReport, seconds: float) -> None:
         name, code = _label(live.feed), live.health.code
         if name not in self._names:
             # it left the configuration while it was being read
@@ -282,7 +282,7 @@ class Gauges:
         if report.result == "error":
             self._errors(integration=name, error_type=ERRORS.get(code, "retry"))
 
-    def _skipped(self, live: Live) -> None:
+    def _skipped(self, live: LiveFeed) -> None:
         if _label(live.feed) in self._names:
             self._polls(integration=_label(live.feed), status="skipped")
             self._pollers.ticked(live.feed.name, "skipped")
@@ -290,7 +290,7 @@ class Gauges:
     def _active(self) -> float:
         return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")
 
-    def _ours(self) -> list[Live]:
+    def _ours(self) -> list[LiveFeed]:
         """The feeds that this process reads."""
         return [live for live in self._intake.feeds.values() if self._intake.roster.reads(live)]
 

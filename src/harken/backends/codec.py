@@ -13,7 +13,7 @@ from harken.backoff import Health
 from harken.event import Event, Recorded, Span, Verdict
 from harken.feed import Feed, Trigger
 from harken.runs import Claimed, Run, StepRecord
-from harken.store import Buried, Intent
+from harken.store import DeadLetter, Intent
 
 __all__ = [
     "Texts",
@@ -91,8 +91,8 @@ def steps(records: Iterable[bytes]) -> tuple[StepRecord, ...]:
     return tuple(_record(record) for record in dict.fromkeys(records))
 
 
-def dead_run(found: Run) -> Buried:
-    return Buried(
+def dead_run(found: Run) -> DeadLetter:
+    return DeadLetter(
         id=found.id,
         what="run",
         trigger=found.trigger,
@@ -102,8 +102,8 @@ def dead_run(found: Run) -> Buried:
     )
 
 
-def refused_event(number: int, feed: str, key: str, reason: str, at: datetime) -> Buried:
-    return Buried(id=f"event-{number}", what="event", trigger=feed, key=key, reason=reason, at=at)
+def refused_event(number: int, feed: str, key: str, reason: str, at: datetime) -> DeadLetter:
+    return DeadLetter(id=f"event-{number}", what="event", trigger=feed, key=key, reason=reason, at=at)
 
 
 def just_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts: tuple[Verdict, ...]) -> Recorded:

@@ -14,7 +14,7 @@ import structlog
 from harken.errors import RetryLater
 from harken.tasks import end
 
-__all__ = ["Hear", "Hints"]
+__all__ = ["Hear", "Notifications"]
 
 log = structlog.get_logger("harken.store")
 
@@ -25,7 +25,7 @@ Hear = Callable[[Callable[[str], None]], Awaitable[None]]
 """Connects, calls back with the name of whoever gave a hint, and returns or raises when the connection ends."""
 
 
-class Hints:
+class Notifications:
     """Hears of other replicas' runs and tells them of ours, from `listen` on."""
 
     def __init__(self, hear: Hear, tell: Callable[[str], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ from harken.backoff import Health
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
-from harken.store import Buried, Document
+from harken.store import DeadLetter, Document
 
 __all__ = [
     "AUDIT",
@@ -186,6 +186,6 @@ def audit_of(texts: Texts, row: Row) -> dict[str, Any]:
     return {"at": moment(row[1]), "who": row[2], "did": row[3], "what": row[4], "detail": texts.json(row[5])}
 
 
-def letter_of(texts: Texts, row: Row) -> Buried:
+def letter_of(texts: Texts, row: Row) -> DeadLetter:
     """A row of LETTER."""
     return refused_event(row[0], row[1], texts.text(row[2]), texts.text(row[3]), moment(row[4]))

@@ -17,17 +17,17 @@ from harken.errors import Refused
 from harken.event import Span
 from harken.runs import RunState
 from harken.store.export_rows import (
-    Audit,
-    Letter,
-    MovedDocument,
-    MovedEvent,
-    MovedFeed,
-    MovedRun,
-    MovedTick,
-    MovedTrigger,
-    Remembered,
-    Resting,
-    Spent,
+    ExportedAudit,
+    ExportedDeadLetter,
+    ExportedDocument,
+    ExportedEvent,
+    ExportedFeed,
+    ExportedIdleSpan,
+    ExportedMemory,
+    ExportedRun,
+    ExportedSpending,
+    ExportedTick,
+    ExportedTrigger,
 )
 from harken.store.transfer import UNMOVED
 
@@ -117,23 +117,23 @@ class Tables(Sealed):
     def plain(self) -> dict[type, tuple[str, Callable[[Any], Row]]]:
         """The kinds of which each goes as a row into one table: which, and how it becomes a row."""
         return {
-            MovedDocument: ("documents", self.of_document),
-            Remembered: ("memory", self.of_memory),
-            MovedTick: ("ticks", self.of_tick),
-            Letter: ("buried", self.of_letter),
-            Audit: ("audit", self.of_audit),
+            ExportedDocument: ("documents", self.of_document),
+            ExportedMemory: ("memory", self.of_memory),
+            ExportedTick: ("ticks", self.of_tick),
+            ExportedDeadLetter: ("buried", self.of_letter),
+            ExportedAudit: ("audit", self.of_audit),
         }
 
     def _known(self, feed: Any) -> Any:
         return known(self.feeds, feed, "feed")
 
-    def feed(self, row: Row) -> MovedFeed:
+    def feed(self, row: Row) -> ExportedFeed:
         resting = None
         if row[15] is not None:
-            resting = Resting(result=row[15], start=row[16], end=row[17], count=row[18], seen=row[19])
+            resting = ExportedIdleSpan(result=row[15], start=row[16], end=row[17], count=row[18], seen=row[19])
         older = [] if row[12] is None else decode_spans(self.seal.open(row[12]))
         newest = [] if row[13] is None else [(row[13], row[14])]
-        return MovedFeed(
+        return ExportedFeed(
             name=row[0],
             definition=self.seal.open(row[1]),
             revision=row[2],
@@ -152,7 +152,7 @@ class Tables(Sealed):
             removed_at=row[21],
         )
 
-    def of_feed(self, row: MovedFeed) -> Row:
+    def of_feed(self, row: ExportedFeed) -> Row:
         *older, newest = row.coverage or ((None, None),)
         spans = [Span(moment(start), moment(end)) for start, end in older if start is not None and end is not None]
         resting: Row = (None,) * 5
@@ -167,10 +167,10 @@ class Tables(Sealed):
         )
         # fmt: on
 
-    def trigger(self, row: Row, spent: Sequence[Row]) -> MovedTrigger:
+    def trigger(self, row: Row, spent: Sequence[Row]) -> ExportedTrigger:
         # a store from before has the reason of a pause plain
         paused = row[10] if isinstance(row[10], str) or not row[10] else self.text(row[10])
-        return MovedTrigger(
+        return ExportedTrigger(
             uid=row[0],
             name=row[1],
             feed=row[2],
@@ -187,10 +187,10 @@ class Tables(Sealed):
             done=row[13],
             created_at=row[14],
             removed_at=row[15],
-            spent=tuple(Spent(what=what, since=since, amount=amount) for what, since, amount in spent),
+            spent=tuple(ExportedSpending(what=what, since=since, amount=amount) for what, since, amount in spent),
         )
 
-    def of_trigger(self, row: MovedTrigger, *, unpaused: bytes | str) -> Row:
+    def of_trigger(self, row: ExportedTrigger, *, unpaused: bytes | str) -> Row:
         # fmt: off
         return (
             row.uid, row.name, row.feed, self.shut(row.definition), row.epoch, row.epoch_event, row.start_line,
@@ -200,15 +200,15 @@ class Tables(Sealed):
         )
         # fmt: on
 
-    def document(self, row: Row) -> MovedDocument:
+    def document(self, row: Row) -> ExportedDocument:
         value = self.seal.open(row[2])
-        return MovedDocument(kind=row[0], name=row[1], value=value, revision=row[3], updated_at=row[4])
+        return ExportedDocument(kind=row[0], name=row[1], value=value, revision=row[3], updated_at=row[4])
 
-    def of_document(self, row: MovedDocument) -> Row:
+    def of_document(self, row: ExportedDocument) -> Row:
         return row.kind, row.name, self.shut(row.value), row.revision, row.updated_at
 
-    def event(self, row: Row) -> MovedEvent:
-        return MovedEvent(
+    def event(self, row: Row) -> ExportedEvent:
+        return ExportedEvent(
             id=row[0],
             feed=self._known(row[1]),
             key=self.text(row[2]) or "",
@@ -223,7 +223,7 @@ class Tables(Sealed):
             data=self.seal.open(row[11]),
         )
 
-    def of_event(self, row: MovedEvent) -> Row:
+    def of_event(self, row: ExportedEvent) -> Row:
         """The last column is `kid`, by which the key is found."""
         # fmt: off
         return (
@@ -233,8 +233,8 @@ class Tables(Sealed):
         )
         # fmt: on
 
-    def memory(self, row: Row) -> Remembered:
-        return Remembered(
+    def memory(self, row: Row) -> ExportedMemory:
+        return ExportedMemory(
             feed=self._known(row[0]),
             mid=row[1],
             state=self.text(row[2]),
@@ -245,12 +245,12 @@ class Tables(Sealed):
             last_seen=row[7],
         )
 
-    def of_memory(self, row: Remembered) -> Row:
+    def of_memory(self, row: ExportedMemory) -> Row:
         state = self.shut_text(row.state)
         return self._known(row.feed), row.mid, state, row.absent, row.seq, row.event, row.first_seen, row.last_seen
 
-    def tick(self, row: Row) -> MovedTick:
-        return MovedTick(
+    def tick(self, row: Row) -> ExportedTick:
+        return ExportedTick(
             feed=self._known(row[0]),
             started_at=row[1],
             ended_at=row[2],
@@ -262,23 +262,25 @@ class Tables(Sealed):
             seconds=row[8],
         )
 
-    def of_tick(self, row: MovedTick) -> Row:
+    def of_tick(self, row: ExportedTick) -> Row:
         error = self.shut_text(row.error) if row.error else None
         feed = self._known(row.feed)
         return feed, row.started_at, row.ended_at, row.count, row.result, row.seen, row.new, error, row.seconds
 
-    def letter(self, row: Row) -> Letter:
+    def letter(self, row: Row) -> ExportedDeadLetter:
         said = {"key": self.text(row[2]) or "", "reason": self.text(row[3]) or ""}
-        return Letter(id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **said)
+        return ExportedDeadLetter(
+            id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **said
+        )
 
-    def of_letter(self, row: Letter) -> Row:
+    def of_letter(self, row: ExportedDeadLetter) -> Row:
         key, reason = self.shut_text(row.key), self.shut_text(row.reason)
         return row.id, self._known(row.feed), key, reason, self.shut(row.payload), row.at
 
-    def audit(self, row: Row) -> Audit:
-        return Audit(at=row[0], who=row[1], did=row[2], what=row[3], detail=self.seal.open(row[4]))
+    def audit(self, row: Row) -> ExportedAudit:
+        return ExportedAudit(at=row[0], who=row[1], did=row[2], what=row[3], detail=self.seal.open(row[4]))
 
-    def of_audit(self, row: Audit) -> Row:
+    def of_audit(self, row: ExportedAudit) -> Row:
         return row.at, row.who, row.did, row.what, self.shut(row.detail)
 
 
@@ -294,9 +296,9 @@ class TableRuns(Sealed):
 
     def run(
         self, row: Row, events: Sequence[int], journal: Sequence[bytes], *, by_hand: bool, has_slot: bool
-    ) -> MovedRun:
+    ) -> ExportedRun:
         """`row` has the columns of `runs`; `events` and `journal` are what other tables have of it."""
-        return MovedRun(
+        return ExportedRun(
             seq=row[0],
             id=row[1],
             trigger=known(self.triggers, row[2], "trigger"),
@@ -333,7 +335,7 @@ class TableRuns(Sealed):
             journal=tuple(self.seal.open(record) for record in journal),
         )
 
-    def of_run(self, row: MovedRun) -> Row:
+    def of_run(self, row: ExportedRun) -> Row:
         # fmt: off
         return (
             row.seq, row.id, known(self.triggers, row.trigger, "trigger"), row.workflow_rev, STATES.index(row.state),
@@ -345,11 +347,11 @@ class TableRuns(Sealed):
         )
         # fmt: on
 
-    def steps(self, chunk: Sequence[MovedRun]) -> list[Row]:
+    def steps(self, chunk: Sequence[ExportedRun]) -> list[Row]:
         """Rows of `journal`: run, n, record."""
         return [(row.seq, n, self.shut(step)) for row in chunk for n, step in enumerate(row.journal, start=1)]
 
     @staticmethod
-    def slots(chunk: Sequence[MovedRun]) -> list[Row]:
+    def slots(chunk: Sequence[ExportedRun]) -> list[Row]:
         """Rows of `slots`: key, run."""
         return [(row.slot, row.seq) for row in chunk if row.has_slot]

@@ -12,8 +12,8 @@ from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
 from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
-from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedRun, Remembered
-from harken.store.transfer import HERE, MARK, Counts, Keeper
+from harken.store.export_rows import Chunk, ExportedEvent, ExportedMemory, ExportedRun, ExportHeader, Moved
+from harken.store.transfer import HERE, MARK, Counts, ExclusiveStore
 
 __all__ = ["Arrival", "Staying", "arrive", "bare_url", "place_of", "refuse_full"]
 
@@ -24,7 +24,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     `rows` come after the beginning, with names as they are made here.
     """
 
-    beginning: Beginning
+    beginning: ExportHeader
     seal: Seal
     wrapped: str
     rows: AsyncIterator[Chunk]
@@ -33,7 +33,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 async def arrive(rows: AsyncIterator[Chunk], key: str) -> Arrival:
     """The seal for an empty store that is to hold these rows. Raise Refused where no seal can know the names."""
     [beginning] = await anext(rows)
-    assert isinstance(beginning, Beginning), "a store tells its beginning first"
+    assert isinstance(beginning, ExportHeader), "a store tells its beginning first"
     if not key:
         if beginning.identity:
             fix = "Set HARKEN_ENCRYPTION_KEY, so that the copy is encrypted too"
@@ -52,11 +52,11 @@ async def _renamed(rows: AsyncIterator[Chunk], rename: Callable[[bytes], bytes])
 
 
 def _rename(row: Moved, rename: Callable[[bytes], bytes]) -> Moved:
-    if isinstance(row, Remembered):
+    if isinstance(row, ExportedMemory):
         return msgspec.structs.replace(row, mid=rename(row.mid))
-    if isinstance(row, MovedEvent):
+    if isinstance(row, ExportedEvent):
         return msgspec.structs.replace(row, verdicts=tuple(_of_run(verdict, rename) for verdict in row.verdicts))
-    if isinstance(row, MovedRun):
+    if isinstance(row, ExportedRun):
         names = {
             field: rename(name)
             for field in ("id", "slot", "gather", "parent", "replay_of")
@@ -103,7 +103,7 @@ class Staying:
         self._place = place
         self._opened = opened
         self._store: Store | None = None
-        self._keeper: Keeper | None = None
+        self._keeper: ExclusiveStore | None = None
 
     async def store(self) -> Store:
         if self._store is None:
@@ -112,7 +112,7 @@ class Staying:
 
     async def writers(self, shards: Callable[[], Awaitable[Iterable[int]]]) -> Sequence[str]:
         store = await self.store()
-        self._keeper = self._keeper or Keeper(store)
+        self._keeper = self._keeper or ExclusiveStore(store)
         return await self._keeper.writers(await shards(), f"{self._place} is being copied")
 
     async def stay(self) -> None:

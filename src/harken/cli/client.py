@@ -28,7 +28,7 @@ from harken.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["Controller", "Unreachable", "find"]
+__all__ = ["ControllerClient", "Unreachable", "find"]
 
 PATIENCE_SECONDS = 150.0
 RECONNECT_SECONDS = 1.0
@@ -48,7 +48,7 @@ class Unreachable(HarkenError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Controller:
+class ControllerClient:
     pid: int
     url: str
 
@@ -97,14 +97,14 @@ class Controller:
             raise RetryLater(message, reason="timeout", fix="See its log, or: harken controller stop") from error
 
 
-def find(directory: Path) -> Controller | None:
+def find(directory: Path) -> ControllerClient | None:
     """The controller that wrote its run file beside the store of this configuration and still lives."""
     from harken.operate.run_file import run_file_of
 
     path = run_file_of(directory)
     try:
         written = json.loads(path.read_text())
-        controller = Controller(pid=int(written["pid"]), url=str(written["url"]))
+        controller = ControllerClient(pid=int(written["pid"]), url=str(written["url"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -15,7 +15,7 @@ import click
 from harken.errors import Refused
 
 if TYPE_CHECKING:
-    from harken.cli.client import Controller
+    from harken.cli.client import ControllerClient
 
 __all__ = ["Session", "command", "keep_quiet"]
 
@@ -25,13 +25,13 @@ class Session:
     directory: Path
     as_json: bool = False
 
-    def controller(self) -> Controller | None:
+    def controller(self) -> ControllerClient | None:
         """The controller that runs for this configuration, if one does."""
         from harken.cli.client import find
 
         return find(self.directory)
 
-    def needs_controller(self) -> Controller:
+    def needs_controller(self) -> ControllerClient:
         found = self.controller()
         if found is None:
             message = f"no controller is running for {self.directory.absolute()}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harken.cli.client import Controller, is_alive
+from harken.cli.client import ControllerClient, is_alive
 from harken.cli.session import Session, command
 from harken.cli.show import print_json, say
 from harken.errors import RetryLater
@@ -115,7 +115,7 @@ def show_it(session: Session) -> int:
     return 0 if controller is not None else 1
 
 
-def _wait(controller: Controller, timeout: float) -> None:
+def _wait(controller: ControllerClient, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while is_alive(controller.pid):
         if time.monotonic() > deadline:

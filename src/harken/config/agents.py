@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harken.config.accounts import plugin_of
 from harken.config.findings import Path, Place, Report, nearest
 from harken.config.loaded import Account, item
-from harken.config.resolver import Surroundings
+from harken.config.resolver import Resolver
 from harken.config.validate import as_table
 from harken.config.yaml.nodes import Node, Scalar, Table
 from harken.source import Plugin
@@ -43,7 +43,7 @@ class Agents:
         return self.declared and name not in self.known
 
     def account(
-        self, agent: str, plugin: Plugin, around: Surroundings, place: Place, report: Report, path: Path
+        self, agent: str, plugin: Plugin, around: Resolver, place: Place, report: Report, path: Path
     ) -> Account | None:
         """The account of the service that this agent uses; None, with a finding, when it may not or has none."""
         if self._is_unknown(agent):
@@ -68,7 +68,7 @@ class Agents:
         return self.named(agent, name, kind, around, place, report, path)
 
     def chosen(
-        self, agent: str, name: str, kind: str, around: Surroundings, place: Place, report: Report, path: Path
+        self, agent: str, name: str, kind: str, around: Resolver, place: Place, report: Report, path: Path
     ) -> Account | None:
         """The account of this name, which is not the agent's own only if its allow_agents names the agent."""
         account, bound = self.named(agent, name, kind, around, place, report, path), self.known.get(agent)
@@ -79,7 +79,7 @@ class Agents:
         return None
 
     def named(
-        self, agent: str, name: str, kind: str, around: Surroundings, place: Place, report: Report, path: Path
+        self, agent: str, name: str, kind: str, around: Resolver, place: Place, report: Report, path: Path
     ) -> Account | None:
         """The account of this name, if it is of the kind and lets the agent use it."""
         found = around.account(name, place, report, path)
@@ -102,7 +102,7 @@ def _needs_account(plugin: Plugin) -> bool:
     return plugin.account is not None and any(field.is_required() for field in plugin.account.model_fields.values())
 
 
-def read_agent(name: str, node: Node, around: Surroundings, report: Report, path: Path) -> Agent:
+def read_agent(name: str, node: Node, around: Resolver, report: Report, path: Path) -> Agent:
     """Return the agent with its bindings. One that leads nowhere has a finding, and refuses the jobs that need it."""
     table = as_table(node, report, path)
     if table is None:
@@ -121,7 +121,7 @@ def read_agent(name: str, node: Node, around: Surroundings, report: Report, path
 
 
 def _check_binding(
-    agent: str, kind: str, name: str, table: Table, around: Surroundings, report: Report, path: Path
+    agent: str, kind: str, name: str, table: Table, around: Resolver, report: Report, path: Path
 ) -> None:
     place = table.items[kind].place
     if item("integration", name) in around.refused:

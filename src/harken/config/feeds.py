@@ -15,7 +15,7 @@ from harken.config.accounts import plugin_of
 from harken.config.findings import Path, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account, digest
-from harken.config.resolver import Made, Surroundings
+from harken.config.resolver import Made, Resolver
 from harken.config.schedules import read_schedule, shortest_gap
 from harken.config.settings import Duration
 from harken.config.validate import Strict, as_table, check
@@ -192,7 +192,7 @@ class NamedFeed(Reading):
     jitter: float = Field(default=0.1, ge=0, le=0.5)
 
 
-def read_feed(name: str, node: Node, around: Surroundings, report: Report, path: Path) -> Made | None:
+def read_feed(name: str, node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
     """Return the feed that stands under `feeds:`; None when anything in it is wrong."""
     table = as_table(node, report, path)
     block = check(NamedFeed, table, report, path) if table else None
@@ -209,7 +209,7 @@ def read_feed(name: str, node: Node, around: Surroundings, report: Report, path:
     return Made(feed=feed, query=made.query)
 
 
-def read_reading(table: Table, around: Surroundings, report: Report, path: Path) -> Made | None:
+def read_reading(table: Table, around: Resolver, report: Report, path: Path) -> Made | None:
     """Return the feed that this describes, named by what it reads. Every wrong thing in it gets its finding."""
     block = check(Reading, table.without(*(set(table.items) - set(Reading.model_fields))), report, path)
     integration = table.items.get("integration")
@@ -242,7 +242,7 @@ def read_reading(table: Table, around: Surroundings, report: Report, path: Path)
 
 
 def _other_account(
-    plugin: Plugin, node: Node, around: Surroundings, report: Report, path: Path
+    plugin: Plugin, node: Node, around: Resolver, report: Report, path: Path
 ) -> tuple[Account, Plugin] | None:
     """The account that `account:` names: for services that sign in at another one, of which there may be several."""
     name = getattr(node, "value", None)

@@ -15,7 +15,7 @@ from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Loaded, item, stamped
 from harken.config.pollers.load import LEGACY, POLLERS, Section, read_legacy, read_pollers, read_sections
 from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, Written
-from harken.config.resolver import Made, Surroundings
+from harken.config.resolver import Made, Resolver
 from harken.config.secrets import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_location
 from harken.config.sources import sharded
@@ -25,7 +25,7 @@ from harken.config.yaml.nodes import Node, Table, locate
 from harken.feed import INTERNAL
 from harken.source import Plugin
 
-__all__ = ["Reading", "load"]
+__all__ = ["Loader", "load"]
 
 
 LATER_SECTIONS = ("trackers", "projects")
@@ -35,10 +35,10 @@ _NAMED = ("integrations", "feeds", "agents")
 _OWN_KEY = "HARKEN_ENCRYPTION_KEY"
 
 
-class Reading:
+class Loader:
     """Files are read one after the other, and each wrong item is refused alone."""
 
-    def __init__(self, directory: Path, lookup: Lookup, around: Surroundings) -> None:
+    def __init__(self, directory: Path, lookup: Lookup, around: Resolver) -> None:
         self._directory = directory
         self._lookup = lookup
         self._around = around
@@ -310,7 +310,7 @@ def load(
     up although nothing uses them.
     """
     lookup = Lookup(directory, environ or {}, secrets)
-    around = Surroundings(
+    around = Resolver(
         plugins=plugins,
         environ=environ or {},
         references=lookup.references,
@@ -318,11 +318,11 @@ def load(
         check_template=check_template or _template,
         stored=stored,
     )
-    return Reading(directory, lookup, around).all(lambda: _checker(around, check_workflow, checker_for), wanted)
+    return Loader(directory, lookup, around).all(lambda: _checker(around, check_workflow, checker_for), wanted)
 
 
 def _checker(
-    around: Surroundings, checker: Checker | None, checker_for: Callable[[Mapping[str, str]], Checker] | None
+    around: Resolver, checker: Checker | None, checker_for: Callable[[Mapping[str, str]], Checker] | None
 ) -> Checker | None:
     return checker_for(around.kinds()) if checker_for else checker
 

@@ -18,7 +18,7 @@ from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.source import Plugin
 
-__all__ = ["Made", "Surroundings"]
+__all__ = ["Made", "Resolver"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Made:
 
 
 @dataclass(kw_only=True)
-class Surroundings:
+class Resolver:
     """Grows while a configuration is read: first accounts, then feeds, then what workflows ask for."""
 
     plugins: Mapping[str, Plugin]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from harken.config.accounts import plugin_of
 from harken.config.feeds import internal_feed, keepable, read_reading
 from harken.config.findings import Path, Report, nearest
-from harken.config.resolver import Made, Surroundings
+from harken.config.resolver import Made, Resolver
 from harken.config.schedules import Planned, read_schedule
 from harken.config.secrets import secrets_in
 from harken.config.trigger_schema import (
@@ -56,7 +56,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
 
 
-def hear(kind: str, workflow: str, table: Table, around: Surroundings, report: Report, path: Path) -> Heard | None:
+def hear(kind: str, workflow: str, table: Table, around: Resolver, report: Report, path: Path) -> Heard | None:
     """Return what the trigger listens to; None when the block of its kind is wrong."""
     node = table.items.get(kind, Scalar(value=None, place=table.place))
     inner: Path = (*path, kind)
@@ -81,7 +81,7 @@ def hear(kind: str, workflow: str, table: Table, around: Surroundings, report: R
     return Heard(made=made, asked=asked, mapped=table, path=path, condition=condition, types=types)
 
 
-def _poll(node: Node, outer: Table, around: Surroundings, report: Report, path: Path) -> Heard | None:
+def _poll(node: Node, outer: Table, around: Resolver, report: Report, path: Path) -> Heard | None:
     table = as_table(node, report, (*path, "poll"))
     if table is None:
         return None
@@ -98,7 +98,7 @@ def _poll(node: Node, outer: Table, around: Surroundings, report: Report, path: 
     return Heard(made=made, asked=Mapped.model_construct(**given), mapped=whole, path=(*path, "poll"))
 
 
-def _webhook(workflow: str, node: Node, around: Surroundings, report: Report, path: Path) -> Made | None:
+def _webhook(workflow: str, node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
     table = as_table(node, report, path)
     if table is None:
         return None
@@ -121,7 +121,7 @@ def _webhook(workflow: str, node: Node, around: Surroundings, report: Report, pa
     return Made(feed=_pushed(f"{block.provider}/{name}", plugin, account, query, around), query=query)
 
 
-def _pushed(address: str, plugin: Plugin, account: str, query: BaseModel | None, around: Surroundings) -> Feed:
+def _pushed(address: str, plugin: Plugin, account: str, query: BaseModel | None, around: Resolver) -> Feed:
     return Feed(
         name=f"webhook/{address}",
         kind=plugin.kind,
@@ -136,7 +136,7 @@ def _pushed(address: str, plugin: Plugin, account: str, query: BaseModel | None,
     )
 
 
-def _provider(name: str, table: Table, around: Surroundings, report: Report, path: Path) -> Plugin | None:
+def _provider(name: str, table: Table, around: Resolver, report: Report, path: Path) -> Plugin | None:
     plugin = plugin_of("webhook" if name == "generic" else name, around.plugins)
     if plugin is None or plugin.webhook is None:
         known = ["generic", *(kind for kind, found in around.plugins.items() if found.webhook and kind != "webhook")]
@@ -148,7 +148,7 @@ def _provider(name: str, table: Table, around: Surroundings, report: Report, pat
 
 
 def _webhook_account(
-    block: WebhookBlock, plugin: Plugin, table: Table, around: Surroundings, report: Report, path: Path
+    block: WebhookBlock, plugin: Plugin, table: Table, around: Resolver, report: Report, path: Path
 ) -> str | None:
     place = table.items["integration"].place if block.integration else table.place
     if block.integration is None:
@@ -164,7 +164,7 @@ def _webhook_account(
     return found[0].name if found else None
 
 
-def _schedule(workflow: str, node: Node, around: Surroundings, report: Report, path: Path) -> Made | None:
+def _schedule(workflow: str, node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
     planned = read_schedule(node, report, path)
     plugin = plugin_of("cron", around.plugins)
     if planned is None:
@@ -216,7 +216,7 @@ def _api(workflow: str, node: Node, report: Report, path: Path) -> Made | None:
     return Made(feed=internal_feed(f"api/{workflow}")) if block is not None else None
 
 
-def _named(node: Node, around: Surroundings, report: Report, path: Path) -> Made | None:
+def _named(node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
     name = node.value if isinstance(node, Scalar) else None
     if is_empty(node) or not isinstance(name, str):
         report.error(node.place, path, "must be the name of a feed under feeds:", "Write feed: NAME", "wrong_type")
@@ -234,7 +234,7 @@ _LATER_GATHERING = ("debounce", "join", "throttle", "dedupe")
 
 
 def read_trigger(
-    workflow: str, rev: str, node: Node, around: Surroundings, report: Report, source: str
+    workflow: str, rev: str, node: Node, around: Resolver, report: Report, source: str
 ) -> tuple[Trigger, Made] | None:
     """Return the trigger and its feed; None when anything is wrong with them."""
     path: Path = ("trigger",)
@@ -288,7 +288,7 @@ def _check_start(table: Table, report: Report, path: Path) -> None:
         report.error(table.keys["backfill"], (*path, "backfill"), message, "Remove one of them")
 
 
-def _check_texts(table: Table, around: Surroundings, report: Report, path: Path) -> None:
+def _check_texts(table: Table, around: Resolver, report: Report, path: Path) -> None:
     condition = table.items.get("condition")
     if isinstance(condition, Scalar) and isinstance(condition.value, str) and condition.value:
         _compiles(around.check_condition, condition, report, (*path, "condition"))

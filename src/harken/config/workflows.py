@@ -10,7 +10,7 @@ from pydantic import Field
 
 from harken.config.findings import Path, Place, Report, elsewhere
 from harken.config.loaded import revision
-from harken.config.resolver import Made, Surroundings
+from harken.config.resolver import Made, Resolver
 from harken.config.settings import Models
 from harken.config.triggers import read_trigger
 from harken.config.validate import Strict, check
@@ -159,7 +159,7 @@ def name_of(node: Node) -> str:
     return found.value if isinstance(found, Scalar) and isinstance(found.value, str) else ""
 
 
-def read_workflow(node: Node, file: str, around: Surroundings, checker: Checker | None, report: Report) -> Entry | None:
+def read_workflow(node: Node, file: str, around: Resolver, checker: Checker | None, report: Report) -> Entry | None:
     """Return the workflow with its trigger and feed; None when anything in the file is wrong."""
     if isinstance(node, Scalar) and node.value is None:
         report.error(node.place, (), "the file is empty", "Add name:, trigger: and steps:", "missing")
@@ -204,7 +204,7 @@ def _check_steps(node: Table, checker: Checker | None, report: Report) -> None:
         report.error(locate(node, path), path, flaw.message, flaw.suggestion, "step")
 
 
-def _check_accounts(node: Table, around: Surroundings, report: Report) -> None:
+def _check_accounts(node: Table, around: Resolver, report: Report) -> None:
     steps = node.items.get("steps")
     for path, name in uses(plain(steps)) if steps is not None else ():
         around.need(name, locate(node, path), report, path)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harken.credentials.encryption_key import Key, Keys
-from harken.credentials.keyring import Ring, real_ring
+from harken.credentials.keyring import Keyring, real_ring
 from harken.errors import Misconfigured, Refused
 from harken.private_files import read_private, write_private, writing
 
@@ -135,7 +135,7 @@ class Credentials:
             document["entries"][_label(label)] = entry
         return "the keyring" if ring is not None else str(self.path)
 
-    def _sealing(self, document: dict[str, Any], ring: Ring | None) -> Key | None:
+    def _sealing(self, document: dict[str, Any], ring: Keyring | None) -> Key | None:
         """The key to seal with from now on. What is sealed with another one is sealed anew."""
         sealed = any(entry["at"] == "file" for entry in document["entries"].values())
         # a key that nothing is sealed with may be lost

@@ -11,7 +11,7 @@ from functools import lru_cache
 from hashlib import scrypt
 from pathlib import Path
 
-from harken.credentials.keyring import Ring
+from harken.credentials.keyring import Keyring
 from harken.errors import Misconfigured
 from harken.private_files import read_private, write_private, writing
 
@@ -55,7 +55,7 @@ class Keys:
         self._beside = beside
         self._environ = environ
 
-    def preferred(self, ring: Ring | None) -> Key:
+    def preferred(self, ring: Keyring | None) -> Key:
         """The key for what is sealed from now on; made where there is none yet."""
         if raw := self._environ.get(ENCRYPTION_KEY, ""):
             return self.given(raw)
@@ -67,7 +67,7 @@ class Keys:
         """The key that a person gave as HARKEN_ENCRYPTION_KEY."""
         return Key(source="environment", raw=raw, salt=os.urandom(16))
 
-    def made(self, source: str, salt: bytes, ring: Callable[[Mapping[str, str]], Ring | None], sealed: Path) -> Key:
+    def made(self, source: str, salt: bytes, ring: Callable[[Mapping[str, str]], Keyring | None], sealed: Path) -> Key:
         """The key that `sealed` says it was sealed with; Misconfigured when that one cannot be had."""
         if source == "environment":
             raw = self._environ.get(ENCRYPTION_KEY, "")
@@ -107,7 +107,7 @@ class Keys:
         return found.decode().strip()
 
 
-def _from_ring(ring: Ring) -> str:
+def _from_ring(ring: Keyring) -> str:
     raw = ring.get(*_IN_RING)
     if raw is None:
         raw = secrets.token_urlsafe(32)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from harken.errors import Misconfigured
 
-__all__ = ["SWITCH", "Ring", "real_ring"]
+__all__ = ["SWITCH", "Keyring", "real_ring"]
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _UNSAFE = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt")
 _CHAIN = "keyring.backends.chainer"
 
 
-class Ring:
+class Keyring:
     """A backend of the `keyring` package. Misconfigured when it fails or does not answer in time."""
 
     def __init__(self, backend: Any, patience: float = PATIENCE_SECONDS) -> None:
@@ -41,12 +41,12 @@ class Ring:
         return _within(question, self._patience)
 
 
-def real_ring(environ: Mapping[str, str]) -> Ring | None:
+def real_ring(environ: Mapping[str, str]) -> Keyring | None:
     """The keyring, if there is one that really protects what it keeps; None with HARKEN_KEYRING=off."""
     if environ.get(SWITCH, "").lower() in ("off", "0", "false", "no"):
         return None
     backend = _within(_backend, PATIENCE_SECONDS)
-    return Ring(backend) if backend is not None else None
+    return Keyring(backend) if backend is not None else None
 
 
 def _backend() -> Any:

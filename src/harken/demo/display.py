@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-__all__ = ["Lines", "Screen", "Silent", "View", "view_for"]
+__all__ = ["Display", "Lines", "Screen", "Silent", "view_for"]
 
 SHOWN = 12
 TITLE = 60
@@ -27,7 +27,7 @@ _PLAIN = ("fired", "before_start")
 _COLOURS = {"fired": "green", "done": "green", "filtered": "yellow", "duplicate": "yellow", "before_start": "dim"}
 
 
-class View(Protocol):
+class Display(Protocol):
     async def refresh(self, store: Records, counters: Mapping[str, int]) -> None:
         """Show what is new in the store since the last call."""
         ...
@@ -92,7 +92,7 @@ class Screen:
 
 
 @asynccontextmanager
-async def view_for(as_json: bool, title: str, hint: str) -> AsyncIterator[View]:
+async def view_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
     """The view that suits where the output goes, open until the block ends."""
     if as_json:
         yield Silent()

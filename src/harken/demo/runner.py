@@ -20,8 +20,8 @@ import structlog
 from harken.app import App
 from harken.clock import Clock, SystemClock
 from harken.demo.audit import Summary, compare, read_books
-from harken.demo.display import View, view_for
-from harken.demo.scenario import Play, play_of
+from harken.demo.display import Display, view_for
+from harken.demo.scenario import Scenario, play_of
 from harken.store import Records
 
 __all__ = ["perform"]
@@ -49,15 +49,15 @@ async def perform(
         title = f"harken demo · API {app.url} · {play.place} {environment['DEMO_URL']}"
         view = await stack.enter_async_context(view_for(as_json, title, _hint(play, directory)))
         play.open(app.url)
-        summary = await Stage(play, app.store, view, clock).play(seconds, stop)
+        summary = await Runner(play, app.store, view, clock).play(seconds, stop)
     if keep or (seconds is not None and not summary.good):
         return msgspec.structs.replace(summary, files=str(directory))
     shutil.rmtree(directory, ignore_errors=True)
     return summary
 
 
-class Stage:
-    def __init__(self, play: Play, store: Records, view: View, clock: Clock) -> None:
+class Runner:
+    def __init__(self, play: Scenario, store: Records, view: Display, clock: Clock) -> None:
         self._play = play
         self._store = store
         self._view = view
@@ -121,7 +121,7 @@ class Stage:
         )
 
 
-def _hint(play: Play, directory: Path) -> str:
+def _hint(play: Scenario, directory: Path) -> str:
     name = "harken" if shutil.which("harken") else os.path.relpath(sys.argv[0])
     asked = (f"explain {next(iter(play.expected))}", "runs list", "triggers list")
     commands = " · ".join(f"{name} {rest}" for rest in asked)

@@ -13,10 +13,10 @@ from harken.clock import Clock
 from harken.demo import PLAYS
 from harken.event import Recorded
 
-__all__ = ["Play", "play_of"]
+__all__ = ["Scenario", "play_of"]
 
 
-class Play(Protocol):
+class Scenario(Protocol):
     """`expected` is the truth: what each trigger must run for, by names that `occurrence` finds again in events."""
 
     @property
@@ -58,7 +58,7 @@ class Play(Protocol):
         ...
 
 
-def play_of(name: str, clock: Clock, random: Random) -> Play:
+def play_of(name: str, clock: Clock, random: Random) -> Scenario:
     """The play of this name, one of `PLAYS`."""
-    made: Play = import_module(PLAYS[name]).make(clock, random)
+    made: Scenario = import_module(PLAYS[name]).make(clock, random)
     return made

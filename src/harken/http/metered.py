@@ -9,7 +9,7 @@ from yarl import URL
 
 from harken.http.client import Client
 from harken.http.replies import Reply
-from harken.rate_limit import Budget
+from harken.rate_limit import RateLimit
 
 __all__ = ["Metered"]
 
@@ -20,7 +20,7 @@ PATIENCE = 5.0
 class Metered:
     """`keep` stores what must outlive us; it is awaited before anyone hears of an answer that closes the door."""
 
-    def __init__(self, client: Client, budget: Budget, who: str, keep: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, client: Client, budget: RateLimit, who: str, keep: Callable[[], Awaitable[None]]) -> None:
         self._client = client
         self._budget = budget
         self._who = who

@@ -11,25 +11,25 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import RetryLater
 from harken.event import Event, Recorded
-from harken.ingest.commit import MOST_REMATCHES, Gate
+from harken.ingest.commit import MOST_REMATCHES, Committer
 from harken.match import Read, Rule, Rules, Sighting, match
 from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Opened, Records
 
-__all__ = ["Backfill", "Shelf"]
+__all__ = ["Backfill", "FeedStore"]
 
 PAGE = 100
 SKEW = timedelta(days=1)
 """An event may be recorded before it says it happened: clocks differ, and some items are dated ahead."""
 
 
-class Shelf(Feeds, Records, Protocol):
+class FeedStore(Feeds, Records, Protocol):
     """The part of the store that looking back needs."""
 
 
 class Backfill:
     """Doing it twice changes nothing: an event that has its verdict keeps it."""
 
-    def __init__(self, store: Shelf, gate: Gate, clock: Clock) -> None:
+    def __init__(self, store: FeedStore, gate: Committer, clock: Clock) -> None:
         self._store = store
         self._gate = gate
         self._clock = clock

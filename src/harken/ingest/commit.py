@@ -16,12 +16,12 @@ from harken.match import Read, Rules, Sighting, compile_rules, match, memory_id,
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Listeners, Opened, Stale
 
-__all__ = ["MOST_REMATCHES", "Gate", "Hands", "Page", "Rulebook"]
+__all__ = ["MOST_REMATCHES", "CommitRequest", "Committer", "Executor", "RuleCache"]
 
 log = structlog.get_logger("harken.ingest")
 
 
-class Rulebook:
+class RuleCache:
     def __init__(self, store: Feeds) -> None:
         self._store = store
         self._rules: dict[str, Rules] = {}
@@ -68,7 +68,7 @@ class Rulebook:
 MOST_REMATCHES = 20
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """Who executes runs: takes those that a commit hands over, and looks for the rest when nudged."""
 
     holder: str
@@ -82,7 +82,7 @@ class Hands(Protocol):
     def nudge(self) -> None: ...
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to commit for a feed besides its events; `rest` are the other fields of the Commit.
 
     `epochs` are those of the triggers when the read began; `ends_first`: this is the last page of a first read.
@@ -96,10 +96,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     ends_first: bool = False
 
 
-class Gate:
+class Committer:
     """Makes one commit of a batch. What the store refuses is dead-lettered alone and never blocks its feed."""
 
-    def __init__(self, store: Feeds, rulebook: Rulebook, hands: Hands, clock: Clock) -> None:
+    def __init__(self, store: Feeds, rulebook: RuleCache, hands: Executor, clock: Clock) -> None:
         self._store = store
         self.rulebook = rulebook
         self._hands = hands
@@ -114,7 +114,7 @@ class Gate:
         known = await self._store.recall(feed, [memory_id(event, identity) for event in events])
         return recognise(events, known, identity)
 
-    async def take(self, feed: str, page: Page, sightings: list[Sighting] | None = None) -> Committed:
+    async def take(self, feed: str, page: CommitRequest, sightings: list[Sighting] | None = None) -> Committed:
         """Commit the page; when this returns, everything in it is safe."""
         for _ in range(MOST_REMATCHES):
             if sightings is None:
@@ -140,7 +140,7 @@ class Gate:
         rules = self.rulebook.get(feed) or await self.rulebook.learn(feed)
         identity = rules.feed.identity
         if identity == "transition":
-            return await self.take(feed, Page(events=events, read=read))
+            return await self.take(feed, CommitRequest(events=events, read=read))
         sightings = recognise(events, {}, identity)
         for _ in range(MOST_REMATCHES):
             entries = match(sightings, rules, read)

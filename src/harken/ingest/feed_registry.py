@@ -12,22 +12,22 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsAttention
 from harken.feed import Feed, FeedState
-from harken.ingest.idle_reads import Rests
-from harken.ingest.leases import Shares
-from harken.ingest.live import Live
+from harken.ingest.idle_reads import IdleReads
+from harken.ingest.leases import ShardLeases
+from harken.ingest.live import LiveFeed
 from harken.ingest.poll import SWEEP_SECONDS
-from harken.ingest.scheduler import Timer, first_due
+from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
 from harken.source import Batch, Closable, Cursor, PollSource, Source, StreamSource
 from harken.store import Opened, Records
 from harken.tasks import end
 
-__all__ = ["Broken", "Closer", "Roster"]
+__all__ = ["BrokenSource", "FeedRegistry", "SourceCloser"]
 
 log = structlog.get_logger("harken.ingest")
 
 
-class Broken:
+class BrokenSource:
     """Reading it fails with the reason, like any other failure."""
 
     def __init__(self, error: HarkenError) -> None:
@@ -37,25 +37,25 @@ class Broken:
         raise NeedsAttention(self._error.message, fix=self._error.fix)
 
 
-class Closer:
+class SourceCloser:
     """Closes in the background; `finish` waits for all of it."""
 
     def __init__(self) -> None:
         self._closing: set[asyncio.Task[None]] = set()
 
-    def retire(self, live: Live) -> None:
+    def retire(self, live: LiveFeed) -> None:
         """The feed is gone, or read with another source from the start."""
         live.left.append(live.source)
         self.release(live)
 
-    def release(self, live: Live) -> None:
+    def release(self, live: LiveFeed) -> None:
         """Close what the feed has left behind. A feed that is being read is looked at again when that has ended."""
         if live.busy:
             return
         while live.left:
             self._close(live.left.pop())
 
-    async def finish(self, feeds: Iterable[Live]) -> None:
+    async def finish(self, feeds: Iterable[LiveFeed]) -> None:
         """Close the sources of all these feeds, and wait until everything is closed."""
         for live in feeds:
             for source in (*live.left, live.source):
@@ -74,7 +74,7 @@ class Closer:
             log.error("source.not_closed", exc_info=task.exception())
 
 
-class Roster:
+class FeedRegistry:
     """`build(feed)` makes the source of a feed. Without `reading` nothing is polled or followed here."""
 
     def __init__(
@@ -84,9 +84,9 @@ class Roster:
         random: Random,
         build: Callable[[Feed], Source],
         *,
-        shares: Shares,
-        timer: Timer,
-        rests: Rests,
+        shares: ShardLeases,
+        timer: Scheduler,
+        rests: IdleReads,
         streamer: Streamer,
         reading: bool,
     ) -> None:
@@ -99,14 +99,14 @@ class Roster:
         self._rests = rests
         self._streamer = streamer
         self._reading = reading
-        self.feeds: dict[str, Live] = {}
-        self.closer = Closer()
+        self.feeds: dict[str, LiveFeed] = {}
+        self.closer = SourceCloser()
         # what the store said a moment ago need not be asked for again
         self.just_opened: Opened | None = None
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
 
-    def reads(self, live: Live) -> bool:
+    def reads(self, live: LiveFeed) -> bool:
         """Whether it is this process that moves the feed's cursor."""
         return live.feed.shard in self._shares.held
 
@@ -125,17 +125,17 @@ class Roster:
         try:
             source = self._build(feed)
         except HarkenError as error:
-            source = Broken(error)
+            source = BrokenSource(error)
         if live is not None and live.feed == feed and live.use(source):
             self.closer.release(live)
             return
         if live is not None:
             self.drop(feed.name)
         swept_at = self._clock.time() - self._random.random() * SWEEP_SECONDS
-        live = self.feeds[feed.name] = Live(feed, source, state, swept_at=swept_at)
+        live = self.feeds[feed.name] = LiveFeed(feed, source, state, swept_at=swept_at)
         self._set_going(live, state)
 
-    def _set_going(self, live: Live, state: FeedState) -> None:
+    def _set_going(self, live: LiveFeed, state: FeedState) -> None:
         name, source = live.feed.name, live.source
         if isinstance(source, StreamSource):
             if name not in self._streams and self._reading and (source.shared or self.reads(live)):
@@ -144,7 +144,7 @@ class Roster:
         elif isinstance(source, PollSource):
             self.schedule(live, state)
 
-    async def _follow(self, live: Live, before: asyncio.Task[None] | None) -> None:
+    async def _follow(self, live: LiveFeed, before: asyncio.Task[None] | None) -> None:
         """Follow it, once nobody else here does any more."""
         if before is not None:
             await asyncio.wait({before})
@@ -186,7 +186,7 @@ class Roster:
         for live in leaving:
             self._rests.drop(live.feed.name)
 
-    def _in(self, shards: Collection[int]) -> list[Live]:
+    def _in(self, shards: Collection[int]) -> list[LiveFeed]:
         return [live for live in self.feeds.values() if live.feed.shard in shards]
 
     def drop(self, name: str) -> None:
@@ -197,12 +197,12 @@ class Roster:
         if name in self._streams:
             self._end_stream(name)
 
-    def schedule(self, live: Live, state: FeedState) -> None:
+    def schedule(self, live: LiveFeed, state: FeedState) -> None:
         if live.poll is None or live.health.state == "paused" or not self._reading or not self.reads(live):
             self._timer.put(live, None)
             return
         self._timer.put(live, first_due(live, state, self._clock.time(), self._random))
 
 
-def _is_shared(live: Live) -> bool:
+def _is_shared(live: LiveFeed) -> bool:
     return isinstance(live.source, StreamSource) and live.source.shared

@@ -10,9 +10,9 @@ import structlog
 
 from harken.errors import LeaseLost, RetryLater
 from harken.event import Span
-from harken.store import Feeds, Rest
+from harken.store import Feeds, IdleRead
 
-__all__ = ["FLUSH_SECONDS", "Rests"]
+__all__ = ["FLUSH_SECONDS", "IdleReads"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -20,19 +20,19 @@ FLUSH_SECONDS = 5.0
 AT_ONCE = 200
 
 
-class Rests:
+class IdleReads:
     """At most one entry per feed; losing it in a crash costs one repeated read."""
 
     def __init__(self, store: Feeds) -> None:
         self._store = store
-        self._waiting: dict[str, Rest] = {}
+        self._waiting: dict[str, IdleRead] = {}
         # hears of a feed that a person changed in the store, so that what was read before is out of date
         self.on_stale: Callable[[str], None] = lambda feed: None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, rest: Rest) -> None:
+    def add(self, rest: IdleRead) -> None:
         before = self._waiting.get(rest.feed)
         self._waiting[rest.feed] = rest if before is None else _joined(before, rest)
 
@@ -56,7 +56,7 @@ class Rests:
         except (RetryLater, LeaseLost) as error:
             log.warning("store.trouble", reason=str(error))
 
-    async def _write(self, batch: list[Rest]) -> None:
+    async def _write(self, batch: list[IdleRead]) -> None:
         try:
             for feed in await self._store.rest(batch):
                 self.on_stale(feed)
@@ -70,7 +70,7 @@ class Rests:
                 raise
             await self._write_apart(batch)
 
-    async def _write_apart(self, batch: list[Rest]) -> None:
+    async def _write_apart(self, batch: list[IdleRead]) -> None:
         """Some of them are no longer ours to write; the others are not lost with them."""
         lost: LeaseLost | None = None
         for rest in batch:
@@ -82,7 +82,7 @@ class Rests:
             raise lost
 
 
-def _joined(before: Rest, after: Rest) -> Rest:
+def _joined(before: IdleRead, after: IdleRead) -> IdleRead:
     if before.revision != after.revision:
         return after
     covered: Span | None = after.covered

@@ -13,18 +13,18 @@ import structlog
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
-from harken.ingest.backfill import Backfill, Shelf
-from harken.ingest.commit import Gate, Hands, Rulebook
-from harken.ingest.feed_registry import Roster
-from harken.ingest.idle_reads import FLUSH_SECONDS, Rests
-from harken.ingest.leases import LEASE_SECONDS, Shares
-from harken.ingest.live import Live, Report
+from harken.ingest.backfill import Backfill, FeedStore
+from harken.ingest.commit import Committer, Executor, RuleCache
+from harken.ingest.feed_registry import FeedRegistry
+from harken.ingest.idle_reads import FLUSH_SECONDS, IdleReads
+from harken.ingest.leases import LEASE_SECONDS, ShardLeases
+from harken.ingest.live import LiveFeed, TickReport
 from harken.ingest.poll import Poller
-from harken.ingest.scheduler import Timer, interval
+from harken.ingest.scheduler import Scheduler, interval
 from harken.ingest.stream import Streamer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source
-from harken.store import HOUSE, Definitions, Opened
+from harken.store import HOUSEKEEPING, Definitions, Opened
 from harken.tasks import end
 
 __all__ = ["Intake"]
@@ -44,15 +44,15 @@ class Intake:
 
     def __init__(
         self,
-        store: Shelf,
+        store: FeedStore,
         clock: Clock,
         random: Random,
-        hands: Hands,
+        hands: Executor,
         build: Callable[[Feed], Source],
         *,
         holder: str,
         lease_seconds: float = LEASE_SECONDS,
-        rulebook: Rulebook | None = None,
+        rulebook: RuleCache | None = None,
         shards: int = 1,
         reads: bool = True,
     ) -> None:
@@ -61,17 +61,17 @@ class Intake:
         self._random = random
         self._holder = holder
         self._reading = reads
-        self.shares = Shares(store, clock, holder, shards=shards, seconds=lease_seconds, reading=reads)
-        self.rulebook = rulebook or Rulebook(store)
-        self.gate = Gate(store, self.rulebook, hands, clock)
-        self.rests = Rests(store)
+        self.shares = ShardLeases(store, clock, holder, shards=shards, seconds=lease_seconds, reading=reads)
+        self.rulebook = rulebook or RuleCache(store)
+        self.gate = Committer(store, self.rulebook, hands, clock)
+        self.rests = IdleReads(store)
         self.rests.on_stale = self._changed
         self.poller = Poller(store, self.gate, self.rests, clock, random, self.shares.token)
         self.backfill = Backfill(store, self.gate, clock)
         self.streamer = Streamer(store, self.gate, clock, random, self.shares.token)
         self.webhooks = Webhooks(self.gate, clock)
-        self.timer = Timer(clock, random, self._begin)
-        self.roster = Roster(
+        self.timer = Scheduler(clock, random, self._begin)
+        self.roster = FeedRegistry(
             store,
             clock,
             random,
@@ -85,14 +85,14 @@ class Intake:
         self.feeds = self.roster.feeds
         self.shares.works = self.timer.works
         self.shares.on_taken, self.shares.on_leaving = self.roster.begin_reading, self.roster.leave
-        self.skipped: Callable[[Live], None] = lambda live: None
+        self.skipped: Callable[[LiveFeed], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
         self._room = asyncio.Semaphore(PARALLEL_TICKS)
         self._stopping = False
 
     async def start(self, definitions: Definitions) -> Opened:
         """Apply the definitions, take our share of the feeds and begin to read."""
-        others = any(held.shard != HOUSE and held.holder != self._holder for held in await self._store.leases())
+        others = any(held.shard != HOUSEKEEPING and held.holder != self._holder for held in await self._store.leases())
         # who joins others that read already starts nothing anew
         starting = definitions.starting and not others
         opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
@@ -185,7 +185,7 @@ class Intake:
         planned = live.due if live is not None else None
         return planned is not None and state.next_due is not None and state.next_due.timestamp() < planned - SOONER
 
-    async def tick(self, feed: str, by_hand: str = "") -> Report:
+    async def tick(self, feed: str, by_hand: str = "") -> TickReport:
         """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""
         live = self._readable(feed)
         while live.busy:
@@ -198,7 +198,7 @@ class Intake:
         await self.rests.write(feed)
         return report
 
-    def _readable(self, feed: str) -> Live:
+    def _readable(self, feed: str) -> LiveFeed:
         live = self.feeds.get(feed)
         if live is None or live.poll is None:
             raise NotFound(f"there is no feed {feed!r} that can be read")
@@ -213,17 +213,17 @@ class Intake:
             }
         )
 
-    def _begin(self, live: Live) -> None:
+    def _begin(self, live: LiveFeed) -> None:
         if not live.busy and not self._stopping:
             self._spawn(self._tick(live), live.feed.name)
 
-    async def _tick(self, live: Live, by_hand: str = "") -> Report:
+    async def _tick(self, live: LiveFeed, by_hand: str = "") -> TickReport:
         live.busy = True
         try:
             report = await self._read(live, by_hand)
         except RetryLater as error:
             live.next_due = self._clock.time() + LEASE_RETRY
-            report = Report(feed=live.feed.name, result="skipped", error=str(error))
+            report = TickReport(feed=live.feed.name, result="skipped", error=str(error))
         except Exception:
             # what is due already must not be tried again without a pause
             live.next_due = self._clock.time() + interval(live.feed)
@@ -237,11 +237,11 @@ class Intake:
             self.skipped(live)
         return report
 
-    async def _read(self, live: Live, by_hand: str) -> Report:
+    async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:
             async with self._room:
                 if not self.roster.reads(live):
-                    return Report(feed=live.feed.name, result="skipped", error="another replica reads this feed")
+                    return TickReport(feed=live.feed.name, result="skipped", error="another replica reads this feed")
                 if self.shares.is_late(live.feed.shard):
                     # better before the read than in vain after it
                     await self.shares.doubt(live.feed.shard)
@@ -250,22 +250,22 @@ class Intake:
                 rules = await self.rulebook.rules(live.feed.name)
                 if rules.resting:
                     live.next_due = None
-                    return Report(feed=live.feed.name, result="skipped", error="all its triggers are paused")
+                    return TickReport(feed=live.feed.name, result="skipped", error="all its triggers are paused")
                 report = await self.poller.tick(live, by_hand)
                 if live.moved:
                     await self._stand(live)
                 return report
         except LeaseLost:
             await self._lost(live)
-            return Report(feed=live.feed.name, result="skipped", error="the lease was lost; the read begins again")
+            return TickReport(feed=live.feed.name, result="skipped", error="the lease was lost; the read begins again")
 
-    async def _lost(self, live: Live) -> None:
+    async def _lost(self, live: LiveFeed) -> None:
         """Someone else may have moved the cursor: stand where the store says before reading on."""
         await self.shares.doubt(live.feed.shard)
         await self._stand(live)
         live.next_due = self._clock.time() + LEASE_RETRY
 
-    async def _stand(self, live: Live) -> None:
+    async def _stand(self, live: LiveFeed) -> None:
         """Stand where the store says; what was noted of reads before is out of date."""
         state = await self._store.state(live.feed.name)
         live.moved = False

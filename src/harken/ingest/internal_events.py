@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from harken.clock import Clock
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.ingest.commit import Rulebook
+from harken.ingest.commit import RuleCache
 from harken.match import Read, match, recognise
 from harken.store import Commit
 
 __all__ = ["internal_matching", "listening"]
 
 
-def listening(rulebook: Rulebook) -> Callable[[str], bool]:
+def listening(rulebook: RuleCache) -> Callable[[str], bool]:
     """A function that tells whether anybody listens to internal events of a type."""
 
     def listens(type: str) -> bool:
@@ -24,7 +24,7 @@ def listening(rulebook: Rulebook) -> Callable[[str], bool]:
     return listens
 
 
-def internal_matching(rulebook: Rulebook, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
+def internal_matching(rulebook: RuleCache, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
     """A function from caused events to their commit; None while there is no internal feed."""
 
     def matched(events: Sequence[Event]) -> Commit | None:

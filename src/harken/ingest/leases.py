@@ -11,9 +11,9 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import LeaseLost, RetryLater
-from harken.store import Definitions, Held, Lease, Opened
+from harken.store import Definitions, HeldLease, Lease, Opened
 
-__all__ = ["LEASE_SECONDS", "Leases", "Shares"]
+__all__ = ["LEASE_SECONDS", "LeaseStore", "ShardLeases"]
 
 log = structlog.get_logger("harken.ingest")
 
@@ -25,17 +25,17 @@ ENDED_SECONDS = 0.05
 """So long after the end of a lease that somebody else has, one looks whether they renewed it."""
 
 
-class Leases(Protocol):
+class LeaseStore(Protocol):
     """What is needed of a store."""
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None: ...
 
     async def give_up(self, lease: Lease, holder: str) -> None: ...
 
-    async def leases(self) -> Sequence[Held]: ...
+    async def leases(self) -> Sequence[HeldLease]: ...
 
 
-class Shares:
+class ShardLeases:
     """The shards that this process reads. A missed renewal is retried until the lease has run out.
 
     `peers` is how many replicas read, this one included: nobody keeps more than a fair share, except of what nobody
@@ -48,7 +48,7 @@ class Shares:
 
     def __init__(
         self,
-        store: Leases,
+        store: LeaseStore,
         clock: Clock,
         holder: str,
         *,

@@ -11,10 +11,10 @@ from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.source import PollSource, Source, StreamSource
 
-__all__ = ["Live", "Report"]
+__all__ = ["LiveFeed", "TickReport"]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class TickReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one tick amounted to."""
 
     feed: str
@@ -24,7 +24,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Live:
+class LiveFeed:
     """Mutable on purpose: the reader moves it forward only after the store has."""
 
     __slots__ = (

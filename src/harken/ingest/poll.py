@@ -15,22 +15,22 @@ from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Span, Verdict
-from harken.ingest.backfill import Backfill, Shelf
-from harken.ingest.commit import Gate, Page
-from harken.ingest.idle_reads import Rests
-from harken.ingest.live import Live, Report
+from harken.ingest.backfill import Backfill, FeedStore
+from harken.ingest.commit import CommitRequest, Committer
+from harken.ingest.idle_reads import IdleReads
+from harken.ingest.live import LiveFeed, TickReport
 from harken.ingest.scheduler import due_after, since, watermark
 from harken.match import Read, Rules, Sighting, in_turn, memory_id
 from harken.schedule import Every
 from harken.source import Batch
-from harken.store import Failure, Rest, Tick
+from harken.store import Failure, IdleRead, Tick
 
 __all__ = ["Poller", "count_fired", "let_go"]
 
 log = structlog.get_logger("harken.ingest")
 
 
-def let_go(live: Live, rules: Rules, now: datetime) -> None:
+def let_go(live: LiveFeed, rules: Rules, now: datetime) -> None:
     """Forget the runs of a trigger once the next one would be due: what is new goes out at once again."""
     known = {rule.uid: rule for rule in rules.rules}
     for uid, count in tuple(live.fired.items()):
@@ -40,7 +40,7 @@ def let_go(live: Live, rules: Rules, now: datetime) -> None:
             del live.fired[uid], live.begun[uid]
 
 
-def count_fired(live: Live, rules: Rules, verdicts: Iterable[Iterable[Verdict]], now: datetime) -> None:
+def count_fired(live: LiveFeed, rules: Rules, verdicts: Iterable[Iterable[Verdict]], now: datetime) -> None:
     """Note what was committed, so that what comes later has its place behind it."""
     by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
     if not by_name:
@@ -63,7 +63,13 @@ class Poller:
     """Ticks feeds. `token` gives that of a shard when a read begins: whoever takes the shard over ends the read."""
 
     def __init__(
-        self, store: Shelf, gate: Gate, rests: Rests, clock: Clock, random: Random, token: Callable[[int], int]
+        self,
+        store: FeedStore,
+        gate: Committer,
+        rests: IdleReads,
+        clock: Clock,
+        random: Random,
+        token: Callable[[int], int],
     ) -> None:
         self._store = store
         self._gate = gate
@@ -72,9 +78,9 @@ class Poller:
         self._random = random
         self._token = token
         self._backfill = Backfill(store, gate, clock)
-        self.observe: Callable[[Live, Report, float], None] = lambda live, report, seconds: None
+        self.observe: Callable[[LiveFeed, TickReport, float], None] = lambda live, report, seconds: None
 
-    async def tick(self, live: Live, by_hand: str = "") -> Report:
+    async def tick(self, live: LiveFeed, by_hand: str = "") -> TickReport:
         """Read the feed once; it is never raised from, except for a lost lease or a cancelled task.
 
         `by_hand` is the trigger for which a person asked."""
@@ -92,7 +98,7 @@ class Poller:
         self.observe(live, report, clock.monotonic() - began)
         return report
 
-    async def _read(self, live: Live, started: float, began: float) -> Report:
+    async def _read(self, live: LiveFeed, started: float, began: float) -> TickReport:
         seen = new = 0
         feed = live.feed
         rules = await self._gate.rulebook.rules(feed.name)
@@ -119,10 +125,10 @@ class Poller:
             if not batch.more or late:
                 break
         result = "events" if new else "unchanged" if batch.unchanged else "nothing_new"
-        return Report(feed=feed.name, result=result, seen=seen, new=new)
+        return TickReport(feed=feed.name, result=result, seen=seen, new=new)
 
     async def _take(
-        self, live: Live, batch: Batch, rules: Rules, started: float, sums: tuple[int, int], late: bool
+        self, live: LiveFeed, batch: Batch, rules: Rules, started: float, sums: tuple[int, int], late: bool
     ) -> int:
         feed = live.feed
         now = self._clock.time()
@@ -152,7 +158,7 @@ class Poller:
 
     def _rest(
         self,
-        live: Live,
+        live: LiveFeed,
         batch: Batch,
         revision: int,
         due: float | None,
@@ -164,7 +170,7 @@ class Poller:
     ) -> None:
         health = step.health if step is not None and step.health is not live.health else None
         self._rests.add(
-            Rest(
+            IdleRead(
                 feed=live.feed.name,
                 token=live.token,
                 revision=revision,
@@ -183,7 +189,7 @@ class Poller:
 
     async def _commit(
         self,
-        live: Live,
+        live: LiveFeed,
         batch: Batch,
         sightings: list[Sighting],
         rules: Rules,
@@ -231,7 +237,7 @@ class Poller:
             resumed=live.resumed,
             by_hand=live.by_hand,
         )
-        page = Page(
+        page = CommitRequest(
             events=batch.events,
             read=read,
             token=live.token,
@@ -247,14 +253,14 @@ class Poller:
         if looked_back:
             await self._gate.rulebook.learn(live.feed.name)
 
-    def _list(self, live: Live, batch: Batch, rules: Rules) -> None:
+    def _list(self, live: LiveFeed, batch: Batch, rules: Rules) -> None:
         """While a sweep is due, note what two complete reads list."""
         if not batch.complete:
             live.listed = None
         elif live.listed is not None and not batch.unchanged:
             live.listed.update(memory_id(event, rules.feed.identity) for event in batch.events)
 
-    async def _sweep(self, live: Live, batch: Batch, now: float) -> None:
+    async def _sweep(self, live: LiveFeed, batch: Batch, now: float) -> None:
         """Forget what the last two complete reads with content did not list, if it was last seen long ago."""
         if now - live.swept_at < SWEEP_SECONDS or batch.unchanged or not batch.complete:
             return
@@ -272,7 +278,7 @@ class Poller:
         if gone:
             log.debug("memory.swept", feed=live.feed.name, gone=gone)
 
-    async def _failed(self, live: Live, error: Exception, started: float, seconds: float) -> Report:
+    async def _failed(self, live: LiveFeed, error: Exception, started: float, seconds: float) -> TickReport:
         feed = live.feed
         now = self._clock.time()
         interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
@@ -280,7 +286,7 @@ class Poller:
             error, live.health, live.policy, interval=interval, now=now, roll=self._random.random()
         )
         message = step.health.message if step.health is not live.health else str(error)
-        report = Report(feed=feed.name, result="error", error=message)
+        report = TickReport(feed=feed.name, result="error", error=message)
         live.next_due = None if step.health.state == "paused" else now + step.wait_seconds
         if isinstance(error, StoreBusy | StoreUnavailable):
             return report
@@ -304,7 +310,7 @@ class Poller:
             log.warning("store.trouble", feed=feed.name, reason=str(trouble))
         return msgspec.structs.replace(report, result="rate_limited") if limited else report
 
-    def _say(self, live: Live, step: backoff.Step, error: Exception | None = None) -> None:
+    def _say(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
         if not step.say:
             return
         level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.say, "error")

@@ -12,12 +12,12 @@ from random import Random
 from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.feed import Feed, FeedState
-from harken.ingest.live import Live
+from harken.ingest.live import LiveFeed
 from harken.match import Rules
 from harken.schedule import At, Cron, Every, is_over, next_due
 from harken.source import Batch
 
-__all__ = ["Timer", "due_after", "first_due", "interval", "since", "watermark"]
+__all__ = ["Scheduler", "due_after", "first_due", "interval", "since", "watermark"]
 
 
 SHORTEST_REST = 0.2
@@ -27,7 +27,7 @@ def interval(feed: Feed) -> float:
     return feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
 
 
-def first_due(live: Live, state: FeedState, now: float, random: Random) -> float | None:
+def first_due(live: LiveFeed, state: FeedState, now: float, random: Random) -> float | None:
     """When a feed is read that was just opened, or that a person has moved."""
     feed, schedule = live.feed, live.feed.schedule
     if isinstance(schedule, At):
@@ -58,7 +58,9 @@ def _at(schedule: At, state: FeedState) -> float | None:
     return instant if state.next_due is None else max(instant, state.next_due.timestamp())
 
 
-def due_after(live: Live, now: float, started: float, random: Random, next_at: datetime | None = None) -> float | None:
+def due_after(
+    live: LiveFeed, now: float, started: float, random: Random, next_at: datetime | None = None
+) -> float | None:
     """When the feed is read next, which is `next_at` if its source knows that; a one-shot is not."""
     feed: Feed = live.feed
     schedule = feed.schedule
@@ -79,7 +81,7 @@ def due_after(live: Live, now: float, started: float, random: Random, next_at: d
     return None if following is None else following.timestamp() + extra
 
 
-def since(live: Live, rules: Rules) -> datetime:
+def since(live: LiveFeed, rules: Rules) -> datetime:
     """Everything after this has to be read: what is new, and what a trigger looks back for."""
     start = rules.reads_from or live.created_at
     if live.watermark is None:
@@ -88,7 +90,7 @@ def since(live: Live, rules: Rules) -> datetime:
     return min([ordinary, *(rule.start_line for rule in rules.backfilling)])
 
 
-def watermark(live: Live, batch: Batch, now: float) -> datetime | None:
+def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
     """The newest time seen, but never one that has not come yet."""
     limit = datetime.fromtimestamp(now, UTC)
     seen = [event.occurred_at for event in batch.events if event.occurred_at is not None and event.occurred_at <= limit]
@@ -108,14 +110,14 @@ SPREAD = 30.0
 DEAD = 60.0
 
 
-class Timer:
+class Scheduler:
     """Calls `begin(live)` when a feed is due. A feed is in the heap at most once that counts: `live.due` says which."""
 
-    def __init__(self, clock: Clock, random: Random, begin: Callable[[Live], None]) -> None:
+    def __init__(self, clock: Clock, random: Random, begin: Callable[[LiveFeed], None]) -> None:
         self._clock = clock
         self._random = random
         self._begin = begin
-        self._heap: list[tuple[float, int, Live]] = []
+        self._heap: list[tuple[float, int, LiveFeed]] = []
         self._order = count()
         self._handle: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
@@ -139,7 +141,7 @@ class Timer:
         """Whether it still looks at the clock, as it does every few seconds."""
         return not self._running or self._clock.monotonic() - self._mono < DEAD
 
-    def put(self, live: Live, due: float | None) -> None:
+    def put(self, live: LiveFeed, due: float | None) -> None:
         """Make the feed due at a wall time; None takes it off the schedule."""
         live.due = due
         if due is None:
@@ -191,11 +193,11 @@ class Timer:
             heapq.heappush(self._heap, (live.due, order, live))
 
 
-def _is_punctual(live: Live) -> bool:
+def _is_punctual(live: LiveFeed) -> bool:
     return live.feed.kind == "cron" or isinstance(live.feed.schedule, At)
 
 
-def _latest(live: Live, now: float) -> float:
+def _latest(live: LiveFeed, now: float) -> float:
     """How long a feed may wait at most after the clock was set back. What has its own time keeps to it."""
     schedule = live.feed.schedule
     if isinstance(schedule, At):
@@ -204,6 +206,6 @@ def _latest(live: Live, now: float) -> float:
     return now + _interval(live) if following is None else following.timestamp()
 
 
-def _interval(live: Live) -> float:
+def _interval(live: LiveFeed) -> float:
     schedule = live.feed.schedule
     return schedule.seconds if isinstance(schedule, Every) else 2 * SPREAD

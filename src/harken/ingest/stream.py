@@ -10,8 +10,8 @@ import structlog
 from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
-from harken.ingest.commit import Gate, Page
-from harken.ingest.live import Live
+from harken.ingest.commit import CommitRequest, Committer
+from harken.ingest.live import LiveFeed
 from harken.match import Read
 from harken.source import Batch, StreamSource
 from harken.store import Failure, Feeds, Tick
@@ -26,21 +26,23 @@ RECONNECT_SECONDS = 5.0
 class Streamer:
     """Follows one stream for as long as the task lives. Asking for the next batch is what acknowledges the last."""
 
-    def __init__(self, store: Feeds, gate: Gate, clock: Clock, random: Random, token: Callable[[int], int]) -> None:
+    def __init__(
+        self, store: Feeds, gate: Committer, clock: Clock, random: Random, token: Callable[[int], int]
+    ) -> None:
         self._store = store
         self._gate = gate
         self._clock = clock
         self._random = random
         self._token = token
 
-    async def follow(self, live: Live) -> None:
+    async def follow(self, live: LiveFeed) -> None:
         while live.health.state != "paused":
             wait = await self._until_it_breaks(live)
             if wait is None:
                 return
             await self._clock.sleep(wait)
 
-    async def _until_it_breaks(self, live: Live) -> float | None:
+    async def _until_it_breaks(self, live: LiveFeed) -> float | None:
         """Follow until the connection ends; how long to wait before the next one."""
         source = live.source
         assert isinstance(source, StreamSource)
@@ -59,7 +61,7 @@ class Streamer:
             return await self._failed(live, error, started)
         return RECONNECT_SECONDS
 
-    async def _commit(self, live: Live, source: StreamSource, batch: Batch) -> None:
+    async def _commit(self, live: LiveFeed, source: StreamSource, batch: Batch) -> None:
         now = self._clock.now()
         step = backoff.after_success(live.health, now.timestamp())
         tick = Tick(
@@ -67,11 +69,11 @@ class Streamer:
         )
         rest = {"cursor": batch.cursor, "tick": tick, "health": step.health} if not source.shared else {}
         token = None if source.shared else live.token
-        page = Page(events=batch.events, read=Read(now=now), token=token, rest=rest)
+        page = CommitRequest(events=batch.events, read=Read(now=now), token=token, rest=rest)
         await self._gate.take(live.feed.name, page)
         live.cursor, live.health = batch.cursor, step.health
 
-    async def _failed(self, live: Live, error: Exception, started: float) -> float | None:
+    async def _failed(self, live: LiveFeed, error: Exception, started: float) -> float | None:
         now = self._clock.time()
         roll = self._random.random()
         step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)

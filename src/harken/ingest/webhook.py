@@ -13,7 +13,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
-from harken.ingest.commit import Gate
+from harken.ingest.commit import Committer
 from harken.match import Read
 from harken.source import PushSource, Request
 
@@ -42,7 +42,7 @@ class _TooLarge(Exception):
 class Webhooks:
     """Answers 202 when the events are on disk, 200 when all were known, 503 while they cannot be stored."""
 
-    def __init__(self, gate: Gate, clock: Clock) -> None:
+    def __init__(self, gate: Committer, clock: Clock) -> None:
         self._gate = gate
         self._clock = clock
         self._endpoints: Mapping[str, Endpoint] = {}

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harken.errors import HarkenError, Malformed, NeedsAttention, NotFound
 from harken.feed import Feed
 from harken.http.redact import scrub
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.integrations import asked
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import did_you_mean
@@ -373,7 +373,7 @@ class Tools:
         return await self._operate(tool.operation, **params, agent=self.agent)
 
 
-async def listed(desk: Desk, *, agent: str = "", ask: bool = True) -> Plain:
+async def listed(desk: Context, *, agent: str = "", ask: bool = True) -> Plain:
     """Every tool of the agent; `notes` says whose could not be found out. Programs are asked unless `ask` is False."""
     agent = agent or only_agent(desk.loaded)
     loaded = known_agent(desk.loaded, agent)
@@ -386,13 +386,13 @@ async def listed(desk: Desk, *, agent: str = "", ask: bool = True) -> Plain:
     return {"agent": agent, "items": own + rows, "notes": notes}
 
 
-async def schemas(desk: Desk, *, agent: str = "") -> Plain:
+async def schemas(desk: Context, *, agent: str = "") -> Plain:
     """The same tools in the shape that OpenAI's API and its many likenesses take."""
     answer = await listed(desk, agent=agent)
     return {"tools": [_function(row) for row in answer["items"]], "notes": answer["notes"]}
 
 
-async def call(desk: Desk, *, agent: str = "", name: str = "", arguments: Mapping[str, Any] | None = None) -> Plain:
+async def call(desk: Context, *, agent: str = "", name: str = "", arguments: Mapping[str, Any] | None = None) -> Plain:
     """Use a service's tool with the account that the agent is bound to; its jobs have operations of their own."""
     agent = agent or only_agent(desk.loaded)
     loaded = known_agent(desk.loaded, agent)

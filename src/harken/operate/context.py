@@ -16,10 +16,10 @@ from harken.store import Store
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
 
-__all__ = ["Desk"]
+__all__ = ["Context"]
 
 
-class Desk:
+class Context:
     """Finds things by the names people use, and says what to do when there is no such thing."""
 
     def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from harken.feed import FeedState
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import Site, findings, models, site
 from harken.operate.triggers import listed
@@ -33,7 +33,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-async def doctor(desk: Desk) -> Plain:
+async def doctor(desk: Context) -> Plain:
     """Run every check. `ok` is False when one of them fails."""
     place = site(desk.loaded)
     feeds = await desk.store.feeds()
@@ -143,7 +143,7 @@ def check_clock(now: datetime, newest: datetime | None) -> Check:
     return Check(name="clock", message=stamp(now))
 
 
-def check_models(desk: Desk) -> Check:
+def check_models(desk: Context) -> Check:
     known = models(desk.loaded)
     needing = sorted(name for name, flow in desk.workflows().items() if _uses_llm(flow.definition))
     if needing and not known:
@@ -179,7 +179,7 @@ def check_feeds(feeds: Iterable[FeedState]) -> Check:
     return Check(name="feeds", state=state, message=message, fix="See: harken feeds list")
 
 
-async def _check_triggers(desk: Desk) -> Check:
+async def _check_triggers(desk: Context) -> Check:
     rows = (await listed(desk))["items"]
     stale = [row for row in rows if row["status"] == "stale"]
     if stale:

@@ -12,7 +12,7 @@ import msgspec
 from harken.errors import NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain, event_row, page
 from harken.store import NewRun
 
@@ -52,7 +52,7 @@ MOST = 500
 
 
 async def listed(
-    desk: Desk,
+    desk: Context,
     *,
     feed: str = "",
     trigger: str = "",
@@ -69,11 +69,11 @@ async def listed(
     return page(found, [event_row(event, names) for event in found.items])
 
 
-async def show(desk: Desk, *, id: int) -> Plain:
+async def show(desk: Context, *, id: int) -> Plain:
     return event_row(await _event(desk, id), await desk.names())
 
 
-async def replay(desk: Desk, *, id: int, trigger: str = "") -> Plain:
+async def replay(desk: Context, *, id: int, trigger: str = "") -> Plain:
     """Start new runs for a stored event: of one trigger, or of every trigger that it started before."""
     event = await _event(desk, id)
     names = await desk.names()
@@ -89,7 +89,7 @@ async def replay(desk: Desk, *, id: int, trigger: str = "") -> Plain:
     return {"event": id, "runs": started}
 
 
-async def tail(desk: Desk, *, after: int | None = None) -> AsyncIterator[Plain | None]:
+async def tail(desk: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
     """Yield events as they are committed, and None when a while passed without one. Ends when the engine stops."""
     engine = desk.running()
     last = await _newest(desk) if after is None else after
@@ -112,7 +112,7 @@ def within(limit: int) -> int:
     return max(1, min(limit, MOST))
 
 
-async def _start_again(desk: Desk, event: Recorded, name: str, earlier: str) -> Plain:
+async def _start_again(desk: Context, event: Recorded, name: str, earlier: str) -> Plain:
     state = await desk.trigger(name)
     definition, feed = desk.triggers().get(name), desk.feeds().get(event.feed)
     if definition is None or feed is None:
@@ -130,14 +130,14 @@ async def _start_again(desk: Desk, event: Recorded, name: str, earlier: str) -> 
     return {"trigger": name, "id": await desk.store.start(again), "replay_of": earlier}
 
 
-async def _event(desk: Desk, event_id: int) -> Recorded:
+async def _event(desk: Context, event_id: int) -> Recorded:
     event = await desk.store.event(event_id)
     if event is None:
         raise NotFound(f"there is no event {event_id}", fix="See: harken events list")
     return event
 
 
-async def _newest(desk: Desk) -> int:
+async def _newest(desk: Context) -> int:
     newest: list[Any] = list((await desk.store.events(limit=1)).items)
     return int(newest[0].id) if newest else 0
 

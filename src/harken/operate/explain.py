@@ -10,7 +10,7 @@ import msgspec
 
 from harken.event import Known, Recorded, Verdict
 from harken.feed import FeedState, TriggerState
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.explanations import Answer, Case, Missing, answer, at_time, near, remembered, unseen
 from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import limits, next_room, standing
@@ -24,7 +24,7 @@ PAGES = 20
 SHOWN = 10
 
 
-async def explain(desk: Desk, *, name: str, key: str = "") -> Plain:
+async def explain(desk: Context, *, name: str, key: str = "") -> Plain:
     """What happened to an event (by key, subject or id), at a time, or to the trigger as a whole."""
     trigger = await desk.trigger(name)
     feed = await desk.feed_of(name)
@@ -36,7 +36,7 @@ async def explain(desk: Desk, *, name: str, key: str = "") -> Plain:
     return _told(trigger, key, await _missing(desk, trigger, feed, key))
 
 
-async def _find(desk: Desk, feed: str, key: str) -> Sequence[Recorded]:
+async def _find(desk: Context, feed: str, key: str) -> Sequence[Recorded]:
     """Every occurrence of the key or subject, newest first; an event's own id comes alone."""
     exact = (await desk.store.events(feed=feed, key=key, limit=SHOWN)).items
     if exact:
@@ -48,7 +48,7 @@ async def _find(desk: Desk, feed: str, key: str) -> Sequence[Recorded]:
     return await _of_subject(desk, feed, key)
 
 
-async def _of_subject(desk: Desk, feed: str, subject: str) -> Sequence[Recorded]:
+async def _of_subject(desk: Context, feed: str, subject: str) -> Sequence[Recorded]:
     before: int | None = None
     for _ in range(PAGES):
         page = await desk.store.events(feed=feed, before=before, limit=RECENT)
@@ -64,7 +64,7 @@ def _is_of(event: Recorded, name: str) -> bool:
     return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
-async def _decided(desk: Desk, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
+async def _decided(desk: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
     event = found[0]
     verdict = _verdict(trigger, event)
     run = await desk.store.run(verdict.run_id) if verdict and verdict.run_id else None
@@ -78,7 +78,7 @@ async def _decided(desk: Desk, trigger: TriggerState, found: Sequence[Recorded])
     return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
 
 
-async def _missing(desk: Desk, trigger: TriggerState, feed: str, key: str) -> Answer:
+async def _missing(desk: Context, trigger: TriggerState, feed: str, key: str) -> Answer:
     # the list of feeds does not count what each remembers
     state = await desk.store.state(feed) if await _state(desk, feed) else None
     recent = (await desk.store.events(feed=feed, limit=RECENT)).items if feed else ()
@@ -98,13 +98,13 @@ async def _missing(desk: Desk, trigger: TriggerState, feed: str, key: str) -> An
     return remembered(missing, *sighting) if sighting else unseen(missing)
 
 
-async def _sighting(desk: Desk, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
+async def _sighting(desk: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
     """What memory knows of a key, or of the subject that the key of a transition begins with."""
     known = await desk.store.sighting(feed, key)
     return known or (await desk.store.sighting(feed, key.rpartition("@")[0]) if "@" in key else None)
 
 
-async def _summary(desk: Desk, trigger: TriggerState, feed: str) -> Answer:
+async def _summary(desk: Context, trigger: TriggerState, feed: str) -> Answer:
     now = desk.clock.now()
     definition = desk.triggers().get(trigger.name)
     stale_after = definition.stale_after if definition else 0.0
@@ -129,7 +129,7 @@ async def _summary(desk: Desk, trigger: TriggerState, feed: str) -> Answer:
     return Answer(stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice))
 
 
-async def _state(desk: Desk, feed: str) -> FeedState | None:
+async def _state(desk: Context, feed: str) -> FeedState | None:
     return next((state for state in await desk.store.feeds() if state.name == feed), None)
 
 

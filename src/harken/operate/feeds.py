@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain, feed_row, plain, spans
 
 __all__ = ["listed", "show"]
 
 
-async def listed(desk: Desk) -> Plain:
+async def listed(desk: Context) -> Plain:
     states = {state.name: state for state in await desk.store.feeds()}
     known = desk.feeds()
     # what left the configuration stays in the store for its return, but nobody asks for it here
@@ -17,7 +17,7 @@ async def listed(desk: Desk) -> Plain:
     return {"items": rows, "next": None}
 
 
-async def show(desk: Desk, *, name: str) -> Plain:
+async def show(desk: Context, *, name: str) -> Plain:
     """One feed with its query, its coverage ledger and its last reads."""
     state = await desk.feed(name)
     feed = desk.feeds().get(name)
@@ -33,5 +33,5 @@ async def show(desk: Desk, *, name: str) -> Plain:
     }
 
 
-def _listeners(desk: Desk, feed: str) -> list[str]:
+def _listeners(desk: Context, feed: str) -> list[str]:
     return sorted(trigger.name for trigger in desk.triggers().values() if trigger.feed == feed)

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from harken.operate.rows import Plain, plain
-from harken.store import HOUSE, Document, Store
+from harken.store import HOUSEKEEPING, Document, Store
 
 __all__ = ["ALIVE_SECONDS", "READERS", "REPLICAS", "Member", "fleet", "living"]
 
@@ -66,13 +66,13 @@ async def fleet(store: Store) -> Plain:
         "since": plain(generation.since),
         "shards": shards,
         "unread_shards": [shard for shard in range(shards) if shard not in leases],
-        "housekeeper": leases.get(HOUSE, ""),
+        "housekeeper": leases.get(HOUSEKEEPING, ""),
         "replicas": [_row(member, leases, generation.name) for member in members],
     }
 
 
 def _row(member: Member, leases: dict[int, str], current: str) -> Plain:
-    held = [shard for shard, holder in leases.items() if holder == member.holder and shard != HOUSE]
+    held = [shard for shard, holder in leases.items() if holder == member.holder and shard != HOUSEKEEPING]
     return {
         **plain(msgspec.to_builtins(member)),
         "shards": held,

@@ -12,7 +12,7 @@ from harken.errors import HarkenError, Misconfigured, NeedsAttention, NotFound, 
 from harken.feed import Feed, FeedState, Trigger
 from harken.http.redact import hush, scrub
 from harken.operate.configuration import credentials_of, load_directory
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import site
 from harken.operate.wording import did_you_mean
@@ -111,7 +111,7 @@ async def asked(
         raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
 
-async def listed(desk: Desk) -> Plain:
+async def listed(desk: Context) -> Plain:
     """Every account that is configured, stored or in the environment, and every kind that could have one."""
     from harken.services import registry
 
@@ -135,7 +135,7 @@ async def listed(desk: Desk) -> Plain:
     return {"items": items, "next": None, "notes": notes}
 
 
-def _stored(desk: Desk) -> tuple[dict[str, Plain], list[str]]:
+def _stored(desk: Context) -> tuple[dict[str, Plain], list[str]]:
     """What is stored, and why some of it cannot be read."""
     rows: dict[str, Plain] = {}
     notes: list[str] = []
@@ -164,7 +164,7 @@ def _shown(address: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
-def _refused(desk: Desk) -> dict[str, str]:
+def _refused(desk: Context) -> dict[str, str]:
     refused = desk.loaded.refused if desk.loaded else {}
     prefix = "integration:"
     return {name.removeprefix(prefix): str(found[0]) for name, found in refused.items() if name.startswith(prefix)}
@@ -177,25 +177,25 @@ def _from_environment(plugin: Plugin) -> str:
     return "environment" if given and required <= given else "missing"
 
 
-def _with_feeds(desk: Desk, row: Plain, states: Mapping[str, FeedState]) -> Plain:
+def _with_feeds(desk: Context, row: Plain, states: Mapping[str, FeedState]) -> Plain:
     feeds = sorted(feed.name for feed in desk.feeds().values() if feed.integration == row["name"])
     failing = [states[name].health.message for name in feeds if name in states and not states[name].health.clean]
     return row | {"feeds": feeds, "error": row["error"] or next(iter(failing), "")}
 
 
-async def whoami(desk: Desk, *, name: str) -> Plain:
+async def whoami(desk: Context, *, name: str) -> Plain:
     """Who the service says that we are, with the credential of now."""
     loaded = await _loaded(desk, name)
     return await identified(loaded, name, desk.running().lend)
 
 
-async def test(desk: Desk, *, name: str) -> Plain:
+async def test(desk: Context, *, name: str) -> Plain:
     """Whether the credential works, and whether everything that its feeds name is there. `ok` is False if not."""
     loaded = await _loaded(desk, name)
     return await examined(loaded, name, desk.running().lend)
 
 
-async def _loaded(desk: Desk, name: str) -> Loaded:
+async def _loaded(desk: Context, name: str) -> Loaded:
     return await asyncio.to_thread(load_directory, site(desk.loaded).directory, wanted=(name,))
 
 
@@ -261,7 +261,7 @@ async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) ->
     return {"checks": checks, "problems": problems}
 
 
-async def renew(desk: Desk, *, name: str) -> Plain:
+async def renew(desk: Context, *, name: str) -> Plain:
     """A credential changed: use it, and read the feeds again that had stopped for want of it.
 
     A pause that a person set stays.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain
 from harken.operate.run_file import models
 
@@ -32,7 +32,7 @@ def models_of(loaded: Loaded | None) -> Models:
     return Models(ModelSettings(names=names, providers=accounts, prices=prices, watched=watched))
 
 
-async def listed(desk: Desk) -> Plain:
+async def listed(desk: Context) -> Plain:
     rows = [
         {"tier": named.name, "model": named.model, "offline": named.model == "echo"}
         for named in models_of(desk.loaded).list()
@@ -40,7 +40,7 @@ async def listed(desk: Desk) -> Plain:
     return {"items": rows, "next": None}
 
 
-async def test(desk: Desk, *, name: str = "default") -> Plain:
+async def test(desk: Context, *, name: str = "default") -> Plain:
     """Ask a tier or a model for one word."""
     began = desk.clock.monotonic()
     answer = await models_of(desk.loaded).test(name)

@@ -21,7 +21,7 @@ from harken.operate import (
     triggers,
     workflows,
 )
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.doctor import doctor
 from harken.operate.engine import Engine
 from harken.operate.explain import explain
@@ -105,7 +105,7 @@ class Operator:
     """What a person or program may do. Everything it returns is made of JSON's types."""
 
     def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
-        self._desk = Desk(store, engine, loaded, clock)
+        self._desk = Context(store, engine, loaded, clock)
 
     @property
     def loaded(self) -> Loaded | None:

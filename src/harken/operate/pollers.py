@@ -13,7 +13,7 @@ from harken.backoff import Health, before_try, is_permanent
 from harken.clock import from_unix
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import did_you_mean, stamp
 from harken.schedule import At, Every, is_over, next_due
@@ -62,14 +62,14 @@ class Pollers:
         return await self._call("pollers.reset", id=id, agent=agent)
 
 
-async def listed(desk: Desk, *, agent: str = "") -> Plain:
+async def listed(desk: Context, *, agent: str = "") -> Plain:
     """Every job by its id, also one that is refused: it does not run, and says why."""
     jobs = _jobs(desk, agent)
     states = await _states(desk)
     return {"items": [_row(desk, id, jobs[id], states) for id in sorted(jobs)], "next": None}
 
 
-async def show(desk: Desk, *, id: str, agent: str = "") -> Plain:
+async def show(desk: Context, *, id: str, agent: str = "") -> Plain:
     """One job with all its settings, and why it stands still if it does."""
     job = _found(desk, id, agent)
     loaded, states = _loaded(desk), await _states(desk)
@@ -93,7 +93,7 @@ def _breaker(health: Health, now: float) -> str:
     return "open" if state == "paused" else state
 
 
-async def _cooldown(desk: Desk, loaded: Loaded, job: Job | None) -> float | None:
+async def _cooldown(desk: Context, loaded: Loaded, job: Job | None) -> float | None:
     """Until when no alert is sent about it; None when one may be sent now."""
     told = await desk.store.get(ALERT, job.feed) if job else None
     if told is None or loaded.pollers is None or not told.value.get("at"):
@@ -102,7 +102,7 @@ async def _cooldown(desk: Desk, loaded: Loaded, job: Job | None) -> float | None
     return until if until > desk.clock.time() else None
 
 
-async def run_now(desk: Desk, *, id: str, agent: str = "") -> Plain:
+async def run_now(desk: Context, *, id: str, agent: str = "") -> Plain:
     """Read it now, through the same lease and commit as its schedule; what it found is delivered as always."""
     job, state = await _opened(desk, id, agent)
     if state.paused:
@@ -112,28 +112,28 @@ async def run_now(desk: Desk, *, id: str, agent: str = "") -> Plain:
     return {"id": id, "result": report["result"], **found, "error": report.get("error") or None}
 
 
-async def pause(desk: Desk, *, id: str, agent: str = "") -> Plain:
+async def pause(desk: Context, *, id: str, agent: str = "") -> Plain:
     """Read and deliver nothing until it is resumed."""
     await _opened(desk, id, agent)
     await desk.store.pause(id, f"paused by the agent {agent}" if agent else "paused by a person")
     return await _changed(desk, id, agent)
 
 
-async def resume(desk: Desk, *, id: str, agent: str = "") -> Plain:
+async def resume(desk: Context, *, id: str, agent: str = "") -> Plain:
     """Let go what was held, forget errors and read again."""
     await _opened(desk, id, agent)
     await desk.store.resume(id)
     return await _changed(desk, id, agent)
 
 
-async def reset(desk: Desk, *, id: str, agent: str = "") -> Plain:
+async def reset(desk: Context, *, id: str, agent: str = "") -> Plain:
     """Wipe the cursor, the memory and every error, lift any pause, and begin at now."""
     await _opened(desk, id, agent)
     await desk.store.reset(id, cursor=True)
     return await _changed(desk, id, agent)
 
 
-async def reload(desk: Desk) -> Plain:
+async def reload(desk: Context) -> Plain:
     """Load the configuration again and apply it. The plan has jobs only; `runs`: the old version of it goes on."""
     had = desk.loaded is not None and desk.loaded.pollers is not None
     plan = await desk.running().reload()
@@ -153,7 +153,7 @@ def _ids(names: Iterable[str]) -> list[str]:
     return [name.removeprefix(JOB) for name in names if name.startswith(JOB)]
 
 
-def _loaded(desk: Desk) -> Loaded:
+def _loaded(desk: Context) -> Loaded:
     """The configuration, if it has pollers in it that are switched on."""
     loaded = desk.loaded
     if loaded is not None and loaded.pollers is not None:
@@ -165,7 +165,7 @@ def _loaded(desk: Desk) -> Loaded:
     raise NotFound("there is no pollers section", fix=fix)
 
 
-def _jobs(desk: Desk, agent: str) -> dict[str, Job | None]:
+def _jobs(desk: Context, agent: str) -> dict[str, Job | None]:
     """The jobs that the agent may see. Whose a refused one is, nobody can tell: it is for people only."""
     loaded = _loaded(desk)
     if agent:
@@ -174,14 +174,14 @@ def _jobs(desk: Desk, agent: str) -> dict[str, Job | None]:
     return {**refused, **loaded.jobs}
 
 
-def _found(desk: Desk, id: str, agent: str) -> Job | None:
+def _found(desk: Context, id: str, agent: str) -> Job | None:
     jobs = _jobs(desk, agent)
     if id not in jobs:
         raise NotFound(f"there is no job {id}", fix=did_you_mean(id, jobs))
     return jobs[id]
 
 
-async def _opened(desk: Desk, id: str, agent: str) -> tuple[Job, TriggerState]:
+async def _opened(desk: Context, id: str, agent: str) -> tuple[Job, TriggerState]:
     """A job that the store knows, so that something can be done with it."""
     job = _found(desk, id, agent)
     if job is None:
@@ -193,12 +193,12 @@ async def _opened(desk: Desk, id: str, agent: str) -> tuple[Job, TriggerState]:
     return job, states[id]
 
 
-async def _changed(desk: Desk, id: str, agent: str) -> Plain:
+async def _changed(desk: Context, id: str, agent: str) -> Plain:
     desk.nudge()
     return _row(desk, id, _found(desk, id, agent), await _states(desk))
 
 
-async def _states(desk: Desk) -> States:
+async def _states(desk: Context) -> States:
     triggers = {state.name: state for state in await desk.store.triggers()}
     return triggers, {state.name: state for state in await desk.store.feeds()}
 
@@ -208,7 +208,7 @@ def _findings(loaded: Loaded, id: str) -> list[Finding]:
     return sorted(loaded.refused.get(JOB + id, ()), key=lambda finding: finding.severity != "error")
 
 
-def _row(desk: Desk, id: str, job: Job | None, states: States) -> Plain:
+def _row(desk: Context, id: str, job: Job | None, states: States) -> Plain:
     trigger, feed = states[0].get(id), states[1].get(job.feed) if job else None
     stopped = bool(_stop(desk, id, job, states))
     return {
@@ -226,7 +226,7 @@ def _row(desk: Desk, id: str, job: Job | None, states: States) -> Plain:
     }
 
 
-def _stop(desk: Desk, id: str, job: Job | None, states: States) -> str:
+def _stop(desk: Context, id: str, job: Job | None, states: States) -> str:
     """Why it is not read, empty when it is."""
     if job is None:
         return "it is refused as it is written, so it does not run"
@@ -242,7 +242,7 @@ def _stop(desk: Desk, id: str, job: Job | None, states: States) -> str:
     return ""
 
 
-def _next(desk: Desk, job: Job, feed: FeedState) -> datetime | None:
+def _next(desk: Context, job: Job, feed: FeedState) -> datetime | None:
     """When it is read next; before its first read only its schedule knows."""
     definition = desk.feeds().get(job.feed)
     schedule = definition.schedule if definition else None
@@ -265,7 +265,7 @@ def _status(feed: FeedState) -> str | None:
     return "permanent" if health.state == "paused" or is_permanent(health.code) else "transient"
 
 
-def _error(desk: Desk, id: str, feed: FeedState | None) -> str | None:
+def _error(desk: Context, id: str, feed: FeedState | None) -> str | None:
     if feed is not None and not feed.health.clean:
         return feed.health.message
     found = _findings(_loaded(desk), id)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from harken.clock import from_unix
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import ago
 from harken.rate_limit import Level
@@ -24,17 +24,17 @@ WHY = {
 }
 
 
-async def listed(desk: Desk) -> Plain:
+async def listed(desk: Context) -> Plain:
     """Every credential that feeds or steps spend from, by its name."""
     return {"items": _all(desk), "next": None}
 
 
-def budget_of(desk: Desk, feed: str) -> Plain | None:
+def budget_of(desk: Context, feed: str) -> Plain | None:
     """The budget that this feed spends from, if anything is known of it."""
     return next((row for row in _all(desk) if feed in row["feeds"]), None)
 
 
-def _all(desk: Desk) -> list[Plain]:
+def _all(desk: Context) -> list[Plain]:
     if desk.engine is None or desk.loaded is None:
         return []
     return rows(desk.loaded, desk.engine.budgets(), desk.clock.now())

@@ -14,10 +14,10 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.wording import schedule_text
 from harken.runs import Run
 from harken.schedule import Every
-from harken.store import Buried, Page
+from harken.store import DeadLetter, Page
 
 if TYPE_CHECKING:
-    from harken.operate.trigger_status import Standing
+    from harken.operate.trigger_status import TriggerStatus
 
 __all__ = [
     "Plain",
@@ -111,7 +111,7 @@ def run_detail(run: Run) -> Plain:
 
 
 def trigger_row(
-    trigger: TriggerState, definition: Trigger | None, feed: Feed | None, state: FeedState | None, found: Standing
+    trigger: TriggerState, definition: Trigger | None, feed: Feed | None, state: FeedState | None, found: TriggerStatus
 ) -> Plain:
     return {
         "name": trigger.name,
@@ -166,7 +166,7 @@ def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> P
     }
 
 
-def dead_row(buried: Buried) -> Plain:
+def dead_row(buried: DeadLetter) -> Plain:
     return {
         "id": buried.id,
         "what": buried.what,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from harken.errors import NotFound, Refused
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.events import within
 from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
 from harken.operate.wording import did_you_mean
@@ -17,7 +17,7 @@ APPROVAL = "approval"
 
 
 async def listed(
-    desk: Desk,
+    desk: Context,
     *,
     trigger: str = "",
     status: str = "",
@@ -32,12 +32,12 @@ async def listed(
     return page(found, [run_row(run) for run in found.items])
 
 
-async def show(desk: Desk, *, id: str) -> Plain:
+async def show(desk: Context, *, id: str) -> Plain:
     """One run with its steps. A unique beginning of the id is enough."""
     return run_detail(await desk.run(id))
 
 
-async def retry(desk: Desk, *, id: str, latest: bool = False) -> Plain:
+async def retry(desk: Context, *, id: str, latest: bool = False) -> Plain:
     """Try a run again that is over; with `latest`, with the workflow as it is now and from its first step."""
     run = await desk.run(id)
     rev = desk.workflow(run.workflow).rev if latest else ""
@@ -47,7 +47,7 @@ async def retry(desk: Desk, *, id: str, latest: bool = False) -> Plain:
     return await _after(desk, run.id)
 
 
-async def cancel(desk: Desk, *, id: str) -> Plain:
+async def cancel(desk: Context, *, id: str) -> Plain:
     """Cancel what has not begun, and ask what runs to stop."""
     run = await desk.run(id)
     if not await desk.store.cancel(run.id):
@@ -55,7 +55,7 @@ async def cancel(desk: Desk, *, id: str) -> Plain:
     return await _after(desk, run.id)
 
 
-async def approve(desk: Desk, *, id: str, approved: bool = True, comment: str = "") -> Plain:
+async def approve(desk: Context, *, id: str, approved: bool = True, comment: str = "") -> Plain:
     """Answer a run that waits for a person."""
     run = await desk.run(id)
     answer = {"approved": approved, "comment": comment, "by": "operator"}
@@ -65,13 +65,13 @@ async def approve(desk: Desk, *, id: str, approved: bool = True, comment: str = 
     return await _after(desk, run.id)
 
 
-async def buried(desk: Desk, *, before: int | None = None, limit: int = 50) -> Plain:
+async def buried(desk: Context, *, before: int | None = None, limit: int = 50) -> Plain:
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
     found = await desk.store.dead(before=before, limit=within(limit))
     return page(found, [dead_row(letter) for letter in found.items])
 
 
-async def retry_dead(desk: Desk, *, id: str) -> Plain:
+async def retry_dead(desk: Context, *, id: str) -> Plain:
     run = await desk.store.run(id)
     if run is None:
         raise NotFound(
@@ -81,12 +81,12 @@ async def retry_dead(desk: Desk, *, id: str) -> Plain:
     return await retry(desk, id=run.id)
 
 
-async def drop_dead(desk: Desk, *, id: str) -> Plain:
+async def drop_dead(desk: Context, *, id: str) -> Plain:
     if not await desk.store.drop_dead(id):
         raise NotFound(f"no dead letter is called {id}", fix="See: harken dead list")
     return {"id": id, "dropped": True}
 
 
-async def _after(desk: Desk, run_id: str) -> Plain:
+async def _after(desk: Context, run_id: str) -> Plain:
     desk.nudge()
     return run_row(await desk.run(run_id))

@@ -9,7 +9,7 @@ from pathlib import Path
 from harken import __version__
 from harken.errors import Refused
 from harken.operate.configuration import config_findings
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import findings, site
@@ -18,7 +18,7 @@ from harken.operate.triggers import listed
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
 
 
-async def status(desk: Desk) -> Plain:
+async def status(desk: Context) -> Plain:
     """Whether a controller runs, how much there is, and what needs a look."""
     running = dict(desk.engine.status()) if desk.engine else {}
     triggers = (await listed(desk))["items"]
@@ -42,29 +42,29 @@ async def status(desk: Desk) -> Plain:
     }
 
 
-async def reload(desk: Desk) -> Plain:
+async def reload(desk: Context) -> Plain:
     """Load the configuration again and apply it; the plan says what changed and what was refused."""
     return dict(await desk.running().reload())
 
 
-async def diff(desk: Desk) -> Plain:
+async def diff(desk: Context) -> Plain:
     """What `reload` would do."""
     return dict(await desk.running().diff())
 
 
-async def check_config(desk: Desk) -> Plain:
+async def check_config(desk: Context) -> Plain:
     """Every finding in the files as they are now, which a running controller may not have loaded yet."""
     rows = await asyncio.to_thread(config_findings, site(desk.loaded).directory)
     return {"items": rows, "next": None}
 
 
-async def check_store(desk: Desk) -> Plain:
+async def check_store(desk: Context) -> Plain:
     """Look for inconsistencies; `problems` is empty when the store is sound."""
     problems = list(await desk.store.check())
     return {"ok": not problems, "problems": problems}
 
 
-async def backup(desk: Desk, *, target: str) -> Plain:
+async def backup(desk: Context, *, target: str) -> Plain:
     """Write a consistent copy to `target` while everything runs. Never overwrites."""
     path = Path(target).expanduser().absolute()
     if path.exists():

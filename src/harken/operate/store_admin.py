@@ -14,7 +14,7 @@ from harken.errors import NotFound, Refused
 from harken.operate.rows import Plain
 from harken.private_files import make_private
 from harken.store.export_rows import KINDS, Chunk
-from harken.store.transfer import Counts, Moving
+from harken.store.transfer import Counts, StoreTransfer
 
 __all__ = ["Watching", "copy_store", "restore"]
 
@@ -37,7 +37,13 @@ class Watching(Protocol):
 
 
 async def copy_store(
-    source: Moving, target: Moving, clock: Clock, watching: Watching, *, live: bool = False, force: bool = False
+    source: StoreTransfer,
+    target: StoreTransfer,
+    clock: Clock,
+    watching: Watching,
+    *,
+    live: bool = False,
+    force: bool = False,
 ) -> Plain:
     """Copy all of `source`. With `live` wait until nobody uses it, and let it refuse every later start.
 
@@ -61,7 +67,7 @@ async def copy_store(
 MOVED = "Name that one as the store. To use this one all the same: harken store reopen"
 
 
-async def _alone(source: Moving, clock: Clock, watching: Watching, *, wait: bool) -> None:
+async def _alone(source: StoreTransfer, clock: Clock, watching: Watching, *, wait: bool) -> None:
     while writers := await source.writers():
         if not wait:
             fix = "Stop what uses it and copy then, or wait for that with --live"
@@ -73,7 +79,7 @@ async def _alone(source: Moving, clock: Clock, watching: Watching, *, wait: bool
 class _Copying:
     """The rows of a store as they pass, counted; every few seconds the store is kept from others again."""
 
-    def __init__(self, source: Moving, clock: Clock, told: Callable[[Counts], None]) -> None:
+    def __init__(self, source: StoreTransfer, clock: Clock, told: Callable[[Counts], None]) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS.values(), 0))
         self._source = source
         self._clock = clock
@@ -93,7 +99,7 @@ class _Copying:
         await self._source.stay()
 
 
-async def _verify(target: Moving, copied: Counts) -> None:
+async def _verify(target: StoreTransfer, copied: Counts) -> None:
     """Raise Refused, and let nobody start with it, when the copy does not have what was read."""
     found = await target.counts()
     missing = [f"{found[kind]} of {copied[kind]} {kind}" for kind in copied if found[kind] != copied[kind]]

@@ -15,7 +15,7 @@ from harken.operate.rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
 
-__all__ = ["Standing", "Status", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "standing"]
+__all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "standing"]
 
 
 def limits(trigger: Trigger | None, state: TriggerState, now: datetime) -> Plain:
@@ -75,7 +75,7 @@ GRACE_SECONDS = 120.0
 """How late a read may be before it is called stale; slow feeds get twice their interval."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     reason: str = ""
     advice: str = ""
@@ -83,7 +83,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 def standing(
     trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float = 0.0
-) -> Standing:
+) -> TriggerStatus:
     """Return the most telling truth first: removed or paused, then stale, failing, late, new."""
     found = (
         _removed(trigger, now)
@@ -94,39 +94,39 @@ def standing(
         or _late(feed, state, now)
         or _new(feed, state, now)
     )
-    return found or Standing(status="healthy")
+    return found or TriggerStatus(status="healthy")
 
 
-def _removed(trigger: TriggerState, now: datetime) -> Standing | None:
+def _removed(trigger: TriggerState, now: datetime) -> TriggerStatus | None:
     if trigger.removed_at is None:
         return None
     reason = f"it left the configuration {ago(trigger.removed_at, now)}"
-    return Standing(status="paused", reason=reason, advice="Write it again and it goes on where it stopped")
+    return TriggerStatus(status="paused", reason=reason, advice="Write it again and it goes on where it stopped")
 
 
-def _paused(trigger: TriggerState, state: FeedState | None) -> Standing | None:
+def _paused(trigger: TriggerState, state: FeedState | None) -> TriggerStatus | None:
     if trigger.paused:
         by_itself = trigger.paused == AT_START
-        return Standing(
+        return TriggerStatus(
             status="paused",
             reason=trigger.paused if by_itself else f"paused by a person: {trigger.paused}",
             advice=f"Events are recorded and their runs held. To go on: harken triggers resume {trigger.name}",
         )
     if state is None or state.health.state != "paused":
         return None
-    return Standing(
+    return TriggerStatus(
         status="paused",
         reason=f"its feed {state.name} stopped: {state.health.message or state.health.code}",
         advice=f"Mend that, then: harken triggers resume {trigger.name}",
     )
 
 
-def _over(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> Standing | None:
+def _over(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> TriggerStatus | None:
     if feed is None or state is None or not isinstance(feed.schedule, At):
         return None
     if not is_over(feed.schedule, state.last_success):
         return None
-    return Standing(
+    return TriggerStatus(
         status="paused",
         reason=f"its one time, {feed.schedule.instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z, is over",
         advice=f"Give it another time, or once more by hand: harken triggers run {trigger.name}",
@@ -141,7 +141,7 @@ def last_sign(trigger: TriggerState, state: FeedState | None) -> datetime:
 
 def _stale(
     trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float
-) -> Standing | None:
+) -> TriggerStatus | None:
     last = last_sign(trigger, state)
     if not stale_after or (now - last).total_seconds() <= stale_after:
         return None
@@ -149,10 +149,10 @@ def _stale(
     reason = f"{silence} since {when(last, now)}, which is longer than stale_after {format_duration(stale_after)}"
     if state is not None and not state.health.clean:
         reason = f"{reason}: {state.health.message}"
-    return Standing(status="stale", reason=reason, advice=f"See why: harken explain {trigger.name}")
+    return TriggerStatus(status="stale", reason=reason, advice=f"See why: harken explain {trigger.name}")
 
 
-def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> Standing | None:
+def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> TriggerStatus | None:
     if state is None or state.health.clean:
         return None
     health = state.health
@@ -167,10 +167,10 @@ def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> S
     advice = (
         f"{following}; nothing is lost meanwhile. To see what the service shows: harken triggers test {trigger.name}"
     )
-    return Standing(status="degraded", reason=reason, advice=advice)
+    return TriggerStatus(status="degraded", reason=reason, advice=advice)
 
 
-def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> Standing | None:
+def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerStatus | None:
     if feed is None or state is None or feed.way != "poll" or state.next_due is None:
         return None
     late = (now - state.next_due).total_seconds()
@@ -178,13 +178,13 @@ def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> Standing
     if late <= max(GRACE_SECONDS, 2 * interval):
         return None
     reason = f"its read is {duration(late)} late; the last success was {when(state.last_success, now)}"
-    return Standing(status="stale", reason=reason, advice="Is a controller running? See: harken status")
+    return TriggerStatus(status="stale", reason=reason, advice="Is a controller running? See: harken status")
 
 
-def _new(feed: Feed | None, state: FeedState | None, now: datetime) -> Standing | None:
+def _new(feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerStatus | None:
     if state is None:
-        return Standing(status="new", reason="its feed was never opened", advice="Run: harken start")
+        return TriggerStatus(status="new", reason="its feed was never opened", advice="Run: harken start")
     if feed is not None and feed.way == "poll" and state.last_success is None:
         first = f"; the first read is {ago(state.next_due, now)}" if state.next_due else ""
-        return Standing(status="new", reason=f"not read yet{first}")
+        return TriggerStatus(status="new", reason=f"not read yet{first}")
     return None

@@ -6,10 +6,10 @@ from collections import Counter
 
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, plain, short, spans, trigger_row, trigger_type
-from harken.operate.trigger_status import Standing, limits, standing
+from harken.operate.trigger_status import TriggerStatus, limits, standing
 from harken.operate.wording import count, schedule_text
 
 __all__ = ["drop", "listed", "pause", "release", "reset", "resume", "run_now", "show", "test"]
@@ -18,10 +18,12 @@ LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
 RECENT = 50
 TICKS = 10
-UNOPENED = Standing(status="new", reason="no controller has opened it yet", advice="harken start, or harken reload")
+UNOPENED = TriggerStatus(
+    status="new", reason="no controller has opened it yet", advice="harken start, or harken reload"
+)
 
 
-async def listed(desk: Desk, *, type: str = "") -> Plain:
+async def listed(desk: Context, *, type: str = "") -> Plain:
     """Every trigger that is configured, opened or not, by name."""
     states = {state.name: state for state in await desk.store.triggers() if state.removed_at is None}
     feeds = {state.name: state for state in await desk.store.feeds()}
@@ -31,7 +33,7 @@ async def listed(desk: Desk, *, type: str = "") -> Plain:
     return {"items": [row for row in rows if type in ("", row["type"])], "next": None}
 
 
-async def show(desk: Desk, *, name: str) -> Plain:
+async def show(desk: Context, *, name: str) -> Plain:
     """One trigger: its definition, how far its feed has come, its recent verdicts and what is held."""
     state = await desk.trigger(name)
     feeds = {found.name: found for found in await desk.store.feeds()}
@@ -56,7 +58,7 @@ async def show(desk: Desk, *, name: str) -> Plain:
     return shown | await _reading(desk, feed, opened=feed is not None and feed.name in feeds)
 
 
-async def _reading(desk: Desk, feed: Feed | None, *, opened: bool) -> Plain:
+async def _reading(desk: Context, feed: Feed | None, *, opened: bool) -> Plain:
     """How far the feed has come: what it remembers, what it has proven to have read, and its last reads."""
     state = await desk.store.state(feed.name) if feed and opened else None
     ticks = await desk.store.ticks(feed.name, limit=TICKS) if feed and opened else ()
@@ -85,13 +87,13 @@ def _tick(tick: TickSpan) -> Plain:
     return shown
 
 
-async def outcomes(desk: Desk, state: TriggerState, limit: int = RECENT) -> dict[str, int]:
+async def outcomes(desk: Context, state: TriggerState, limit: int = RECENT) -> dict[str, int]:
     """How many of the trigger's most recent events had which outcome."""
     found = (await desk.store.events(trigger=state.name, limit=limit)).items
     return dict(Counter(v.outcome for event in found for v in event.verdicts if v.trigger in (state.name, state.uid)))
 
 
-async def test(desk: Desk, *, name: str, lookback: float = LOOKBACK_SECONDS) -> Plain:
+async def test(desk: Context, *, name: str, lookback: float = LOOKBACK_SECONDS) -> Plain:
     """What would fire now and why the rest would not; changes nothing."""
     if name not in desk.triggers():
         desk.refuse_broken(name)
@@ -106,7 +108,7 @@ async def test(desk: Desk, *, name: str, lookback: float = LOOKBACK_SECONDS) -> 
     return found | {"would_fire": firing, "sentence": sentence}
 
 
-async def run_now(desk: Desk, *, name: str) -> Plain:
+async def run_now(desk: Context, *, name: str) -> Plain:
     """Read the trigger's feed now, through the same lease and commit as its schedule."""
     await desk.trigger(name)
     engine = desk.running()
@@ -118,21 +120,21 @@ async def run_now(desk: Desk, *, name: str) -> Plain:
     return {"trigger": name, "feed": feed.name} | dict(await engine.tick(feed.name, name))
 
 
-async def pause(desk: Desk, *, name: str, reason: str = "") -> Plain:
+async def pause(desk: Context, *, name: str, reason: str = "") -> Plain:
     """Hold the trigger's runs from now on; its feed is still read and its events recorded."""
     await desk.trigger(name)
     await desk.store.pause(name, reason or "no reason given")
     return await _changed(desk, name)
 
 
-async def resume(desk: Desk, *, name: str) -> Plain:
+async def resume(desk: Context, *, name: str) -> Plain:
     """Release what the pause held, oldest first, and read the feed again."""
     await desk.trigger(name)
     await desk.store.resume(name)
     return await _changed(desk, name)
 
 
-async def reset(desk: Desk, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:
+async def reset(desk: Context, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:
     """Clear errors and pause. With `cursor`, also forget what was read and start at now."""
     state = await desk.trigger(name)
     if cursor and not yes:
@@ -145,7 +147,7 @@ async def reset(desk: Desk, *, name: str, cursor: bool = False, yes: bool = Fals
     return await _changed(desk, name)
 
 
-async def release(desk: Desk, *, name: str) -> Plain:
+async def release(desk: Context, *, name: str) -> Plain:
     """Let the trigger's held runs go."""
     await desk.trigger(name)
     released = await desk.store.release(name)
@@ -153,7 +155,7 @@ async def release(desk: Desk, *, name: str) -> Plain:
     return {"trigger": name, "released": released}
 
 
-async def drop(desk: Desk, *, name: str) -> Plain:
+async def drop(desk: Context, *, name: str) -> Plain:
     """Cancel the trigger's held runs."""
     await desk.trigger(name)
     dropped = await desk.store.release(name, drop=True)
@@ -161,13 +163,13 @@ async def drop(desk: Desk, *, name: str) -> Plain:
     return {"trigger": name, "dropped": dropped}
 
 
-async def _changed(desk: Desk, name: str) -> Plain:
+async def _changed(desk: Context, name: str) -> Plain:
     desk.nudge()
     feeds = {state.name: state for state in await desk.store.feeds()}
     return _row(desk, await desk.trigger(name), feeds)
 
 
-def _row(desk: Desk, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
+def _row(desk: Context, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
     definition: Trigger | None = desk.triggers().get(state.name)
     feed = desk.feeds().get(definition.feed) if definition else None
     feed_state = feeds.get(definition.feed) if definition else None
@@ -177,11 +179,11 @@ def _row(desk: Desk, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
     return row | {"type": "poller"} if desk.loaded and state.name in desk.loaded.jobs else row
 
 
-def _unopened(desk: Desk, name: str) -> TriggerState:
+def _unopened(desk: Context, name: str) -> TriggerState:
     now = desk.clock.now()
     return TriggerState(uid="", name=name, epoch=0, start_line=now, created_at=now)
 
 
-def _workflow(desk: Desk, name: str) -> str:
+def _workflow(desk: Context, name: str) -> str:
     definition = desk.triggers().get(name)
     return definition.workflow if definition else "NAME"

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from harken.operate.configuration import of_workflows
-from harken.operate.context import Desk
+from harken.operate.context import Context
 from harken.operate.rows import Plain
 from harken.operate.run_file import findings
 from harken.store import NewRun
@@ -17,7 +17,7 @@ from harken.store import NewRun
 __all__ = ["check", "listed", "run"]
 
 
-async def listed(desk: Desk) -> Plain:
+async def listed(desk: Context) -> Plain:
     starting: dict[str, list[str]] = {}
     for trigger in desk.triggers().values():
         starting.setdefault(trigger.workflow, []).append(trigger.name)
@@ -34,7 +34,7 @@ async def listed(desk: Desk) -> Plain:
     return {"items": rows, "next": None}
 
 
-async def check(desk: Desk, *, name: str = "") -> Plain:
+async def check(desk: Context, *, name: str = "") -> Plain:
     """The findings in the files of workflows as they were last loaded."""
     rows = of_workflows(list(findings(desk.loaded)), name)
     if name and not rows:
@@ -42,7 +42,7 @@ async def check(desk: Desk, *, name: str = "") -> Plain:
     return {"items": rows, "next": None}
 
 
-async def run(desk: Desk, *, name: str, input: Mapping[str, Any] | None = None) -> Plain:
+async def run(desk: Context, *, name: str, input: Mapping[str, Any] | None = None) -> Plain:
     """Start a run by hand with this input; it is executed by the controller."""
     workflow = desk.workflow(name)
     new = NewRun(

@@ -15,7 +15,7 @@ from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_value, prose
 from harken.suggest import nearest
 
-__all__ = ["Actions", "Builder", "Strict", "declared_inputs", "given_inputs"]
+__all__ = ["Actions", "Compiler", "Strict", "declared_inputs", "given_inputs"]
 
 
 _KEYS = ("type", "default", "required", "description")
@@ -144,7 +144,7 @@ class Words(Strict):
 _WORDS = tuple(field.alias or name for name, field in Words.model_fields.items())
 
 
-class Builder:
+class Compiler:
     """Builds at one place of a definition. Every `problem` of all places lands in one list."""
 
     def __init__(self, kinds: Mapping[str, Kind], actions: Actions | None, path: tuple[str | int, ...] = ()) -> None:
@@ -155,8 +155,8 @@ class Builder:
         self.action = ""
         self.timeout: float | None = None
 
-    def at(self, *more: str | int) -> Builder:
-        deeper = Builder(self.kinds, self.actions, (*self.path, *more))
+    def at(self, *more: str | int) -> Compiler:
+        deeper = Compiler(self.kinds, self.actions, (*self.path, *more))
         deeper.problems = self.problems
         return deeper
 

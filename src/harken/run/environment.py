@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harken.http import Client
     from harken.run.models import Models
 
-__all__ = ["Reach", "as_it_is"]
+__all__ = ["Environment", "as_it_is"]
 
 
 def as_it_is(value: Any) -> Any:
@@ -22,7 +22,7 @@ def as_it_is(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class Environment:
     """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
 
     `action("slack.post")` gives the act, the account it uses and the host to lend it. `discreet` takes our own tokens

@@ -16,8 +16,8 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, RetryLater
 from harken.event import Event
 from harken.run.compiler import given_inputs
-from harken.run.environment import Reach
-from harken.run.journal import Home, Ledger, Rest
+from harken.run.environment import Environment
+from harken.run.journal import Journal, RunStore, Unwritten
 from harken.run.plan import Block, Plan, Shaped, Step
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope
@@ -34,7 +34,7 @@ class Ended:
     """How a try ended, with what is still to be written. A Park is not the end of the run."""
 
     outcome: RunOutcome | Park
-    rest: Rest
+    rest: Unwritten
 
 
 class Execution:
@@ -43,7 +43,15 @@ class Execution:
     __slots__ = ("claimed", "clock", "ledger", "plan", "random", "reach", "store")
 
     def __init__(
-        self, plan: Plan, claimed: Claimed, ledger: Ledger, *, store: Home, reach: Reach, clock: Clock, random: Random
+        self,
+        plan: Plan,
+        claimed: Claimed,
+        ledger: Journal,
+        *,
+        store: RunStore,
+        reach: Environment,
+        clock: Clock,
+        random: Random,
     ) -> None:
         self.plan = plan
         self.claimed = claimed
@@ -74,7 +82,7 @@ class Frame:
         return f"{self.execution.claimed.id}:{self.path}"
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> Environment:
         return self.execution.reach
 
     @property

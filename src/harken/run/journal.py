@@ -19,7 +19,7 @@ from harken.run.retry import patiently
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Records, Runs, Stale
 
-__all__ = ["Home", "Internal", "Ledger", "Matching", "Rest", "journal", "park"]
+__all__ = ["InternalFeed", "Journal", "Matching", "RunStore", "Unwritten", "journal", "park"]
 
 Matching: TypeAlias = Callable[[Sequence[Event]], Commit | None]
 """Match events for the internal feed at its rules as known here; None when nobody would ever see them."""
@@ -31,7 +31,7 @@ def _always(type: str) -> bool:
     return True
 
 
-class Internal:
+class InternalFeed:
     """The way into the internal feed: match, and learn the rules anew when the store says that they moved on."""
 
     def __init__(
@@ -60,11 +60,11 @@ class Internal:
         self._pause = 0.0
 
 
-class Home(Runs, Records, Protocol):
+class RunStore(Runs, Records, Protocol):
     """The part of the store that runs need."""
 
 
-class Rest:
+class Unwritten:
     """What a ledger had not written when its run ended, parked or was stopped."""
 
     __slots__ = ("events", "records")
@@ -74,15 +74,15 @@ class Rest:
         self.events = events
 
 
-class Ledger:
+class Journal:
     """The journal of one run in flight. `done` has the latest record of each path, also those of earlier tries."""
 
     def __init__(
         self,
         claimed: Claimed,
-        store: Home,
+        store: RunStore,
         clock: Clock,
-        internal: Internal,
+        internal: InternalFeed,
         discreet: Callable[[Any], Any] = as_it_is,
     ) -> None:
         self.done: dict[str, StepRecord] = {record.path: record for record in claimed.journal}
@@ -134,9 +134,9 @@ class Ledger:
         await journal(self._store, self._clock, self._claimed, self._internal, records, events, start)
         self.done.update((record.path, record) for record in records)
 
-    def rest(self) -> Rest:
+    def rest(self) -> Unwritten:
         """Hand over what is not written."""
-        rest = Rest(self._records, self._events)
+        rest = Unwritten(self._records, self._events)
         self._records, self._events, self._urgent = [], [], False
         return rest
 
@@ -148,7 +148,9 @@ def _without_tokens(record: StepRecord, discreet: Callable[[Any], Any]) -> StepR
     return msgspec.structs.replace(record, output=output, error=discreet(record.error), warnings=warnings)
 
 
-async def park(store: Home, clock: Clock, claimed: Claimed, internal: Internal, aside: Park, rest: Rest) -> None:
+async def park(
+    store: RunStore, clock: Clock, claimed: Claimed, internal: InternalFeed, aside: Park, rest: Unwritten
+) -> None:
     """Write what is left and set the run aside."""
     # an emitted event goes with its record, and parking takes no events
     split = len(rest.records) if rest.events else max(len(rest.records) - 1, 0)
@@ -159,10 +161,10 @@ async def park(store: Home, clock: Clock, claimed: Claimed, internal: Internal, 
 
 
 async def journal(
-    store: Home,
+    store: RunStore,
     clock: Clock,
     claimed: Claimed,
-    internal: Internal,
+    internal: InternalFeed,
     records: Sequence[StepRecord],
     events: Sequence[Event] = (),
     start: Sequence[NewRun] = (),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from harken.language.cel.condition import Condition
-    from harken.run.compiler import Builder
+    from harken.run.compiler import Compiler
     from harken.run.execute import Frame
 
 __all__ = ["Act", "Block", "Kind", "Made", "OnError", "Plan", "Problem", "Shaped", "Step"]
@@ -83,7 +83,7 @@ class Kind:
 
     name: str
     params: type[BaseModel]
-    build: Callable[[Any, Builder], Made]
+    build: Callable[[Any, Compiler], Made]
     timeout: float | None = None
     pure: bool = False
     replays: bool = False

@@ -12,12 +12,12 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.run.journal import Home, Internal, Rest, journal
+from harken.run.journal import InternalFeed, RunStore, Unwritten, journal
 from harken.run.retry import patiently
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, RunOutcome
 from harken.store import Settlement, Stale
 
-__all__ = ["Closing", "Settler", "announcement"]
+__all__ = ["PendingSettlement", "Settler", "announcement"]
 
 MOST = 500
 DEEPEST_CHAIN = 8
@@ -28,7 +28,7 @@ Result: TypeAlias = Literal["settled", "lost"]
 log = structlog.get_logger()
 
 
-class Closing:
+class PendingSettlement:
     """One end of a try that the store has not taken yet."""
 
     __slots__ = ("claimed", "outcome", "rest", "wakes")
@@ -41,7 +41,7 @@ class Closing:
             return "filtered" if outcome.filtered else "done"
         return "again" if type(outcome) is Again else _words(outcome)[0]
 
-    def __init__(self, claimed: Claimed, outcome: RunOutcome, rest: Rest | None) -> None:
+    def __init__(self, claimed: Claimed, outcome: RunOutcome, rest: Unwritten | None) -> None:
         self.claimed = claimed
         self.outcome = outcome
         self.rest = rest
@@ -54,10 +54,10 @@ class Settler:
 
     def __init__(
         self,
-        store: Home,
+        store: RunStore,
         clock: Clock,
-        internal: Internal,
-        told: Callable[[Closing, Result], None],
+        internal: InternalFeed,
+        told: Callable[[PendingSettlement, Result], None],
         named: Callable[[str], str],
     ) -> None:
         self._store = store
@@ -65,13 +65,13 @@ class Settler:
         self._internal = internal
         self._told = told
         self._named = named
-        self._waiting: list[Closing] = []
-        self._writing: Sequence[Closing] = ()
+        self._waiting: list[PendingSettlement] = []
+        self._writing: Sequence[PendingSettlement] = ()
         self._task: asyncio.Task[None] | None = None
         self.stale = 0
 
-    def add(self, claimed: Claimed, outcome: RunOutcome, rest: Rest | None = None) -> None:
-        self._waiting.append(Closing(claimed, outcome, rest))
+    def add(self, claimed: Claimed, outcome: RunOutcome, rest: Unwritten | None = None) -> None:
+        self._waiting.append(PendingSettlement(claimed, outcome, rest))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write_all(), name="settle")
 
@@ -99,7 +99,7 @@ class Settler:
         finally:
             self._task = None
 
-    async def _write(self, batch: Sequence[Closing]) -> None:
+    async def _write(self, batch: Sequence[PendingSettlement]) -> None:
         for one in batch:
             if one.rest is not None and len(one.rest.records) > 1:
                 batch = await self._write_journals(batch)
@@ -107,7 +107,7 @@ class Settler:
         while batch:
             settlements = [self._settlement(one) for one in batch]
             results = await self._settle(settlements, batch)
-            again: list[Closing] = []
+            again: list[PendingSettlement] = []
             for one, result in zip(batch, results, strict=True):
                 if isinstance(result, Stale):
                     again.append(one)
@@ -121,7 +121,9 @@ class Settler:
             else:
                 self._internal.settled()
 
-    async def _settle(self, settlements: Sequence[Settlement], batch: Sequence[Closing]) -> Sequence[Result | Stale]:
+    async def _settle(
+        self, settlements: Sequence[Settlement], batch: Sequence[PendingSettlement]
+    ) -> Sequence[Result | Stale]:
         try:
             return await patiently(lambda: self._store.settle(settlements), self._clock)
         except Exception as error:
@@ -142,12 +144,12 @@ class Settler:
             return "lost"
         return "lost" if isinstance(result, Stale) else result
 
-    async def _write_journals(self, batch: Sequence[Closing]) -> Sequence[Closing]:
+    async def _write_journals(self, batch: Sequence[PendingSettlement]) -> Sequence[PendingSettlement]:
         """A settlement carries one record: write what comes before it. A run that is lost drops out."""
         kept = await asyncio.gather(*(self._write_journal(one) for one in batch))
         return [one for one, ours in zip(batch, kept, strict=True) if ours]
 
-    async def _write_journal(self, one: Closing) -> bool:
+    async def _write_journal(self, one: PendingSettlement) -> bool:
         rest = one.rest
         if rest is None or len(rest.records) <= 1:
             return True
@@ -158,10 +160,10 @@ class Settler:
         except LeaseLost:
             self._told(one, "lost")
             return False
-        one.rest = Rest(last, [])
+        one.rest = Unwritten(last, [])
         return True
 
-    def _settlement(self, one: Closing) -> Settlement:
+    def _settlement(self, one: PendingSettlement) -> Settlement:
         claimed, rest = one.claimed, one.rest
         told = None
         if self._internal.listens(f"run.{_words(one.outcome)[0]}"):
@@ -182,7 +184,7 @@ class Settler:
             trigger=claimed.trigger,
         )
 
-    async def _follow_up(self, batch: Sequence[Closing], results: Sequence[Result | Stale]) -> None:
+    async def _follow_up(self, batch: Sequence[PendingSettlement], results: Sequence[Result | Stale]) -> None:
         for one, result in zip(batch, results, strict=True):
             if type(one.outcome) is Dead and result == "settled":
                 run, trigger = one.claimed.id, one.claimed.trigger
@@ -190,7 +192,7 @@ class Settler:
             if one.claimed.parent and result == "settled" and not isinstance(one.outcome, Again):
                 await self._wake(one)
 
-    async def _wake(self, one: Closing) -> None:
+    async def _wake(self, one: PendingSettlement) -> None:
         status, output, error = _words(one.outcome)
         answer = {"run": one.claimed.id, "status": status, "output": output, "error": error}
         await patiently(lambda: self._store.answer(one.claimed.parent, answer), self._clock)

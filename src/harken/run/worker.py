@@ -13,13 +13,13 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost, StoreBusy, StoreUnavailable
-from harken.run.environment import Reach
+from harken.run.environment import Environment
 from harken.run.execute import Ended, Execution, execute
-from harken.run.journal import Home, Internal, Ledger, Matching, Rest, park
+from harken.run.journal import InternalFeed, Journal, Matching, RunStore, Unwritten, park
 from harken.run.plan import Plan
 from harken.run.retry import patiently
-from harken.run.settler import Closing, Settler
-from harken.run.workflows import Library
+from harken.run.settler import PendingSettlement, Settler
+from harken.run.workflows import WorkflowCache
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
 from harken.store import Runs
 from harken.tasks import end
@@ -54,7 +54,7 @@ class Active:
 
     __slots__ = ("claimed", "ledger", "task", "why")
 
-    def __init__(self, claimed: Claimed, ledger: Ledger) -> None:
+    def __init__(self, claimed: Claimed, ledger: Journal) -> None:
         self.claimed = claimed
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
@@ -155,12 +155,12 @@ class Worker:
 
     def __init__(
         self,
-        store: Home,
+        store: RunStore,
         clock: Clock,
         random: Random,
         *,
-        library: Library,
-        reach: Reach,
+        library: WorkflowCache,
+        reach: Environment,
         holder: str,
         internal: Matching,
         learn: Callable[[], Awaitable[object]] | None = None,
@@ -175,7 +175,7 @@ class Worker:
         self._library = library
         self._reach = reach
         self.holder = holder
-        self._internal = Internal(internal, learn, clock, listens, on_started=self.nudge)
+        self._internal = InternalFeed(internal, learn, clock, listens, on_started=self.nudge)
         self._parallel = parallel
         self._lease_seconds = lease_seconds
         self.observe = observe
@@ -219,7 +219,7 @@ class Worker:
         self._reserved -= len(claimed)
         self._take(claimed)
 
-    def use(self, reach: Reach) -> None:
+    def use(self, reach: Environment) -> None:
         """Steps that begin from now on touch the world through this one."""
         self._reach = reach
 
@@ -311,7 +311,7 @@ class Worker:
         if plan.empty:
             self._settler.add(claimed, _DONE)
             return
-        ledger = Ledger(claimed, self._store, self._clock, self._internal, self._reach.discreet)
+        ledger = Journal(claimed, self._store, self._clock, self._internal, self._reach.discreet)
         walking = execute(self._execution(plan, claimed, ledger))
         try:
             walking.send(None)
@@ -330,7 +330,7 @@ class Worker:
         if before is not None:
             # our own claim ran out and we got the run again: whatever the old try does is void
             before.end("lost")
-        active = Active(claimed, Ledger(claimed, self._store, self._clock, self._internal, self._reach.discreet))
+        active = Active(claimed, Journal(claimed, self._store, self._clock, self._internal, self._reach.discreet))
         self._active[claimed.id] = active
         self.started += 1
         if self.observe is not None:
@@ -381,10 +381,10 @@ class Worker:
         else:
             self._count("lost", active.claimed)
 
-    def _hand_back(self, claimed: Claimed, rest: Rest | None) -> None:
+    def _hand_back(self, claimed: Claimed, rest: Unwritten | None) -> None:
         self._settler.add(claimed, Again(at=self._clock.now(), error="stopped", counts=False), rest)
 
-    def _execution(self, plan: Plan, claimed: Claimed, ledger: Ledger) -> Execution:
+    def _execution(self, plan: Plan, claimed: Claimed, ledger: Journal) -> Execution:
         return Execution(
             plan, claimed, ledger, store=self._store, reach=self._reach, clock=self._clock, random=self._random
         )
@@ -416,7 +416,7 @@ class Worker:
                     self._count("lost", run)
                 return
 
-    def _told(self, closing: Closing, result: Literal["settled", "lost"]) -> None:
+    def _told(self, closing: PendingSettlement, result: Literal["settled", "lost"]) -> None:
         self._count(closing.what if result == "settled" else "lost", closing.claimed)
         if closing.wakes or self._short:
             self.nudge()

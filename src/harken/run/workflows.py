@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from harken.errors import Misconfigured, NotFound
-from harken.run.compiler import Actions, Builder, declared_inputs
+from harken.run.compiler import Actions, Compiler, declared_inputs
 from harken.run.plan import Plan, Problem
 from harken.run.steps import KINDS
 from harken.runs import Workflow
 from harken.store import Registry
 from harken.suggest import nearest
 
-__all__ = ["DEFINITION_KEYS", "Library", "check_workflow", "compile_workflow"]
+__all__ = ["DEFINITION_KEYS", "WorkflowCache", "check_workflow", "compile_workflow"]
 
 DEFINITION_KEYS = ("inputs", "steps", "outputs")
 
@@ -39,7 +39,7 @@ def compile_workflow(workflow: Workflow) -> Plan:
 
 
 def _build(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Problem]]:
-    builder = Builder(KINDS, actions)
+    builder = Compiler(KINDS, actions)
     given: Any = workflow.definition
     if not isinstance(given, Mapping):
         builder.problem("a workflow must be a mapping with steps")
@@ -63,14 +63,14 @@ def _build(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Prob
     return plan, builder.problems
 
 
-def _outputs(builder: Builder, given: Any) -> dict[str, Any]:
+def _outputs(builder: Compiler, given: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         builder.problem("outputs must be a mapping of names to templates", "outputs")
         return {}
     return {str(name): builder.value(value, "outputs", str(name)) for name, value in (given or {}).items()}
 
 
-class Library:
+class WorkflowCache:
     """Compiled workflows by revision. A revision never changes, so a plan is compiled once and kept while used."""
 
     def __init__(

@@ -16,24 +16,24 @@ from harken.runs import RunState
 
 __all__ = [
     "KINDS",
-    "Audit",
-    "Beginning",
     "Chunk",
-    "Letter",
+    "ExportHeader",
+    "ExportedAudit",
+    "ExportedDeadLetter",
+    "ExportedDocument",
+    "ExportedEvent",
+    "ExportedFeed",
+    "ExportedIdleSpan",
+    "ExportedMemory",
+    "ExportedRun",
+    "ExportedSpending",
+    "ExportedTick",
+    "ExportedTrigger",
     "Moved",
-    "MovedDocument",
-    "MovedEvent",
-    "MovedFeed",
-    "MovedRun",
-    "MovedTick",
-    "MovedTrigger",
-    "Remembered",
-    "Resting",
-    "Spent",
 ]
 
 
-class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+class ExportHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What everything else depends on; a store tells it first, once.
 
     `identity` is the key of all names, empty where they are plain. `tokens` are the highest of each shard's lease.
@@ -49,7 +49,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[tuple[int, int], ...] = ()
 
 
-class Resting(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedIdleSpan(msgspec.Struct, frozen=True, kw_only=True):
     """The reads of a feed that found nothing new, and are not over."""
 
     result: str
@@ -59,7 +59,7 @@ class Resting(msgspec.Struct, frozen=True, kw_only=True):
     seen: int
 
 
-class MovedFeed(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedFeed(msgspec.Struct, frozen=True, kw_only=True):
     """`definition`, `cursor` and `health` are JSON. `coverage` has spans that a gap separates, oldest first."""
 
     name: str
@@ -75,12 +75,12 @@ class MovedFeed(msgspec.Struct, frozen=True, kw_only=True):
     last_success: int | None
     last_tick: int | None
     coverage: tuple[tuple[int, int], ...]
-    resting: Resting | None
+    resting: ExportedIdleSpan | None
     created_at: int
     removed_at: int | None
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedSpending(msgspec.Struct, frozen=True, kw_only=True):
     """What was used of a budget in the hour (runs) or day (tokens, usd) that began at `since`."""
 
     what: str
@@ -88,7 +88,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     amount: float
 
 
-class MovedTrigger(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     """`epoch_event` is the first event id of its epoch."""
 
     uid: str
@@ -107,10 +107,10 @@ class MovedTrigger(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     created_at: int
     removed_at: int | None
-    spent: tuple[Spent, ...] = ()
+    spent: tuple[ExportedSpending, ...] = ()
 
 
-class MovedDocument(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of the registry, as JSON; revisions of workflows are of the kind `workflow`."""
 
     kind: str
@@ -120,7 +120,7 @@ class MovedDocument(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
 
 
-class MovedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """`data` is the payload as it was received."""
 
     id: int
@@ -137,7 +137,7 @@ class MovedEvent(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a feed knows of a subject. `absent`: it is no longer listed, and only its count is known."""
 
     feed: str
@@ -150,7 +150,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: int
 
 
-class MovedRun(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its journal. One that was running is `ready`: whoever had it is not there any more.
 
     `event` is the one that it is about; `events` are those of a run that gathered them, or has several.
@@ -194,7 +194,7 @@ class MovedRun(msgspec.Struct, frozen=True, kw_only=True):
     journal: tuple[bytes, ...]
 
 
-class MovedTick(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedTick(msgspec.Struct, frozen=True, kw_only=True):
     feed: str
     started_at: int
     ended_at: int
@@ -206,7 +206,7 @@ class MovedTick(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """An event that a store would not take: the dead letter `event-<id>`."""
 
     id: int
@@ -217,7 +217,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
-class Audit(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedAudit(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     who: str
     did: str
@@ -226,28 +226,28 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Moved: TypeAlias = (
-    Beginning
-    | MovedFeed
-    | MovedTrigger
-    | MovedDocument
-    | MovedEvent
-    | Remembered
-    | MovedRun
-    | MovedTick
-    | Letter
-    | Audit
+    ExportHeader
+    | ExportedFeed
+    | ExportedTrigger
+    | ExportedDocument
+    | ExportedEvent
+    | ExportedMemory
+    | ExportedRun
+    | ExportedTick
+    | ExportedDeadLetter
+    | ExportedAudit
 )
 
 KINDS: dict[type, str] = {
-    MovedFeed: "feeds",
-    MovedTrigger: "triggers",
-    MovedDocument: "documents",
-    MovedEvent: "events",
-    Remembered: "seen keys",
-    MovedRun: "runs",
-    MovedTick: "ticks",
-    Letter: "refused events",
-    Audit: "audits",
+    ExportedFeed: "feeds",
+    ExportedTrigger: "triggers",
+    ExportedDocument: "documents",
+    ExportedEvent: "events",
+    ExportedMemory: "seen keys",
+    ExportedRun: "runs",
+    ExportedTick: "ticks",
+    ExportedDeadLetter: "refused events",
+    ExportedAudit: "audits",
 }
 """The words for what is counted, in the order in which a store tells it: nothing refers to what comes later."""
 

@@ -16,13 +16,13 @@ from harken.store.values import (
     Document,
     Failure,
     Generation,
-    Held,
+    HeldLease,
+    IdleRead,
     Lease,
     Listeners,
     NewRun,
     Opened,
     Page,
-    Rest,
     Settlement,
     Stale,
 )
@@ -70,7 +70,7 @@ class Feeds(Protocol):
 
     async def fail(self, failure: Failure) -> None: ...
 
-    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
         """Note them. Those of feeds at another revision are left out, and named: a person changed the feed meanwhile,
         and what was read before says nothing about where it stands now."""
         ...
@@ -226,7 +226,7 @@ class Records(Protocol):
         """events, and runs by status: what `status` and /metrics show."""
         ...
 
-    async def leases(self) -> Sequence[Held]:
+    async def leases(self) -> Sequence[HeldLease]:
         """Those that have neither run out nor been given up, by shard."""
         ...
 

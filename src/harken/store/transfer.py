@@ -13,9 +13,19 @@ import msgspec
 from harken.errors import LeaseLost, Refused
 from harken.store.export_rows import Chunk, Moved
 from harken.store.protocols import Store
-from harken.store.values import HOUSE, Lease
+from harken.store.values import HOUSEKEEPING, Lease
 
-__all__ = ["HERE", "MARK", "UNMOVED", "Counts", "Keeper", "Moving", "chunks", "chunks_of", "refuse_marked"]
+__all__ = [
+    "HERE",
+    "MARK",
+    "UNMOVED",
+    "Counts",
+    "ExclusiveStore",
+    "StoreTransfer",
+    "chunks",
+    "chunks_of",
+    "refuse_marked",
+]
 
 
 Counts: TypeAlias = Mapping[str, int]
@@ -35,7 +45,7 @@ UNMOVED = frozenset({MARK, "replica"})
 """Kinds of documents that belong to a home and not to what lives in it."""
 
 
-class Moving(Protocol):
+class StoreTransfer(Protocol):
     """A store as something to be copied."""
 
     @property
@@ -133,7 +143,7 @@ SILENT = timedelta(seconds=35)
 """A replica that was not heard of for so long is gone."""
 
 
-class Keeper:
+class ExclusiveStore:
     """Holds the lease of every shard, so that nobody reads; its mark refuses whoever would start meanwhile."""
 
     def __init__(self, store: Store) -> None:
@@ -149,7 +159,7 @@ class Keeper:
         found = sorted({f"{held.holder} holds leases of it" for held in await self._store.leases()})
         running = (await self._store.counts()).get("runs_running", 0)
         found += [f"workers have {running} of its runs"] if running else []
-        found = found or await self._enter({HOUSE, *shards})
+        found = found or await self._enter({HOUSEKEEPING, *shards})
         if found:
             await self.leave()
             return found
@@ -165,7 +175,7 @@ class Keeper:
                 return [f"somebody has just taken shard {shard} of it"]
             self._leases[shard] = lease
         # the store's own time, by which it stamps its documents too
-        now = self._leases[HOUSE].until - timedelta(seconds=SECONDS)
+        now = self._leases[HOUSEKEEPING].until - timedelta(seconds=SECONDS)
         replicas = await self._store.documents("replica")
         return [f"replica {each.name} uses it" for each in replicas if now - each.updated_at < SILENT]
 

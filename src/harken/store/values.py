@@ -14,24 +14,24 @@ from harken.feed import Feed, FeedState, Overlap, Trigger, TriggerState
 from harken.runs import Claimed, RunOutcome, StepRecord
 
 __all__ = [
-    "HOUSE",
-    "Buried",
+    "HOUSEKEEPING",
     "Commit",
     "Committed",
+    "DeadLetter",
     "Definitions",
     "Document",
     "Entry",
     "Failure",
     "GatherInto",
     "Generation",
-    "Held",
+    "HeldLease",
+    "IdleRead",
     "Intent",
     "Lease",
     "Listeners",
     "NewRun",
     "Opened",
     "Page",
-    "Rest",
     "Settlement",
     "Stale",
     "Tick",
@@ -155,7 +155,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class Rest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class IdleRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Reads of one feed that found nothing new: they extend its current tick span.
 
     `revision` is that of the rules they knew; None where nobody can have changed them.
@@ -176,7 +176,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     health: Health | None = None
 
 
-HOUSE = -1
+HOUSEKEEPING = -1
 """The shard of housekeeping: it has no feeds."""
 
 
@@ -192,7 +192,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     taken_over: bool = False
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
     """Who has the lease of a shard, and for how long unless it is renewed."""
 
     shard: int
@@ -287,7 +287,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     next: int | None = None
 
 
-class Buried(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter: a run whose tries are used up, or an event that the store refused."""
 
     id: str

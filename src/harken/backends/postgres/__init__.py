@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from harken.backends.postgres import claims, commit, definitions, feeds, leases, records, registry, runs, upkeep
-from harken.backends.postgres.connection import Door, Settings
-from harken.backends.postgres.group_commit import Together, may_share
+from harken.backends.postgres.connection import Database, Settings
+from harken.backends.postgres.group_commit import GroupCommit, may_share
 from harken.backends.postgres.notify import Waking
 from harken.backends.postgres.queue import Share
 from harken.clock import Clock
@@ -23,13 +23,13 @@ from harken.store import (
     Document,
     Failure,
     Generation,
-    Held,
+    HeldLease,
+    IdleRead,
     Lease,
     Listeners,
     NewRun,
     Opened,
     Page,
-    Rest,
     Settlement,
     Stale,
 )
@@ -40,10 +40,10 @@ __all__ = ["PostgresStore", "Settings"]
 class PostgresStore:
     """All five protocols on one database. Nothing is reached before the first verb, or `connect`."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Database) -> None:
         self.place = door.where
         self._door = door
-        self._pushes = Together(self._commit)
+        self._pushes = GroupCommit(self._commit)
         self._waking = Waking(door)
 
     @classmethod
@@ -60,7 +60,7 @@ class PostgresStore:
 
         Raise Misconfigured for a URL that is none. The first verb raises it for a wrong key or a schema that is newer.
         """
-        return cls(Door(url, clock, key, settings or Settings(), readonly=readonly))
+        return cls(Database(url, clock, key, settings or Settings(), readonly=readonly))
 
     async def connect(self) -> None:
         """Reach the server and bring the schema up to date now, so that a person hears of trouble at the start."""
@@ -113,7 +113,7 @@ class PostgresStore:
     async def fail(self, failure: Failure) -> None:
         await self._waking.write(feeds.fail, failure, timed=False)
 
-    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
         return await self._waking.write(feeds.rest, rests, timed=False) if rests else ()
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
@@ -254,7 +254,7 @@ class PostgresStore:
     async def counts(self) -> Mapping[str, int]:
         return await self._door.read(records.counts)
 
-    async def leases(self) -> Sequence[Held]:
+    async def leases(self) -> Sequence[HeldLease]:
         return await self._door.read(leases.leases)
 
     async def generation(self) -> Generation:
@@ -280,4 +280,4 @@ class PostgresStore:
     @staticmethod
     async def rekey(url: str, old: str, new: str) -> None:
         """Make the store open with another key; replicas that run go on with the keys that they have."""
-        await Door(url, None, old, Settings(pool=1), readonly=False).rekey(new)
+        await Database(url, None, old, Settings(pool=1), readonly=False).rekey(new)

@@ -10,7 +10,7 @@ from harken.backends.budgets import HOUR
 from harken.backends.codec import micros, moment, moment_or_none
 from harken.backends.postgres.queue import admit, close_gathering, count_run, has_room, lock_budget, room
 from harken.backends.postgres.records import events_of, journals_of
-from harken.backends.postgres.transaction import Books
+from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import RECORDED, recorded
 from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING
 from harken.event import Recorded
@@ -20,7 +20,7 @@ from harken.schedule import quiet_hours
 __all__ = ["claim_carefully", "claim_quickly", "let_in", "may_start", "next_due"]
 
 
-async def may_start(books: Books, run: Any) -> bool:
+async def may_start(books: Transaction, run: Any) -> bool:
     """Count the run and let it start; or postpone or hold it, and the slot that it may have stays its own."""
     now = books.now
     if run["started_at"] is None and run["quiet_from"] is not None:
@@ -32,7 +32,7 @@ async def may_start(books: Books, run: Any) -> bool:
     return not run["budgeted"] or await _enters(books, run["seq"], run["trigger"])
 
 
-async def _quiet_until(books: Books, trigger: int) -> int:
+async def _quiet_until(books: Transaction, trigger: int) -> int:
     """The end of the quiet hours that it is now, for a run that has waited past those it was told of; else now."""
     found = await books.trigger_numbered(trigger)
     if found is None or found.definition.quiet is None:
@@ -41,7 +41,7 @@ async def _quiet_until(books: Books, trigger: int) -> int:
     return micros(end) if micros(begin) <= books.now else books.now
 
 
-async def _enters(books: Books, seq: int, trigger: int) -> bool:
+async def _enters(books: Transaction, seq: int, trigger: int) -> bool:
     await lock_budget(books, trigger)
     found = await books.trigger_numbered(trigger)
     if found is None or found.budget is None or await has_room(books, trigger, found.budget):
@@ -51,7 +51,7 @@ async def _enters(books: Books, seq: int, trigger: int) -> bool:
     return False
 
 
-async def let_in(books: Books, limit: int) -> None:
+async def let_in(books: Transaction, limit: int) -> None:
     """Make held runs ready for which there is room again, oldest first, a few at a time."""
     short = await books.rows(
         f"""SELECT id FROM triggers WHERE paused='' AND id IN (SELECT trigger FROM runs WHERE state={HELD}
@@ -101,7 +101,7 @@ SELECT {_RUN}, {RECORDED} {_JOINED.format("r")}"""
 FIRST_EVENT_COLUMN = 15
 
 
-async def claim_quickly(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed] | None:
+async def claim_quickly(books: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed] | None:
     """None when something needs a closer look first: a window that closes, a wait that ends, quiet hours, a budget."""
     rows = await books.rows(QUICK, holder, round(seconds * 1_000_000), limit, books.given_now)
     if not rows[0]["clear"]:
@@ -109,7 +109,7 @@ async def claim_quickly(books: Books, holder: str, limit: int, seconds: float) -
     return await _claims(books, [row for row in rows if row["seq"] is not None])
 
 
-async def claim_carefully(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
+async def claim_carefully(books: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
     await _close_due(books)
     await let_in(books, limit)
     seqs: list[int] = []
@@ -134,7 +134,7 @@ def _is_free(run: Any) -> bool:
     return run["quiet_from"] is None and not run["budgeted"]
 
 
-async def _close_due(books: Books) -> None:
+async def _close_due(books: Transaction) -> None:
     await books.do(
         f"""UPDATE runs SET state={READY} WHERE seq=ANY(ARRAY(SELECT seq FROM runs
         WHERE state IN ({GATHERING}, {WAITING}) AND state={WAITING} AND due_at<=$1 FOR UPDATE SKIP LOCKED))""",
@@ -149,7 +149,7 @@ async def _close_due(books: Books) -> None:
         await close_gathering(books, seq)
 
 
-async def _claims(books: Books, rows: Sequence[Any]) -> list[Claimed]:
+async def _claims(books: Transaction, rows: Sequence[Any]) -> list[Claimed]:
     """What a worker needs of each; nobody else writes to a run that is ours."""
     rows = sorted(rows, key=lambda row: (-row["priority"], row["due_at"], row["seq"]))
     names = await books.name_triggers(row["trigger"] for row in rows)
@@ -160,7 +160,7 @@ async def _claims(books: Books, rows: Sequence[Any]) -> list[Claimed]:
 
 
 def _claimed(
-    books: Books,
+    books: Transaction,
     row: Any,
     names: Mapping[int, str],
     journals: Mapping[int, tuple[StepRecord, ...]],
@@ -193,7 +193,7 @@ FROM (SELECT (SELECT min(due_at) FROM runs WHERE state={READY} AND priority=p.pr
 UNION ALL SELECT min(due_at) FROM runs WHERE state IN ({GATHERING}, {WAITING}) AND due_at < {NEVER}) soonest"""
 
 
-async def next_due(books: Books) -> datetime | None:
+async def next_due(books: Transaction) -> datetime | None:
     due, now, short = await books.row(NEXT_DUE, books.given_now)
     if short:
         # every budget begins anew with an hour or a day, and every day with an hour

@@ -11,7 +11,7 @@ from harken.backends.codec import decode_verdicts, first_claim, just_recorded, m
 from harken.backends.postgres.feeds import extend_coverage, remember
 from harken.backends.postgres.queue import Resolver, Share, Wish, release_flood
 from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import Books, Entered, check_lease, enter
+from harken.backends.postgres.transaction import LockedFeed, Transaction, check_lease, enter
 from harken.backends.run_states import repeated
 from harken.event import Event, Verdict
 from harken.runs import Claimed
@@ -45,7 +45,7 @@ Decided = list[tuple[Verdict, ...]]
 New = tuple[int, Event, tuple[Verdict, ...]]
 
 
-async def commit(books: Books, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
+async def commit(books: Transaction, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
     """Raise Withdrawn(Stale) when memory moved on after something was written already.
 
     `shares`: several asked for this page, each for so many of its entries and for so many runs to be handed over."""
@@ -67,8 +67,8 @@ async def commit(books: Books, wanted: Commit, shares: Sequence[Share] = ()) -> 
 
 
 async def _record(
-    books: Books,
-    feed: Entered,
+    books: Transaction,
+    feed: LockedFeed,
     entries: Sequence[Entry],
     event_ids: list[int],
     verdicts: Decided,
@@ -100,7 +100,9 @@ async def _record(
     return fresh
 
 
-async def _insert_events(books: Books, feed: int, events: Sequence[New], fired: tuple[list[int], list[int]]) -> None:
+async def _insert_events(
+    books: Transaction, feed: int, events: Sequence[New], fired: tuple[list[int], list[int]]
+) -> None:
     seal = books.seal
     rows = [
         (
@@ -121,7 +123,7 @@ async def _insert_events(books: Books, feed: int, events: Sequence[New], fired: 
 
 
 async def _repeat(
-    books: Books, entries: Sequence[Entry], firsts: dict[int, int], event_ids: list[int], verdicts: Decided
+    books: Transaction, entries: Sequence[Entry], firsts: dict[int, int], event_ids: list[int], verdicts: Decided
 ) -> None:
     """Count the repeats on their first events, and say which runs those have."""
     rows = await books.rows(
@@ -138,12 +140,12 @@ async def _repeat(
         verdicts[place] = repeated(first, earlier.get(first, ()), names)
 
 
-def _name(books: Books, decision: Verdict | Intent) -> str:
+def _name(books: Transaction, decision: Verdict | Intent) -> str:
     return decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
 
 
 async def _again(
-    books: Books, entry: Entry, place: int, seqs: Any, resolver: Resolver
+    books: Transaction, entry: Entry, place: int, seqs: Any, resolver: Resolver
 ) -> tuple[int, tuple[Verdict, ...]]:
     """Decide a stored event for those triggers that had nothing to do with it before."""
     sealed = await books.value("SELECT verdicts FROM events WHERE id=$1 FOR UPDATE", entry.again)
@@ -165,13 +167,13 @@ async def _again(
 
 
 def _claimed(
-    books: Books, feed: str, entries: Sequence[Entry], verdicts: Decided, wish: Wish, run_id: bytes
+    books: Transaction, feed: str, entries: Sequence[Entry], verdicts: Decided, wish: Wish, run_id: bytes
 ) -> Claimed:
     recorded = just_recorded(entries[wish.place].event, wish.event_id, feed, moment(books.now), verdicts[wish.place])
     return first_claim(wish.intent, run_id, books.trigger(wish.intent.trigger).name, recorded)
 
 
-async def _end(books: Books, feed: Entered, wanted: Commit, fresh: int) -> None:
+async def _end(books: Transaction, feed: LockedFeed, wanted: Commit, fresh: int) -> None:
     """What the page says about the feed and its triggers."""
     # a page about stored events only says nothing about the feed being alive
     looks_back = bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
@@ -202,7 +204,7 @@ WHERE id=$1"""
 """A read that is told of ends the span of those that found nothing, whose row comes first."""
 
 
-async def _advance(books: Books, feed: int, wanted: Commit, fresh: int) -> None:
+async def _advance(books: Transaction, feed: int, wanted: Commit, fresh: int) -> None:
     tick = wanted.tick
     await books.do(
         ADVANCE,
@@ -225,7 +227,7 @@ def _told(tick: Tick) -> tuple[str, int, int, int, float]:
     return tick.result, micros(tick.started_at), tick.seen, tick.new, tick.seconds
 
 
-async def _touch(books: Books, feed: Entered) -> None:
+async def _touch(books: Transaction, feed: LockedFeed) -> None:
     """Note that the feed is alive, unless that is known for this second or another replica notes it now."""
     if (feed.last_success or 0) > books.now - TOUCH_US:
         return

@@ -15,12 +15,12 @@ import structlog
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.postgres.errors import is_worth_repeating, refusal, translate
-from harken.backends.postgres.transaction import Books, Shelf, Withdrawn
+from harken.backends.postgres.transaction import RowCache, Transaction, Withdrawn
 from harken.backends.transfer import place_of
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 
-__all__ = ["LOOK_UPS", "Door", "Settings", "prepare", "rekey"]
+__all__ = ["LOOK_UPS", "Database", "Settings", "prepare", "rekey"]
 
 log = structlog.get_logger("harken.store")
 
@@ -150,10 +150,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 10_000
 
 
-class Door:
+class Database:
     def __init__(self, url: str, clock: Clock | None, key: str, settings: Settings, *, readonly: bool) -> None:
         self.where = place(url)
-        self.shelf = Shelf()
+        self.shelf = RowCache()
         self.seal: Seal = PlainSeal()
         self.readonly = readonly
         self.trouble = ""
@@ -249,7 +249,7 @@ class Door:
             self._refuse_writing()
 
         async def work(connection: Any) -> T:
-            return await verb(Books(connection, self.seal, self.shelf, self.given_now or 0), *args)
+            return await verb(Transaction(connection, self.seal, self.shelf, self.given_now or 0), *args)
 
         return await self._persist(work)
 
@@ -261,7 +261,7 @@ class Door:
             now = self.given_now or 0
             if timed and not now:
                 now = await connection.fetchval("SELECT harken_now()")
-            books = Books(connection, self.seal, self.shelf, now)
+            books = Transaction(connection, self.seal, self.shelf, now)
             answer = await verb(books, *args)
             await connection.execute("COMMIT")
         except asyncio.CancelledError:

@@ -12,7 +12,7 @@ from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
 from harken.backends.postgres import leases
 from harken.backends.postgres.queue import let_go, release_flood
-from harken.backends.postgres.transaction import Books
+from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
 from harken.feed import Feed, FeedState, Trigger, TriggerState
@@ -34,19 +34,19 @@ FROM tallies GROUP BY trigger) n
 ON n.trigger=t.id"""
 
 
-async def feed_states(books: Books, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
+async def feed_states(books: Transaction, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
     rows = await books.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
     return [feed_of(books, row) for row in rows]
 
 
-async def trigger_states(books: Books, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
+async def trigger_states(books: Transaction, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
     """`where` has its own bindings from $4 on."""
     windows = [window(what, books.now) for what in ("runs", "tokens", "usd")]
     rows = await books.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
     return [trigger_of(books, row) for row in rows]
 
 
-async def state(books: Books, feed: str) -> FeedState:
+async def state(books: Transaction, feed: str) -> FeedState:
     found = await feed_states(books, "name=$1", feed)
     if not found:
         raise NotFound(f"there is no feed {feed!r}")
@@ -54,7 +54,7 @@ async def state(books: Books, feed: str) -> FeedState:
     return msgspec.structs.replace(found[0], memory=count)
 
 
-async def listeners(books: Books, feed: str) -> Listeners:
+async def listeners(books: Transaction, feed: str) -> Listeners:
     row = await books.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
@@ -70,7 +70,7 @@ TURN = 0x6861726B656F
 """The advisory lock of whoever makes a configuration current."""
 
 
-async def open_all(books: Books, definitions: Definitions) -> Opened:
+async def open_all(books: Transaction, definitions: Definitions) -> Opened:
     # two replicas take turns, and nobody commits under a revision that is about to change
     await books.value("SELECT pg_advisory_xact_lock($1)", TURN)
     known = await books.rows("SELECT name, id, definition, removed_at FROM feeds ORDER BY id FOR UPDATE")
@@ -86,7 +86,7 @@ async def open_all(books: Books, definitions: Definitions) -> Opened:
     )
 
 
-async def _keep_workflows(books: Books, workflows: Mapping[str, tuple[str, bytes]]) -> None:
+async def _keep_workflows(books: Transaction, workflows: Mapping[str, tuple[str, bytes]]) -> None:
     rows = [
         (rev, books.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)})), books.now)
         for name, (rev, definition) in workflows.items()
@@ -98,7 +98,7 @@ async def _keep_workflows(books: Books, workflows: Mapping[str, tuple[str, bytes
     )
 
 
-async def _open_triggers(books: Books, definitions: Definitions) -> set[str]:
+async def _open_triggers(books: Transaction, definitions: Definitions) -> set[str]:
     """Insert, update and remove triggers; the feeds whose listeners changed."""
     changed: set[str] = set()
     rows = await books.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
@@ -118,7 +118,7 @@ async def _open_triggers(books: Books, definitions: Definitions) -> set[str]:
     return changed | (await _pause(books, definitions.pause) if definitions.starting else set())
 
 
-async def _keep_trigger(books: Books, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
+async def _keep_trigger(books: Transaction, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
     """Edit it, or bring it back as it was; the feeds that this concerns."""
     changed: set[str] = set()
     encoded, removed = msgspec.json.encode(trigger), row["removed_at"] is not None
@@ -139,14 +139,14 @@ async def _keep_trigger(books: Books, trigger: Trigger, row: Any, *, starting: b
     return changed
 
 
-async def _pause(books: Books, reasons: Mapping[str, str]) -> set[str]:
+async def _pause(books: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these before anyone can read for them; their feeds."""
     for name, reason in reasons.items():
         await books.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", books.shut(reason), name)
     return {(await books.trigger_named(name)).feed for name in reasons}
 
 
-async def _insert_triggers(books: Books, triggers: Sequence[Trigger]) -> None:
+async def _insert_triggers(books: Transaction, triggers: Sequence[Trigger]) -> None:
     rows = [
         (
             secrets.token_hex(8),
@@ -166,7 +166,7 @@ async def _insert_triggers(books: Books, triggers: Sequence[Trigger]) -> None:
     )
 
 
-async def _start_again(books: Books, trigger: Trigger, id: int) -> None:
+async def _start_again(books: Transaction, trigger: Trigger, id: int) -> None:
     """Apply the startup mode that the user chose for every start."""
     if trigger.startup == "ignore_historical":
         # what happened meanwhile is read all the same, so that each of it gets its verdict
@@ -181,7 +181,7 @@ async def _start_again(books: Books, trigger: Trigger, id: int) -> None:
     )
 
 
-async def _open_feeds(books: Books, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
+async def _open_feeds(books: Transaction, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
     await _insert_feeds(books, [feed for feed in definitions.feeds if feed.name not in known])
     for feed in definitions.feeds:
         row = known.pop(feed.name, None)
@@ -194,7 +194,7 @@ async def _open_feeds(books: Books, definitions: Definitions, changed: set[str],
     await books.do("UPDATE feeds SET removed_at=$1, revision=revision+1 WHERE id=ANY($2::int[])", books.now, gone)
 
 
-async def _edit_feed(books: Books, feed: Feed, row: Any) -> None:
+async def _edit_feed(books: Transaction, feed: Feed, row: Any) -> None:
     before = decode_feed(books.seal.open(row["definition"]))
     await books.do(
         "UPDATE feeds SET definition=$1, identity=$2, shard=$3, revision=revision+1, removed_at=NULL WHERE id=$4",
@@ -211,14 +211,14 @@ async def _edit_feed(books: Books, feed: Feed, row: Any) -> None:
         await _due_anew(books, row["id"])
 
 
-async def _due_anew(books: Books, id: int) -> None:
+async def _due_anew(books: Transaction, id: int) -> None:
     """What was due by the old schedule is not due by the new one. A wait after failures stays."""
     sealed = await books.value("SELECT health FROM feeds WHERE id=$1", id)
     if sealed is None or decode_health(books.seal.open(sealed)).clean:
         await books.do("UPDATE feeds SET next_due=NULL WHERE id=$1", id)
 
 
-async def _insert_feeds(books: Books, feeds: Sequence[Feed]) -> None:
+async def _insert_feeds(books: Transaction, feeds: Sequence[Feed]) -> None:
     await books.each(
         """INSERT INTO feeds (name, identity, shard, definition, revision, pushed, created_at)
         VALUES ($1, $2, $3, $4, 1, $5, $6)""",
@@ -235,7 +235,7 @@ async def _insert_feeds(books: Books, feeds: Sequence[Feed]) -> None:
                 await _inherit(books, feed, heir, earlier[0], same=earlier[1] == feed.identity)
 
 
-async def _inherit(books: Books, feed: Feed, heir: int, earlier: int, *, same: bool) -> None:
+async def _inherit(books: Transaction, feed: Feed, heir: int, earlier: int, *, same: bool) -> None:
     await books.do(
         """UPDATE feeds h SET cursor=e.cursor, watermark=e.watermark, next_due=e.next_due, reads=e.reads,
         baselined=e.baselined, last_success=e.last_success, cover_start=e.cover_start, cover_end=e.cover_end,
@@ -254,7 +254,7 @@ async def _inherit(books: Books, feed: Feed, heir: int, earlier: int, *, same: b
     )
 
 
-async def _begin_anew(books: Books, feed: Feed, id: int) -> None:
+async def _begin_anew(books: Transaction, feed: Feed, id: int) -> None:
     """Another identity names everything differently: what was read up to now must not be found a second time."""
     await books.do("DELETE FROM memory WHERE feed=$1", id)
     if feed.first == "baseline":
@@ -269,7 +269,7 @@ async def _begin_anew(books: Books, feed: Feed, id: int) -> None:
     )
 
 
-async def pause(books: Books, trigger: str, reason: str) -> TriggerState:
+async def pause(books: Transaction, trigger: str, reason: str) -> TriggerState:
     found = await books.trigger_named(trigger)
     await _lock(books, found.feed)
     await books.do("UPDATE triggers SET paused=$1 WHERE id=$2", books.shut(reason or "paused"), found.id)
@@ -277,14 +277,14 @@ async def pause(books: Books, trigger: str, reason: str) -> TriggerState:
     return (await trigger_states(books, "t.id=$4", found.id))[0]
 
 
-async def resume(books: Books, trigger: str) -> TriggerState:
+async def resume(books: Transaction, trigger: str) -> TriggerState:
     found = await books.trigger_named(trigger)
     await _lock(books, found.feed)
     await _clear(books, found.id, found.feed)
     return (await trigger_states(books, "t.id=$4", found.id))[0]
 
 
-async def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
+async def reset(books: Transaction, trigger: str, cursor: bool) -> TriggerState:
     found = await books.trigger_named(trigger)
     await _lock(books, found.feed)
     if cursor:
@@ -300,12 +300,12 @@ async def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
     return (await trigger_states(books, "t.id=$4", found.id))[0]
 
 
-async def _lock(books: Books, feed: str) -> None:
+async def _lock(books: Transaction, feed: str) -> None:
     """Wait for whoever writes to the feed under its revision of now."""
     await books.value("SELECT 1 FROM feeds WHERE name=$1 FOR UPDATE", feed)
 
 
-async def _clear(books: Books, trigger: int, feed: str) -> None:
+async def _clear(books: Transaction, trigger: int, feed: str) -> None:
     """Nothing is paused and nothing failed; what the pause held goes."""
     await books.do("UPDATE triggers SET paused='' WHERE id=$1", trigger)
     await let_go(books, trigger, "paused")
@@ -313,7 +313,7 @@ async def _clear(books: Books, trigger: int, feed: str) -> None:
     await _new_revision(books, feed)
 
 
-async def _wipe_memory(books: Books, name: str) -> None:
+async def _wipe_memory(books: Transaction, name: str) -> None:
     id, identity = await books.row("SELECT id, identity FROM feeds WHERE name=$1", name)
     listening = await books.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
     if identity == "transition" and listening > 1:
@@ -323,10 +323,10 @@ async def _wipe_memory(books: Books, name: str) -> None:
     await books.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
 
 
-async def _new_revision(books: Books, feed: str) -> None:
+async def _new_revision(books: Transaction, feed: str) -> None:
     await books.do("UPDATE feeds SET revision=revision+1 WHERE name=$1", feed)
 
 
-async def wake(books: Books, feed: str) -> FeedState:
+async def wake(books: Transaction, feed: str) -> FeedState:
     await books.do("UPDATE feeds SET next_due=$1 WHERE name=$2", books.now, feed)
     return await state(books, feed)

@@ -11,14 +11,14 @@ import msgspec
 from harken.backends.codec import micros, micros_or_none
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
 from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import Books, Entered, Withdrawn, check_lease, enter
+from harken.backends.postgres.transaction import LockedFeed, Transaction, Withdrawn, check_lease, enter
 from harken.event import Event, Known, Span
-from harken.store import Entry, Failure, Rest, Stale
+from harken.store import Entry, Failure, IdleRead, Stale
 
 __all__ = ["ABSENT", "bury", "close_span", "extend_coverage", "fail", "forget", "recall", "remember", "rest"]
 
 
-async def close_span(books: Books, feed: int) -> None:
+async def close_span(books: Transaction, feed: int) -> None:
     await books.do(
         """WITH span AS (SELECT span_start, span_end, span_count, span_result, span_seen FROM feeds
             WHERE id=$1 AND span_result IS NOT NULL),
@@ -29,7 +29,7 @@ async def close_span(books: Books, feed: int) -> None:
     )
 
 
-async def extend_coverage(books: Books, feed: int, covered: Span) -> None:
+async def extend_coverage(books: Transaction, feed: int, covered: Span) -> None:
     """Add a proven span; adjoining ones grow together."""
     start, end = micros(covered.start), micros(covered.end)
     grown = """UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"""
@@ -68,7 +68,9 @@ class Sight(NamedTuple):
     event_id: int
 
 
-async def remember(books: Books, feed: Entered, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
+async def remember(
+    books: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]
+) -> dict[int, int]:
     """Note the new states. For entries that are known already: the id of the first event, by place.
 
     Raise Withdrawn when somebody else moved a subject to another state meanwhile.
@@ -83,7 +85,7 @@ async def remember(books: Books, feed: Entered, entries: Sequence[Entry], ids: S
     return firsts
 
 
-def _rounds(books: Books, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[Sight]]:
+def _rounds(books: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[Sight]]:
     """Each subject once in a round: a page may show one there and back again."""
     rounds: list[list[Sight]] = []
     seen: dict[bytes, int] = {}
@@ -100,7 +102,7 @@ def _rounds(books: Books, entries: Sequence[Entry], ids: Sequence[int]) -> list[
     return rounds
 
 
-async def _written(books: Books, sql: str, feed: Entered, sights: Sequence[Sight]) -> set[bytes]:
+async def _written(books: Transaction, sql: str, feed: LockedFeed, sights: Sequence[Sight]) -> set[bytes]:
     """Those for which the statement had something to do."""
     if not sights:
         return set()
@@ -118,7 +120,7 @@ async def _written(books: Books, sql: str, feed: Entered, sights: Sequence[Sight
     return {row[0] for row in await books.rows(sql.format(text), feed.id, books.now, *values)}
 
 
-async def _repeated(books: Books, feed: Entered, sights: Sequence[Sight]) -> dict[int, int]:
+async def _repeated(books: Transaction, feed: LockedFeed, sights: Sequence[Sight]) -> dict[int, int]:
     sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
     rows = await books.rows(sql, feed.id, [sight.mid for sight in sights])
     known = {row[0]: (None if row[1] is None else books.text(row[1]), row[2]) for row in rows}
@@ -132,7 +134,7 @@ async def _repeated(books: Books, feed: Entered, sights: Sequence[Sight]) -> dic
     return firsts
 
 
-async def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+async def recall(books: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
     by_mid = {books.seal.name(name): name for name in memory_ids}
     rows = await books.rows(
         """SELECT mid, state, seq, absent FROM memory
@@ -147,7 +149,7 @@ async def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str
     return known
 
 
-async def forget(books: Books, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+async def forget(books: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
     feed = await enter(books, feed_name, leased=True)
     check_lease(token, feed.token, feed.until, books.now)
     mids = [books.seal.name(name) for name in listed]
@@ -161,7 +163,7 @@ async def forget(books: Books, feed_name: str, token: int, listed: Sequence[str]
     return await books.do(gone, feed.id, micros(before))
 
 
-async def fail(books: Books, failure: Failure) -> None:
+async def fail(books: Transaction, failure: Failure) -> None:
     feed = await enter(books, failure.feed, leased=failure.token is not None)
     if failure.token is not None:
         check_lease(failure.token, feed.token, feed.until, books.now)
@@ -204,9 +206,9 @@ RETURNING f.name"""
 """All feeds are locked before the first lease, as by everybody else who needs both."""
 
 
-async def rest(books: Books, rests: Sequence[Rest]) -> list[str]:
+async def rest(books: Transaction, rests: Sequence[IdleRead]) -> list[str]:
     """Extend the spans of all that go on as before with one statement, then look at the others one by one."""
-    quick: dict[str, Rest] = {}
+    quick: dict[str, IdleRead] = {}
     left = [one for one in rests if quick.setdefault(one.feed, one) is not one]
     rows = [
         (one.feed, *_columns(books, one), one.result, *_covered(one), one.token, one.revision) for one in quick.values()
@@ -217,14 +219,14 @@ async def rest(books: Books, rests: Sequence[Rest]) -> list[str]:
     return [one.feed for one in sorted(left, key=lambda one: one.feed) if not await _rest(books, one)]
 
 
-def _columns(books: Books, one: Rest) -> tuple[Any, ...]:
+def _columns(books: Transaction, one: IdleRead) -> tuple[Any, ...]:
     last = micros(one.last_at)
     health = None if one.health is None else books.shut_json(one.health)
     cursor = None if one.cursor is msgspec.UNSET else books.shut_json(one.cursor)
     return micros_or_none(one.next_due), last, one.seen, micros_or_none(one.watermark), health, cursor, one.count
 
 
-def _covered(one: Rest) -> tuple[int | None, int | None]:
+def _covered(one: IdleRead) -> tuple[int | None, int | None]:
     return (None, None) if one.covered is None else (micros(one.covered.start), micros(one.covered.end))
 
 
@@ -233,7 +235,7 @@ $5::bytea AS health, $6::bytea AS cursor, $7::bigint AS count)
 UPDATE feeds f SET {_RESTED.format("u.")}, span_count="""
 
 
-async def _rest(books: Books, one: Rest) -> bool:
+async def _rest(books: Transaction, one: IdleRead) -> bool:
     """Whether it could be noted: the feed is at the revision that it knew."""
     feed = await enter(books, one.feed, leased=True)
     check_lease(one.token, feed.token, feed.until, books.now)
@@ -250,7 +252,7 @@ async def _rest(books: Books, one: Rest) -> bool:
     return True
 
 
-async def bury(books: Books, feed_name: str, event: Event, reason: str) -> None:
+async def bury(books: Transaction, feed_name: str, event: Event, reason: str) -> None:
     feed = await enter(books, feed_name, leased=False)
     payload = repr(dict(event.data))[:10_000].encode("utf-8", "backslashreplace")
     key = event.key or event.subject

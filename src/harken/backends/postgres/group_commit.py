@@ -14,7 +14,7 @@ from harken.backends.postgres.queue import Share
 from harken.errors import HarkenError
 from harken.store import Commit, Committed, Stale
 
-__all__ = ["Together", "may_share"]
+__all__ = ["GroupCommit", "may_share"]
 
 Answer = Committed | Stale | Exception
 Line = list[tuple[Commit, "asyncio.Future[Committed | Stale]"]]
@@ -30,7 +30,7 @@ def may_share(wanted: Commit) -> bool:
     return says == (None,) * 5 and not moves and not any(entry.again for entry in wanted.entries)
 
 
-class Together:
+class GroupCommit:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._lines: dict[tuple[str, int, str], Line] = {}

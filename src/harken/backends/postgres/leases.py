@@ -6,8 +6,8 @@ Everybody locks feeds before the generation, and the generation before leases, s
 from __future__ import annotations
 
 from harken.backends.codec import moment, moment_or_none
-from harken.backends.postgres.transaction import Books
-from harken.store import Generation, Held, Lease
+from harken.backends.postgres.transaction import Transaction
+from harken.store import Generation, HeldLease, Lease
 
 __all__ = ["begin", "generation", "give_up", "lease", "leases"]
 
@@ -15,7 +15,7 @@ GIVEN_UP = 0
 """The end of a lease that its holder let go."""
 
 
-async def lease(books: Books, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+async def lease(books: Transaction, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
     """Renewing disturbs nobody; whoever takes it over waits for writes under the old token."""
     # the lock keeps a new generation waiting until it can see the lease that it has to end
     if serves and serves != await books.value("SELECT name FROM generation FOR SHARE"):
@@ -35,7 +35,7 @@ async def lease(books: Books, shard: int, holder: str, seconds: float, serves: s
     return await _take(books, shard, holder, until)
 
 
-async def _take(books: Books, shard: int, holder: str, until: int) -> Lease | None:
+async def _take(books: Transaction, shard: int, holder: str, until: int) -> Lease | None:
     before = await books.row("SELECT holder, until FROM leases WHERE shard=$1 FOR UPDATE", shard)
     if before[0] != holder and before[1] >= books.now:
         return None
@@ -45,29 +45,29 @@ async def _take(books: Books, shard: int, holder: str, until: int) -> Lease | No
     return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
 
 
-async def _let_go(books: Books, shard: int, holder: str) -> None:
+async def _let_go(books: Transaction, shard: int, holder: str) -> None:
     if await books.value("SELECT 1 FROM leases WHERE shard=$1 AND holder=$2 FOR UPDATE", shard, holder):
         await books.do("UPDATE leases SET until=$1 WHERE shard=$2", GIVEN_UP, shard)
 
 
-async def give_up(books: Books, held: Lease, holder: str) -> None:
+async def give_up(books: Transaction, held: Lease, holder: str) -> None:
     sql = "SELECT 1 FROM leases WHERE shard=$1 AND holder=$2 AND token=$3 FOR UPDATE"
     if await books.value(sql, held.shard, holder, held.token):
         await books.do("UPDATE leases SET until=$1 WHERE shard=$2", GIVEN_UP, held.shard)
 
 
-async def leases(books: Books) -> list[Held]:
+async def leases(books: Transaction) -> list[HeldLease]:
     sql = "SELECT shard, holder, token, until FROM leases WHERE until>=$1 ORDER BY shard"
     rows = await books.rows(sql, books.now)
-    return [Held(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
+    return [HeldLease(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
 
 
-async def generation(books: Books) -> Generation:
+async def generation(books: Transaction) -> Generation:
     row = await books.row("SELECT epoch, name, since FROM generation")
     return Generation(epoch=row[0], name=row[1], since=moment_or_none(row[2]))
 
 
-async def begin(books: Books, name: str, holder: str) -> int:
+async def begin(books: Transaction, name: str, holder: str) -> int:
     """Be at this generation; the epoch. With a new one, whoever else reads feeds by the old one stops at once.
 
     The caller is the only one who opens; writes under the leases that end are waited for.

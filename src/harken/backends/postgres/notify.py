@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from harken.backends.notify import Hints
-from harken.backends.postgres.connection import Door
-from harken.backends.postgres.transaction import Books
+from harken.backends.notify import Notifications
+from harken.backends.postgres.connection import Database
+from harken.backends.postgres.transaction import Transaction
 
 __all__ = ["Waking"]
 
@@ -19,9 +19,9 @@ CHANNEL = "harken"
 class Waking:
     """Writes through the door, and tells other replicas when that made runs ready which they may claim."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Database) -> None:
         self._door = door
-        self._hints = Hints(self._hear, self._tell)
+        self._hints = Notifications(self._hear, self._tell)
 
     def listen(self, heard: Callable[[], object]) -> None:
         """Call `heard` when another replica has made runs ready."""
@@ -31,7 +31,7 @@ class Waking:
         """As the door's own."""
         woken: list[bool] = []
 
-        async def noted(books: Books) -> T:
+        async def noted(books: Transaction) -> T:
             answer = await verb(books, *args)
             woken[:] = [books.wakes]
             return answer
@@ -48,7 +48,7 @@ class Waking:
         await _hear(self._door.connection_of_its_own, hint)
 
     async def _tell(self, who: str) -> None:
-        async def notify(books: Books) -> None:
+        async def notify(books: Transaction) -> None:
             await books.value("SELECT pg_notify($1, $2)", CHANNEL, who)
 
         await self._door.at_once(notify)

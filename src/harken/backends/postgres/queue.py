@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harken.backends.budgets import left, window
 from harken.backends.codec import decode_verdicts, micros
 from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import Books, TriggerRow
+from harken.backends.postgres.transaction import Transaction, TriggerRow
 from harken.backends.run_states import (
     BLOCKED,
     CANCELLED,
@@ -58,16 +58,16 @@ ON CONFLICT (trigger, what) DO UPDATE SET since=excluded.since,
 amount=CASE WHEN s.since=excluded.since THEN s.amount+excluded.amount ELSE excluded.amount END"""
 
 
-async def spend(books: Books, trigger: int, what: str, amount: float) -> None:
+async def spend(books: Transaction, trigger: int, what: str, amount: float) -> None:
     await books.do(SPEND, trigger, what, window(what, books.now), float(amount))
 
 
-async def count_run(books: Books, seq: int, trigger: int) -> None:
+async def count_run(books: Transaction, seq: int, trigger: int) -> None:
     await spend(books, trigger, "runs", 1)
     await books.do("UPDATE runs SET budgeted=false WHERE seq=$1", seq)
 
 
-async def charge(books: Books, seq: int, record: StepRecord) -> None:
+async def charge(books: Transaction, seq: int, record: StepRecord) -> None:
     """Count what a model took for this step, once: a record that is written again is not charged again."""
     payer = await _payer(books, seq)
     if not payer:
@@ -78,7 +78,7 @@ async def charge(books: Books, seq: int, record: StepRecord) -> None:
         await spend(books, payer, "usd", record.usd)
 
 
-async def _payer(books: Books, seq: int) -> int:
+async def _payer(books: Transaction, seq: int) -> int:
     """The trigger behind a run; a sub-run spends the budget of whoever asked for it."""
     row = await books.row("SELECT trigger, parent FROM runs WHERE seq=$1", seq)
     while row is not None and not row[0] and row[1] is not None:
@@ -86,21 +86,21 @@ async def _payer(books: Books, seq: int) -> int:
     return int(row[0]) if row is not None else 0
 
 
-async def lock_budget(books: Books, trigger: int) -> None:
+async def lock_budget(books: Transaction, trigger: int) -> None:
     await books.value("SELECT 1 FROM triggers WHERE id=$1 FOR NO KEY UPDATE", trigger)
 
 
-async def has_room(books: Books, trigger: int, budget: Budget) -> bool:
+async def has_room(books: Transaction, trigger: int, budget: Budget) -> bool:
     return await room(books, trigger, budget) > 0
 
 
-async def room(books: Books, trigger: int, budget: Budget) -> float:
+async def room(books: Transaction, trigger: int, budget: Budget) -> float:
     """How many runs may start now."""
     rows = await books.rows("SELECT what, since, amount FROM spent WHERE trigger=$1", trigger)
     return left(budget, rows, books.now)
 
 
-async def take_slot(books: Books, slot: bytes, overlap: str, seq: int) -> bool | None:
+async def take_slot(books: Transaction, slot: bytes, overlap: str, seq: int) -> bool | None:
     """True: the slot is ours. False: wait behind it. None: give way."""
     while True:
         taken = "INSERT INTO slots (key, run) VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -119,13 +119,13 @@ async def take_slot(books: Books, slot: bytes, overlap: str, seq: int) -> bool |
     return False
 
 
-async def lock_slot(books: Books, slot: bytes) -> int | None:
+async def lock_slot(books: Transaction, slot: bytes) -> int | None:
     """The run that has the slot. Nobody else takes or frees it until we are done."""
     found: int | None = await books.value("SELECT run FROM slots WHERE key=$1 FOR UPDATE", slot)
     return found
 
 
-async def _push_out(books: Books, slot: bytes, current: int, seq: int) -> bool:
+async def _push_out(books: Transaction, slot: bytes, current: int, seq: int) -> bool:
     reason = books.shut(REPLACED)
     cancel = f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2"
     await books.do(f"{cancel} WHERE state={BLOCKED} AND slot=$3", books.now, reason, slot)
@@ -137,7 +137,7 @@ async def _push_out(books: Books, slot: bytes, current: int, seq: int) -> bool:
     return False
 
 
-async def free_slot(books: Books, slot: bytes, seq: int) -> None:
+async def free_slot(books: Transaction, slot: bytes, seq: int) -> None:
     """The holder is over: the next blocked run of the slot becomes ready."""
     if await lock_slot(books, slot) != seq:
         return
@@ -154,7 +154,7 @@ async def free_slot(books: Books, slot: bytes, seq: int) -> None:
     books.wakes = True
 
 
-async def admit(books: Books, seq: int, due: int | None = None) -> None:
+async def admit(books: Transaction, seq: int, due: int | None = None) -> None:
     """Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled."""
     slot, overlap, due_at = await books.row("SELECT slot, overlap, due_at FROM runs WHERE seq=$1", seq)
     state: int = READY
@@ -226,7 +226,7 @@ class NewRow(NamedTuple):
     budgeted: bool
 
 
-async def insert_runs(books: Books, rows: Sequence[NewRow], holder: str, which: str = "(id)") -> set[int]:
+async def insert_runs(books: Transaction, rows: Sequence[NewRow], holder: str, which: str = "(id)") -> set[int]:
     """Those that are new, by seq. Runs that are handed over are claimed by `holder`."""
     await _know_priorities(books, {row.priority for row in rows})
     text, values = ROWS.of(rows, fixed=2)
@@ -234,7 +234,7 @@ async def insert_runs(books: Books, rows: Sequence[NewRow], holder: str, which: 
     return {row[0] for row in found}
 
 
-async def _know_priorities(books: Books, wanted: set[int]) -> None:
+async def _know_priorities(books: Transaction, wanted: set[int]) -> None:
     shelf = books.shelf
     new = wanted - shelf.priorities
     if new:
@@ -243,7 +243,7 @@ async def _know_priorities(books: Books, wanted: set[int]) -> None:
         books.afterwards.append(lambda: shelf.priorities.update(new))
 
 
-async def close_gathering(books: Books, seq: int) -> None:
+async def close_gathering(books: Transaction, seq: int) -> None:
     """The window is over or full: the run is due, unless it is held."""
     if await books.value("SELECT hold FROM runs WHERE seq=$1", seq):
         await books.do(f"UPDATE runs SET state={HELD}, due_at=$1 WHERE seq=$2", books.now, seq)
@@ -251,7 +251,7 @@ async def close_gathering(books: Books, seq: int) -> None:
         await admit(books, seq)
 
 
-async def release_flood(books: Books, trigger: int, limit: int) -> None:
+async def release_flood(books: Transaction, trigger: int, limit: int) -> None:
     """The first read is complete: few enough held runs go, too many wait for a person."""
     held = await books.value(
         f"SELECT count(*) FROM runs WHERE trigger=$1 AND state IN ({HELD}, {GATHERING}) AND hold='flood'", trigger
@@ -260,7 +260,7 @@ async def release_flood(books: Books, trigger: int, limit: int) -> None:
         await let_go(books, trigger, "flood")
 
 
-async def let_go(books: Books, trigger: int, hold: str, *, drop: bool = False) -> int:
+async def let_go(books: Transaction, trigger: int, hold: str, *, drop: bool = False) -> int:
     """Release (or cancel) the trigger's held runs, oldest first; how many."""
     which = "AND ($2='' OR hold=$2)"
     if not drop:
@@ -278,7 +278,7 @@ async def let_go(books: Books, trigger: int, hold: str, *, drop: bool = False) -
     return len(held)
 
 
-async def _drop(books: Books, seq: int, slot: bytes | None) -> None:
+async def _drop(books: Transaction, seq: int, slot: bytes | None) -> None:
     if slot is not None:
         await lock_slot(books, slot)
     reason = books.shut(DROPPED)
@@ -304,7 +304,7 @@ class Wish(NamedTuple):
 class Resolver:
     """Resolves the intents of one commit. `handed` has the runs that are claimed for the caller already."""
 
-    def __init__(self, books: Books, shares: Sequence[Share], holder: str) -> None:
+    def __init__(self, books: Transaction, shares: Sequence[Share], holder: str) -> None:
         self.handed: list[tuple[Wish, bytes]] = []
         self._books = books
         self._owners = [owner for owner, (entries, _) in enumerate(shares) for _ in range(entries)]

@@ -10,7 +10,7 @@ from typing import Any
 from harken.backends.codec import dead_run, micros, steps
 from harken.backends.keyset import Filling
 from harken.backends.postgres.statements import Where
-from harken.backends.postgres.transaction import Books
+from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import (
     LETTER,
     RECORDED,
@@ -27,7 +27,7 @@ from harken.backends.run_states import DEAD, STATES
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run, StepRecord
-from harken.store import Buried, Page
+from harken.store import DeadLetter, Page
 
 __all__ = [
     "counts",
@@ -57,7 +57,7 @@ WHERE datname=current_database() AND backend_xid IS NOT NULL AND pid<>pg_backend
 
 
 async def events(
-    books: Books, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
+    books: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     if trigger:
         feed = await books.value("SELECT feed FROM triggers WHERE name=$1", trigger) or feed
@@ -82,7 +82,7 @@ async def full_page(some: Callable[[int | None], Awaitable[list[Any]]], filling:
     return filling.page()
 
 
-async def events_after(books: Books, after: int, limit: int) -> list[Recorded]:
+async def events_after(books: Transaction, after: int, limit: int) -> list[Recorded]:
     """Up to the first event below which another commit may still put one: the tail misses nothing.
 
     Not in one transaction: whoever writes must be looked for before the rows are."""
@@ -93,12 +93,12 @@ async def events_after(books: Books, after: int, limit: int) -> list[Recorded]:
     return [recorded(books, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
 
 
-async def event(books: Books, event_id: int) -> Recorded | None:
+async def event(books: Transaction, event_id: int) -> Recorded | None:
     row = await books.row(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=$1", event_id)
     return recorded(books, row) if row is not None else None
 
 
-async def events_of(books: Books, seqs: Sequence[int]) -> dict[int, list[Recorded]]:
+async def events_of(books: Transaction, seqs: Sequence[int]) -> dict[int, list[Recorded]]:
     """The events of runs that gathered several, oldest first."""
     found: dict[int, list[Recorded]] = {}
     if seqs:
@@ -112,7 +112,7 @@ async def events_of(books: Books, seqs: Sequence[int]) -> dict[int, list[Recorde
     return found
 
 
-async def journals_of(books: Books, seqs: Sequence[int]) -> dict[int, tuple[StepRecord, ...]]:
+async def journals_of(books: Transaction, seqs: Sequence[int]) -> dict[int, tuple[StepRecord, ...]]:
     found: dict[int, list[bytes]] = {}
     if seqs:
         rows = await books.rows("SELECT run, record FROM journal WHERE run=ANY($1::bigint[]) ORDER BY run, n", seqs)
@@ -121,7 +121,7 @@ async def journals_of(books: Books, seqs: Sequence[int]) -> dict[int, tuple[Step
     return {run: steps(records) for run, records in found.items()}
 
 
-async def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+async def sighting(books: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     row = await books.row(
         f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
         feed,
@@ -130,7 +130,7 @@ async def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, date
     return None if row is None else sighting_of(books, row)
 
 
-async def ticks(books: Books, feed: str, limit: int) -> list[TickSpan]:
+async def ticks(books: Transaction, feed: str, limit: int) -> list[TickSpan]:
     rows = await books.rows(
         """(SELECT span_start, span_end, span_count, span_result, span_seen, 0::bigint, NULL::bytea, 0.0::float8
         FROM feeds WHERE name=$1 AND span_result IS NOT NULL)
@@ -143,7 +143,7 @@ async def ticks(books: Books, feed: str, limit: int) -> list[TickSpan]:
     return [tick_of(books, feed, row) for row in rows]
 
 
-async def counts(books: Books) -> dict[str, int]:
+async def counts(books: Transaction) -> dict[str, int]:
     rows = await books.rows("SELECT state, count(*) FROM runs GROUP BY state")
     found = {f"runs_{STATES[state]}": count for state, count in rows}
     found["events"] = await books.value("SELECT count(*) FROM events")
@@ -151,7 +151,7 @@ async def counts(books: Books) -> dict[str, int]:
     return found
 
 
-async def _shown(books: Books, rows: Sequence[Any], *, with_journal: bool = False) -> list[Run]:
+async def _shown(books: Transaction, rows: Sequence[Any], *, with_journal: bool = False) -> list[Run]:
     keys = await _keys_of(books, rows)
     names = await books.name_triggers(row["trigger"] for row in rows)
     workflows = await _workflow_names(books, {row["workflow_rev"] for row in rows})
@@ -169,7 +169,7 @@ async def _shown(books: Books, rows: Sequence[Any], *, with_journal: bool = Fals
     ]
 
 
-async def _keys_of(books: Books, rows: Sequence[Any]) -> dict[int, list[tuple[int, str]]]:
+async def _keys_of(books: Transaction, rows: Sequence[Any]) -> dict[int, list[tuple[int, str]]]:
     """Ids and keys of the events of each run, oldest first."""
     found: dict[int, list[tuple[int, str]]] = {}
     owned = await books.rows(
@@ -183,7 +183,7 @@ async def _keys_of(books: Books, rows: Sequence[Any]) -> dict[int, list[tuple[in
     return found
 
 
-async def _workflow_names(books: Books, revs: set[str]) -> dict[str, str]:
+async def _workflow_names(books: Transaction, revs: set[str]) -> dict[str, str]:
     rows = await books.rows(
         "SELECT name, value FROM documents WHERE kind='workflow' AND name=ANY($1::text[])", list(revs)
     )
@@ -191,7 +191,7 @@ async def _workflow_names(books: Books, revs: set[str]) -> dict[str, str]:
 
 
 async def runs(
-    books: Books, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    books: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
 ) -> Page:
     state = None if not status else STATES.index(status) if status in STATES else -1
     seqs = None if event_id is None else await _runs_of(books, event_id)
@@ -211,7 +211,7 @@ async def runs(
     return Page(items=[found for _, found in page.items], next=page.next)
 
 
-async def _runs_of(books: Books, event_id: int) -> list[int]:
+async def _runs_of(books: Transaction, event_id: int) -> list[int]:
     """Its verdicts name the runs that it started; others gathered it or were started for it by hand."""
     found = await event(books, event_id)
     named = [bytes.fromhex(verdict.run_id) for verdict in found.verdicts if verdict.run_id] if found else []
@@ -224,7 +224,7 @@ async def _runs_of(books: Books, event_id: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def run(books: Books, run_id: str) -> Run | None:
+async def run(books: Transaction, run_id: str) -> Run | None:
     span = run_span(run_id)
     if span is None:
         return None
@@ -232,9 +232,9 @@ async def run(books: Books, run_id: str) -> Run | None:
     return (await _shown(books, rows, with_journal=True))[0] if len(rows) == 1 else None
 
 
-async def dead(books: Books, before: int | None, limit: int) -> Page:
+async def dead(books: Transaction, before: int | None, limit: int) -> Page:
     """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
-    letters: list[Buried] = []
+    letters: list[DeadLetter] = []
     if before is None or before > 0:
         ends, bindings = Where().and_("seq<{}", before).ends("seq DESC", limit)
         rows = await books.rows(f"SELECT {RUN} FROM (SELECT * FROM runs WHERE state={DEAD}) buried {ends}", *bindings)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.backends.postgres.statements import Where
-from harken.backends.postgres.transaction import Books
+from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
 from harken.store import Document, Page
 
@@ -21,7 +21,7 @@ PUT_OVER = f"""UPDATE documents SET value=$3, revision=revision+1, updated_at={_
 WHERE kind=$1 AND name=$2 AND revision=$5 RETURNING {DOCUMENT}"""
 
 
-async def put(books: Books, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+async def put(books: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
     words = (kind, name, books.shut_json(value), books.given_now)
     if expect:
         row = await books.row(PUT_OVER, *words, expect)
@@ -30,16 +30,16 @@ async def put(books: Books, kind: str, name: str, value: Any, expect: int | None
     return None if row is None else document_of(books, row)
 
 
-async def documents(books: Books, kind: str, name: str = "") -> list[Document]:
+async def documents(books: Transaction, kind: str, name: str = "") -> list[Document]:
     sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND ($2='' OR name=$2) ORDER BY name"
     return [document_of(books, row) for row in await books.rows(sql, kind, name)]
 
 
-async def delete(books: Books, kind: str, name: str) -> bool:
+async def delete(books: Transaction, kind: str, name: str) -> bool:
     return bool(await books.do("DELETE FROM documents WHERE kind=$1 AND name=$2", kind, name))
 
 
-async def audit(books: Books, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+async def audit(books: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
     await books.do(
         "INSERT INTO audit (at, who, did, what, detail) VALUES (coalesce($1, harken_now()), $2, $3, $4, $5)",
         books.given_now,
@@ -50,7 +50,7 @@ async def audit(books: Books, who: str, did: str, what: str, detail: Mapping[str
     )
 
 
-async def audits(books: Books, before: int | None, limit: int) -> Page:
+async def audits(books: Transaction, before: int | None, limit: int) -> Page:
     ends, bindings = Where().and_("id<{}", before).ends("id DESC", limit)
     rows = await books.rows(f"SELECT {AUDIT} FROM audit {ends}", *bindings)
     return Page(items=[audit_of(books, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -10,7 +10,7 @@ from harken.backends.postgres.commit import commit
 from harken.backends.postgres.queue import admit, charge, count_run, free_slot, let_go, lock_slot
 from harken.backends.postgres.records import journals_of
 from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import Books, Withdrawn
+from harken.backends.postgres.transaction import Transaction, Withdrawn
 from harken.backends.run_states import (
     BY_HAND,
     CANCELLED,
@@ -72,7 +72,7 @@ t AS (INSERT INTO tallies (trigger, fired, done) SELECT t.id, 0, n.done FROM tri
 SELECT id, token FROM s"""
 
 
-async def settle(books: Books, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Answer]:
+async def settle(books: Transaction, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Answer]:
     """One by one, but for those that `settle_plain` has settled already."""
     answers: list[Answer] = []
     left = set(settled)
@@ -90,7 +90,7 @@ def is_plain(one: Settlement) -> bool:
     return not (one.caused or charges or isinstance(one.outcome, Again))
 
 
-async def settle_plain(books: Books, settlements: Sequence[Settlement]) -> frozenset[Claim]:
+async def settle_plain(books: Transaction, settlements: Sequence[Settlement]) -> frozenset[Claim]:
     """End all that no slot and no parent depends on, with one statement."""
     values = [
         (
@@ -108,7 +108,7 @@ async def settle_plain(books: Books, settlements: Sequence[Settlement]) -> froze
     return frozenset((row[0].hex(), row[1]) for row in rows)
 
 
-async def _settle_apart(books: Books, one: Settlement) -> Answer:
+async def _settle_apart(books: Transaction, one: Settlement) -> Answer:
     """A stale one is undone by itself; the others stay."""
     if not one.caused:
         return await _settle(books, one)
@@ -122,7 +122,7 @@ async def _settle_apart(books: Books, one: Settlement) -> Answer:
     return answer
 
 
-async def _settle(books: Books, one: Settlement) -> Answer:
+async def _settle(books: Transaction, one: Settlement) -> Answer:
     slot, parent = await lock_around(books, id_of(one.id))
     seq = await books.value(_OURS, id_of(one.id), one.token)
     if seq is None:
@@ -150,14 +150,14 @@ def _counted(one: Settlement) -> str:
     return one.trigger if isinstance(one.outcome, Finished) and not one.outcome.filtered else ""
 
 
-async def _count(books: Books, one: Settlement) -> None:
+async def _count(books: Transaction, one: Settlement) -> None:
     name = _counted(one)
     if name:
         sql = "INSERT INTO tallies (trigger, fired, done) SELECT id, 0, 1 FROM triggers WHERE name=$1"
         await books.do(sql, name)
 
 
-async def _write_outcome(books: Books, seq: int, outcome: RunOutcome) -> None:
+async def _write_outcome(books: Transaction, seq: int, outcome: RunOutcome) -> None:
     if isinstance(outcome, Again):
         await books.do(
             f"""UPDATE runs SET state={READY}, due_at=$1, attempt=attempt+$2, error=$3, lease_until=NULL, holder=NULL,
@@ -178,13 +178,13 @@ async def _write_outcome(books: Books, seq: int, outcome: RunOutcome) -> None:
     )
 
 
-def _last_bytes(books: Books, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
+def _last_bytes(books: Transaction, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
     error, output = last_words(outcome)
     return books.shut(error) if error else None, None if output is None else books.shut_json(output)
 
 
 async def journal(
-    books: Books,
+    books: Transaction,
     run_id: str,
     token: int,
     records: Sequence[StepRecord],
@@ -203,7 +203,7 @@ async def journal(
     return None
 
 
-async def _append(books: Books, seq: int, record: StepRecord) -> None:
+async def _append(books: Transaction, seq: int, record: StepRecord) -> None:
     # a worker that does not know whether its write was taken writes the same record again
     if (record.tokens or record.usd) and record not in (await journals_of(books, [seq])).get(seq, ()):
         await charge(books, seq, record)
@@ -215,7 +215,7 @@ async def _append(books: Books, seq: int, record: StepRecord) -> None:
     )
 
 
-async def _ours(books: Books, run_id: str, token: int) -> int:
+async def _ours(books: Transaction, run_id: str, token: int) -> int:
     """Its seq. The run stays ours until this transaction is over."""
     seq = await books.value(_OURS, id_of(run_id), token)
     if seq is None:
@@ -224,7 +224,7 @@ async def _ours(books: Books, run_id: str, token: int) -> int:
 
 
 async def extend(
-    books: Books, claims: Mapping[str, int], seconds: float
+    books: Transaction, claims: Mapping[str, int], seconds: float
 ) -> dict[str, Literal["kept", "lost", "cancel"]]:
     rows = await books.rows(
         f"""UPDATE runs r SET lease_until=coalesce($3, harken_now()) + $4
@@ -239,7 +239,7 @@ async def extend(
     return {run_id: "lost" if run_id not in kept else "cancel" if kept[run_id] else "kept" for run_id in claims}
 
 
-async def park(books: Books, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+async def park(books: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
     seq = await _ours(books, run_id, token)
     if record is not None:
         await _append(books, seq, record)
@@ -254,7 +254,7 @@ async def park(books: Books, run_id: str, token: int, parked: Park, record: Step
         await _look_for_child(books, id_of(run_id), parked.waiting_for[4:])
 
 
-async def _look_for_child(books: Books, parent: bytes, child: str) -> None:
+async def _look_for_child(books: Transaction, parent: bytes, child: str) -> None:
     """The sub-run may be over before its parent lay down; locked, so that it does not end between the two."""
     found = await books.row("SELECT state, output, error FROM runs WHERE id=$1 FOR SHARE", id_of(child))
     if found is not None and found[0] >= DONE:
@@ -265,7 +265,7 @@ ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, due_at=coalesce($3, harke
 WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
 
 
-async def start(books: Books, new: NewRun) -> str:
+async def start(books: Transaction, new: NewRun) -> str:
     trigger = await books.trigger_named(new.trigger) if new.trigger else None
     run_id = run_id_of(books.seal, trigger.uid if trigger else new.workflow, 0, new.id_key, "by hand")
     first = new.event_ids[0] if len(new.event_ids) == 1 else None
@@ -292,7 +292,7 @@ async def start(books: Books, new: NewRun) -> str:
     return run_id.hex()
 
 
-async def lock_around(books: Books, run_id: bytes) -> tuple[bytes | None, bytes | None]:
+async def lock_around(books: Transaction, run_id: bytes) -> tuple[bytes | None, bytes | None]:
     """Slot and parent of a run that is about to end, locked in the order in which everybody locks them."""
     row = await books.row("SELECT slot, parent FROM runs WHERE id=$1", run_id)
     if row is None:
@@ -304,7 +304,7 @@ async def lock_around(books: Books, run_id: bytes) -> tuple[bytes | None, bytes 
     return row["slot"], row["parent"]
 
 
-async def cancel(books: Books, run_id: str) -> bool:
+async def cancel(books: Transaction, run_id: str) -> bool:
     slot, parent = await lock_around(books, id_of(run_id))
     row = await books.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
@@ -324,7 +324,7 @@ async def cancel(books: Books, run_id: str) -> bool:
     return True
 
 
-async def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
+async def retry(books: Transaction, run_id: str, workflow_rev: str) -> bool:
     await lock_around(books, id_of(run_id))
     row = await books.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
@@ -345,7 +345,7 @@ async def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
     return True
 
 
-async def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
+async def release(books: Transaction, trigger: str, drop: bool, hold: str) -> int:
     """A person decides: what is let go counts, but no budget holds it again."""
     found = await books.trigger_named(trigger)
     if not drop:
@@ -355,19 +355,19 @@ async def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
     return await let_go(books, found.id, hold, drop=drop)
 
 
-async def drop_dead(books: Books, run_id: str) -> bool:
+async def drop_dead(books: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         return bool(await books.do("DELETE FROM buried WHERE id=$1", int(run_id[6:])))
     dropped = f"UPDATE runs SET state={CANCELLED} WHERE id=$1 AND state={DEAD}"
     return bool(await books.do(dropped, id_of(run_id)))
 
 
-async def answer(books: Books, run_id: str, value: Any) -> bool:
+async def answer(books: Transaction, run_id: str, value: Any) -> bool:
     """A single statement: of two answers only one finds the run waiting."""
     return bool(await books.do(ANSWER, id_of(run_id), books.shut_json(value), books.given_now))
 
 
-async def tell_parent(books: Books, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
+async def tell_parent(books: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
     """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
     told = books.shut_json({"run": child, "status": STATES[state], "output": output, "error": error})
     if await books.do(f"{ANSWER} AND waiting_for=$4", parent, told, books.given_now, f"run:{child}"):

@@ -13,7 +13,7 @@ from harken.backends.encryption import Seal
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger
 
-__all__ = ["Books", "Entered", "Shelf", "TriggerRow", "Withdrawn", "check_lease", "enter"]
+__all__ = ["LockedFeed", "RowCache", "Transaction", "TriggerRow", "Withdrawn", "check_lease", "enter"]
 
 
 class Withdrawn(Exception):
@@ -39,7 +39,7 @@ class TriggerRow:
         self.shares = definition.max_age > 0
 
 
-class Shelf:
+class RowCache:
     """What outlives a transaction: listeners of a feed at one revision, names that never change, priorities."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Shelf:
         self.swept: dict[str, int] = {}
 
 
-class Books(Texts):
+class Transaction(Texts):
     """The verbs' way to the database, for the length of one transaction that sees the instant `now`."""
 
-    def __init__(self, connection: Any, seal: Seal, shelf: Shelf, now: int) -> None:
+    def __init__(self, connection: Any, seal: Seal, shelf: RowCache, now: int) -> None:
         self.connection = connection
         self.seal = seal
         self.shelf = shelf
@@ -148,7 +148,7 @@ LEASED = _ENTER.format(lock="FOR NO KEY UPDATE", lease="FOR KEY SHARE")
 PUSHED = _ENTER.format(lock="FOR KEY SHARE", lease="AND false")
 
 
-class Entered(NamedTuple):
+class LockedFeed(NamedTuple):
     """A feed as it is while we write to it, its lease, and fresh ids for what we write."""
 
     id: int
@@ -161,10 +161,10 @@ class Entered(NamedTuple):
     run_seqs: list[int]
 
 
-async def enter(books: Books, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> Entered:
+async def enter(books: Transaction, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> LockedFeed:
     """Raise NotFound for a feed that was never opened."""
     row = await books.row(LEASED if leased else PUSHED, feed, events, runs)
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
     books.now = books.now or row[8]
-    return Entered(*row[:8])
+    return LockedFeed(*row[:8])

@@ -11,16 +11,24 @@ import msgspec
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import Seal, unwrap
 from harken.backends.postgres import PostgresStore
-from harken.backends.postgres.connection import Door, Settings
+from harken.backends.postgres.connection import Database, Settings
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.leases import GIVEN_UP
 from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
 from harken.backends.transfer import Staying, arrive, refuse_full
 from harken.clock import Clock
-from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
+from harken.store.export_rows import (
+    Chunk,
+    ExportedEvent,
+    ExportedFeed,
+    ExportedRun,
+    ExportedTrigger,
+    ExportHeader,
+    Moved,
+)
 from harken.store.transfer import Counts, chunks_of
 
-__all__ = ["PostgresMoving", "Taking", "all_rows"]
+__all__ = ["Loader", "PostgresTransfer", "all_rows"]
 
 
 T = TypeVar("T")
@@ -61,10 +69,10 @@ async def _pairs(connection: Any, sql: str) -> dict[Any, Any]:
     return {row[0]: row[1] for row in await connection.fetch(sql)}
 
 
-async def _beginning(connection: Any, identity: bytes) -> Beginning:
+async def _beginning(connection: Any, identity: bytes) -> ExportHeader:
     generation = await connection.fetchrow("SELECT epoch, name, since FROM generation")
     leases = await connection.fetch("SELECT shard, token FROM leases ORDER BY shard")
-    return Beginning(
+    return ExportHeader(
         identity=identity,
         next_event=await _following(connection, "event_ids"),
         next_run=await _following(connection, "run_seqs"),
@@ -80,7 +88,7 @@ async def _following(connection: Any, sequence: str) -> int:
     return int(last) + 1 if called else int(last)
 
 
-async def _triggers(connection: Any, tables: Tables) -> AsyncIterator[MovedTrigger]:
+async def _triggers(connection: Any, tables: Tables) -> AsyncIterator[ExportedTrigger]:
     tallied = {row[0]: row[1:] for row in await connection.fetch(TALLIED)}
     async for *row, id in connection.cursor(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
         spent = await connection.fetch("SELECT what, since, amount FROM spent WHERE trigger=$1 ORDER BY what", id)
@@ -90,7 +98,7 @@ async def _triggers(connection: Any, tables: Tables) -> AsyncIterator[MovedTrigg
         yield msgspec.structs.replace(found, fired=found.fired + fired, done=found.done + done, last_fired_at=last)
 
 
-async def _runs(connection: Any, seal: Seal) -> AsyncIterator[MovedRun]:
+async def _runs(connection: Any, seal: Seal) -> AsyncIterator[ExportedRun]:
     table = TableRuns(seal, {0: "", **await _pairs(connection, "SELECT id, uid FROM triggers")})
     cursor = await connection.cursor(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq")
     while rows := await cursor.fetch(AT_ONCE):
@@ -112,7 +120,7 @@ async def _grouped(connection: Any, sql: str, runs: Sequence[int]) -> dict[int, 
     return found
 
 
-class Taking:
+class Loader:
     """Writes chunk after chunk in the transaction that its caller has begun."""
 
     def __init__(self, connection: Any, seal: Seal) -> None:
@@ -120,14 +128,14 @@ class Taking:
         self._tables = Tables(seal, {})
         self._runs = TableRuns(seal, {"": 0})
         self._kinds: dict[type, Callable[[Any], Awaitable[None]]] = {
-            MovedFeed: self._take_feeds,
-            MovedTrigger: self._take_triggers,
-            MovedRun: self._take_runs,
-            MovedEvent: self._take_events,
+            ExportedFeed: self._take_feeds,
+            ExportedTrigger: self._take_triggers,
+            ExportedRun: self._take_runs,
+            ExportedEvent: self._take_events,
         }
         self._plain = self._tables.plain()
 
-    async def begin(self, beginning: Beginning, wrapped: str) -> None:
+    async def begin(self, beginning: ExportHeader, wrapped: str) -> None:
         do = self._connection.execute
         await do("UPDATE seal SET wrapped=$1", wrapped)
         generation = (beginning.epoch, beginning.generation, beginning.since)
@@ -161,7 +169,7 @@ class Taking:
         names = [name.strip() for name in columns.split(",")]
         await self._connection.copy_records_to_table(table, records=rows, columns=names)
 
-    async def _take_feeds(self, chunk: Sequence[MovedFeed]) -> None:
+    async def _take_feeds(self, chunk: Sequence[ExportedFeed]) -> None:
         rows = []
         for row in chunk:
             definition = decode_feed(row.definition)
@@ -170,7 +178,7 @@ class Taking:
         await self._copy("feeds", COLUMNS["feeds"] + ", shard, pushed, identity", rows)
         self._tables.feeds.update(await _pairs(self._connection, "SELECT name, id FROM feeds"))
 
-    async def _take_triggers(self, chunk: Sequence[MovedTrigger]) -> None:
+    async def _take_triggers(self, chunk: Sequence[ExportedTrigger]) -> None:
         rows = [self._tables.of_trigger(row, unpaused=b"") for row in chunk]
         await self._copy("triggers", COLUMNS["triggers"], rows)
         ids = self._runs.triggers
@@ -178,12 +186,12 @@ class Taking:
         spent = [(ids[row.uid], one.what, one.since, float(one.amount)) for row in chunk for one in row.spent]
         await self._copy("spent", "trigger, what, since, amount", spent)
 
-    async def _take_events(self, chunk: Sequence[MovedEvent]) -> None:
+    async def _take_events(self, chunk: Sequence[ExportedEvent]) -> None:
         # a text cannot have a NUL here, and elsewhere a type may
         fit = (msgspec.structs.replace(row, type=row.type.replace("\0", "\ufffd")) for row in chunk)
         await self._copy("events", COLUMNS["events"] + ", kid", [self._tables.of_event(row) for row in fit])
 
-    async def _take_runs(self, chunk: Sequence[MovedRun]) -> None:
+    async def _take_runs(self, chunk: Sequence[ExportedRun]) -> None:
         await self._copy("runs", COLUMNS["runs"], [self._runs.of_run(row) for row in chunk])
         named = [(row.seq, event) for row in chunk for event in row.events]
         named += [(row.seq, row.event) for row in chunk if row.by_hand and row.event is not None]
@@ -203,19 +211,19 @@ SET enable_seqscan = on; SET enable_hashjoin = on; SET plan_cache_mode = auto"""
 WRITTEN = "feeds, triggers, documents, events, memory, runs, leases, audit, buried"
 
 
-class PostgresMoving:
+class PostgresTransfer:
     """Nobody else uses the store once `writers` found nobody: its leases are ours then."""
 
     def __init__(self, url: str, clock: Clock | None, key: str) -> None:
         self._url = url
         self._clock = clock
         self._key = key
-        self._door = Door(url, clock, key, Settings(), readonly=False)
+        self._door = Database(url, clock, key, Settings(), readonly=False)
         self.place = self._door.where
         self._staying = Staying(self.place, self._opened)
 
     @classmethod
-    def at(cls, url: str, clock: Clock | None = None, *, key: str = "") -> PostgresMoving:
+    def at(cls, url: str, clock: Clock | None = None, *, key: str = "") -> PostgresTransfer:
         """Without a clock the server's counts. Raise Misconfigured for a URL that is none."""
         return cls(url, clock, key)
 
@@ -279,7 +287,7 @@ class PostgresMoving:
                 await connection.execute(f"LOCK TABLE {WRITTEN} IN EXCLUSIVE MODE")
                 await self._refuse_full(connection)
                 arrival = await arrive(rows, self._key)
-                taking = Taking(connection, arrival.seal)
+                taking = Loader(connection, arrival.seal)
                 await taking.begin(arrival.beginning, arrival.wrapped)
                 async for chunk in arrival.rows:
                     await taking.take(chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.backends.codec import decode_verdicts
-from harken.backends.postgres.transaction import Books
+from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import READY, RUNNING
 
 __all__ = ["check", "reap", "retain"]
@@ -15,12 +15,12 @@ REAP = f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE se
 WHERE state={RUNNING} AND lease_until<(SELECT coalesce($1, harken_now())) FOR UPDATE SKIP LOCKED))"""
 
 
-async def reap(books: Books) -> int:
+async def reap(books: Transaction) -> int:
     """Make runs ready whose claim ran out."""
     return await books.do(REAP, books.given_now)
 
 
-async def retain(books: Books, events: float, ticks: float, runs: float, pushed: float) -> int:
+async def retain(books: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
     """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
     await _fold(books)
     gone = await _forget_runs(books, books.now - round(runs * 1e6))
@@ -38,7 +38,7 @@ async def retain(books: Books, events: float, ticks: float, runs: float, pushed:
     return gone + await _forget_subjects(books, "m.absent", books.now - round(runs * 1e6))
 
 
-async def _fold(books: Books) -> None:
+async def _fold(books: Transaction) -> None:
     """Add what commits and settlements counted to the triggers."""
     await books.do(
         """WITH gone AS (DELETE FROM tallies RETURNING trigger, fired, done, fired_at),
@@ -49,7 +49,7 @@ async def _fold(books: Books) -> None:
     )
 
 
-async def _oldest(books: Books, table: str, key: str, column: str, before: int) -> list[int]:
+async def _oldest(books: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
     """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
     begin = books.shelf.swept.get(table, 0)
     rows = await books.rows(f"SELECT {key}, {column} FROM {table} WHERE {key}>$1 ORDER BY {key} LIMIT {SLICE}", begin)
@@ -59,7 +59,7 @@ async def _oldest(books: Books, table: str, key: str, column: str, before: int) 
     return [id for id, at in rows if at is not None and at < before]
 
 
-async def _forget_runs(books: Books, before: int) -> int:
+async def _forget_runs(books: Transaction, before: int) -> int:
     old = await _oldest(books, "runs", "seq", "created_at", before)
     over = "DELETE FROM runs WHERE seq=ANY($1::bigint[]) AND state>=6 AND finished_at<$2 RETURNING seq"
     gone = [row[0] for row in await books.rows(over, old, before)] if old else []
@@ -69,7 +69,7 @@ async def _forget_runs(books: Books, before: int) -> int:
     return len(gone)
 
 
-async def _needless(books: Books, ids: list[int]) -> list[int]:
+async def _needless(books: Transaction, ids: list[int]) -> list[int]:
     """Those that no open run needs."""
     rows = await books.rows("SELECT id, verdicts FROM events WHERE id=ANY($1::bigint[])", ids)
     starts = {
@@ -88,7 +88,7 @@ async def _needless(books: Books, ids: list[int]) -> list[int]:
     return [id for id in ids if id not in needed]
 
 
-async def _forget_subjects(books: Books, which: str, before: int) -> int:
+async def _forget_subjects(books: Transaction, which: str, before: int) -> int:
     return await books.do(
         f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
         WHERE {which} AND m.last_seen<$1 LIMIT {SLICE})""",
@@ -122,7 +122,7 @@ CHECKS = {
 }
 
 
-async def check(books: Books) -> list[str]:
+async def check(books: Transaction) -> list[str]:
     # these read whole tables, which is what the session's settings are there to prevent
     settings = {"enable_seqscan": "on", "enable_hashjoin": "on", "statement_timeout": "0"}
     for name, value in settings.items():

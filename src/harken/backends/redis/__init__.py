@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from harken.backends.notify import Hints
+from harken.backends.notify import Notifications
 from harken.backends.redis import (
     commit,
     definitions,
@@ -22,8 +22,8 @@ from harken.backends.redis import (
     runs,
     upkeep,
 )
-from harken.backends.redis.connection import Link
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.connection import Connection
+from harken.backends.redis.transaction import Transaction
 from harken.clock import Clock
 from harken.errors import Refused
 from harken.event import Event, Known, Recorded
@@ -36,13 +36,13 @@ from harken.store import (
     Document,
     Failure,
     Generation,
-    Held,
+    HeldLease,
+    IdleRead,
     Lease,
     Listeners,
     NewRun,
     Opened,
     Page,
-    Rest,
     Settlement,
     Stale,
 )
@@ -53,13 +53,13 @@ __all__ = ["RedisStore"]
 class RedisStore:
     """All five protocols on one Redis primary. `promise` says what survives a crash of it, once it was reached."""
 
-    def __init__(self, link: Link, key: str) -> None:
+    def __init__(self, link: Connection, key: str) -> None:
         self.promise: durability.Promise | None = None
         self._link = link
         link.on_write = self._wrote
-        self._hints = Hints(lambda hint: notify.hear(link, hint), lambda name: notify.tell(link, name))
+        self._hints = Notifications(lambda hint: notify.hear(link, hint), lambda name: notify.tell(link, name))
         self._key = key
-        self._home: Home | None = None
+        self._home: Transaction | None = None
         self._reaching = asyncio.Lock()
 
     @classmethod
@@ -79,12 +79,12 @@ class RedisStore:
         without meeting. Raise Misconfigured for a URL that is none.
         """
         # one partition: all keys share the braced tag, so that a cluster keeps them together
-        return cls(Link(url, f"{{{space}:0}}:", clock, limit=limit, readonly=readonly), key)
+        return cls(Connection(url, f"{{{space}:0}}:", clock, limit=limit, readonly=readonly), key)
 
     @staticmethod
     async def rekey(url: str, old: str, new: str, *, space: str = "harken") -> None:
         """Make the store open with another key."""
-        link = Link(url, f"{{{space}:0}}:", None)
+        link = Connection(url, f"{{{space}:0}}:", None)
         try:
             await encryption.rekey(link, old, new)
         finally:
@@ -98,10 +98,10 @@ class RedisStore:
         self.promise = await durability.keep_promise(self._link, self.promise)
         await encryption.refuse_newer(self._link)
         if self._home is None:
-            self._home = Home(self._link, await encryption.seal_for(self._link, self._key), secrets.token_hex(8))
+            self._home = Transaction(self._link, await encryption.seal_for(self._link, self._key), secrets.token_hex(8))
         return self.promise
 
-    async def _ready(self) -> Home:
+    async def _ready(self) -> Transaction:
         if self._home is None:
             async with self._reaching:
                 if self._home is None:
@@ -160,7 +160,7 @@ class RedisStore:
     async def fail(self, failure: Failure) -> None:
         await feeds.fail(await self._ready(), failure)
 
-    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
         return await feeds.rest(await self._ready(), rests)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
@@ -292,7 +292,7 @@ class RedisStore:
     async def counts(self) -> Mapping[str, int]:
         return await records.counts(await self._ready())
 
-    async def leases(self) -> Sequence[Held]:
+    async def leases(self) -> Sequence[HeldLease]:
         return await leases.leases(await self._ready())
 
     async def generation(self) -> Generation:

@@ -12,7 +12,7 @@ import msgspec
 from harken.backends.codec import first_claim, just_recorded, micros
 from harken.backends.encryption import Seal
 from harken.backends.redis.codec import Ask, body_of, given, micros_or_false, moment, state_of, verdicts_of
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.backends.run_states import repeated, run_id_of
 from harken.event import Verdict
 from harken.runs import Claimed
@@ -29,7 +29,7 @@ Part = tuple[str, bool]
 Hands = dict[bytes, tuple[int, Intent]]
 
 
-async def commit(home: Home, wanted: Commit) -> Committed | Stale:
+async def commit(home: Transaction, wanted: Commit) -> Committed | Stale:
     """Write the page. Its cursor moves with the last part, so what was cut off in between is read again."""
     bodies = _bodies(home, wanted)
     cuts = list(_cuts(wanted.entries, bodies))
@@ -52,16 +52,16 @@ async def commit(home: Home, wanted: Commit) -> Committed | Stale:
     )
 
 
-def caused(home: Home, ask: Ask, commits: Sequence[Commit]) -> list[Any]:
+def caused(home: Transaction, ask: Ask, commits: Sequence[Commit]) -> list[Any]:
     """Commits that ride in another call."""
     return [_instructions(home, ask, each, _bodies(home, each), None, None) for each in commits]
 
 
-def _bodies(home: Home, wanted: Commit) -> list[bytes]:
+def _bodies(home: Transaction, wanted: Commit) -> list[bytes]:
     return [b"" if entry.again else body_of(entry.event, home.seal) for entry in wanted.entries]
 
 
-async def _part(home: Home, wanted: Commit, bodies: Sequence[bytes], part: Part | None) -> Committed | Stale:
+async def _part(home: Transaction, wanted: Commit, bodies: Sequence[bytes], part: Part | None) -> Committed | Stale:
     ask = Ask(home.seal)
     hands: Hands = {}
     instructions = _instructions(home, ask, wanted, bodies, part, hands if wanted.claim else None)
@@ -76,7 +76,7 @@ async def _part(home: Home, wanted: Commit, bodies: Sequence[bytes], part: Part 
 
 
 def _instructions(
-    home: Home, ask: Ask, wanted: Commit, bodies: Sequence[bytes], part: Part | None, hands: Hands | None
+    home: Transaction, ask: Ask, wanted: Commit, bodies: Sequence[bytes], part: Part | None, hands: Hands | None
 ) -> tuple[Any, ...]:
     return (
         wanted.feed,

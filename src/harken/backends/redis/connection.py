@@ -16,7 +16,7 @@ from harken.backends.redis.codec import Ask, refusal
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
 
-__all__ = ["Link", "Script", "script"]
+__all__ = ["Connection", "Script", "script"]
 
 log = structlog.get_logger("harken.store")
 
@@ -77,7 +77,7 @@ ANSWER_SECONDS = 15.0
 CONFIRM_MS = 5_000
 
 
-class Link:
+class Connection:
     """`replicas`: so many must have a write on disk, beside the primary, before it counts; 0 for none."""
 
     def __init__(

@@ -14,7 +14,7 @@ import msgspec
 from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
 from harken.backends.redis.codec import Ask, fields, moment, moment_or_none
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.backoff import Health
 from harken.errors import NotFound, StoreBusy
 from harken.event import Span
@@ -41,7 +41,7 @@ AT_ONCE = 500
 Row = Mapping[str, bytes]
 
 
-async def rows_of(home: Home, keys: Sequence[str]) -> list[Row]:
+async def rows_of(home: Transaction, keys: Sequence[str]) -> list[Row]:
     """Whole hashes, some at a time."""
     found: list[Row] = []
     for begin in range(0, len(keys), AT_ONCE):
@@ -51,7 +51,7 @@ async def rows_of(home: Home, keys: Sequence[str]) -> list[Row]:
     return found
 
 
-async def now_of(home: Home) -> int:
+async def now_of(home: Transaction) -> int:
     """The store's time."""
     if home.link.clock:
         return int(home.link.clock.time() * 1_000_000)
@@ -59,14 +59,14 @@ async def now_of(home: Home) -> int:
     return int(seconds) * 1_000_000 + int(us)
 
 
-async def feed_states(home: Home) -> list[FeedState]:
+async def feed_states(home: Transaction) -> list[FeedState]:
     [names] = await home.link.read(("SMEMBERS", home.link.key("feeds")))
     known = sorted(name.decode() for name in names)
     rows = await rows_of(home, [f"f:{name}" for name in known])
     return [_feed_state(home, name, row) for name, row in zip(known, rows, strict=True) if "removed" not in row]
 
 
-def _feed_state(home: Home, name: str, row: Row) -> FeedState:
+def _feed_state(home: Transaction, name: str, row: Row) -> FeedState:
     return FeedState(
         name=name,
         revision=int(row["revision"]),
@@ -91,7 +91,7 @@ def _coverage(row: Row) -> list[Span]:
     return [Span(moment(begin), moment(end)) for begin, end in [*older, *newest]]
 
 
-async def state(home: Home, feed: str) -> FeedState:
+async def state(home: Transaction, feed: str) -> FeedState:
     row, count = await home.link.read(("HGETALL", home.link.key(f"f:{feed}")), ("HLEN", home.link.key(f"m:{feed}")))
     if not row:
         raise NotFound(f"there is no feed {feed!r}")
@@ -99,7 +99,7 @@ async def state(home: Home, feed: str) -> FeedState:
     return msgspec.structs.replace(found, memory=count)
 
 
-async def trigger_states(home: Home) -> list[TriggerState]:
+async def trigger_states(home: Transaction) -> list[TriggerState]:
     [named] = await home.link.read(("HGETALL", home.link.key("tn")))
     uids = [uid.decode() for _, uid in sorted(named.items())]
     now = await now_of(home)
@@ -112,12 +112,12 @@ async def trigger_states(home: Home) -> list[TriggerState]:
     ]
 
 
-async def trigger_state(home: Home, uid: str) -> TriggerState:
+async def trigger_state(home: Transaction, uid: str) -> TriggerState:
     row, used = await rows_of(home, [f"tr:{uid}", f"sp:{uid}"])
     return _trigger_state(home, uid, row, used, await now_of(home))
 
 
-def _trigger_state(home: Home, uid: str, row: Row, used: Row, now: int) -> TriggerState:
+def _trigger_state(home: Transaction, uid: str, row: Row, used: Row, now: int) -> TriggerState:
     return TriggerState(
         uid=uid,
         name=row["name"].decode(),
@@ -143,7 +143,7 @@ def _spent(used: Row, what: str, now: int) -> float:
     return float(used[what])
 
 
-async def listeners(home: Home, feed: str) -> Listeners:
+async def listeners(home: Transaction, feed: str) -> Listeners:
     revision, definition, found, now = await home.link.look("listeners", home.ask(), (feed,))
     pairs = []
     for uid, flat, used in found:
@@ -154,7 +154,7 @@ async def listeners(home: Home, feed: str) -> Listeners:
     return Listeners(revision=int(revision), feed=decode_feed(home.seal.open(definition)), triggers=pairs)
 
 
-async def definition_of(home: Home, uid: str) -> Trigger:
+async def definition_of(home: Transaction, uid: str) -> Trigger:
     [sealed] = await home.link.read(("HGET", home.link.key(f"tr:{uid}"), "definition"))
     return decode_trigger(home.seal.open(sealed))
 
@@ -162,7 +162,7 @@ async def definition_of(home: Home, uid: str) -> Trigger:
 TRIES = 20
 
 
-async def open_all(home: Home, wanted: Definitions) -> Opened:
+async def open_all(home: Transaction, wanted: Definitions) -> Opened:
     for _ in range(TRIES):
         epoch = await _open(home, wanted)
         if epoch is not None:
@@ -176,7 +176,7 @@ async def open_all(home: Home, wanted: Definitions) -> Opened:
     )
 
 
-async def _open(home: Home, wanted: Definitions) -> int | None:
+async def _open(home: Transaction, wanted: Definitions) -> int | None:
     """The store's epoch; None when somebody else opened something between our look and our write."""
     revision, names, uids = await home.link.read(
         ("GET", home.link.key("defs")), ("SMEMBERS", home.link.key("feeds")), ("HGETALL", home.link.key("tn"))

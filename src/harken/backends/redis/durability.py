@@ -9,9 +9,9 @@ import structlog
 from redis.exceptions import NoPermissionError, ResponseError
 
 from harken.backends.redis.codec import BUCKET
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.backends.redis.definitions import now_of
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.errors import Misconfigured, StoreUnavailable
 
 __all__ = ["Forecast", "Promise", "forecast", "keep_promise"]
@@ -48,7 +48,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return f"{a_day} ({measured}){room}"
 
 
-async def keep_promise(link: Link, before: Promise | None = None) -> Promise:
+async def keep_promise(link: Connection, before: Promise | None = None) -> Promise:
     """Refuse a server that would throw rows away; say what the others keep, and wait for replicas where that helps.
 
     What was said `before` is not said again."""
@@ -77,7 +77,7 @@ async def keep_promise(link: Link, before: Promise | None = None) -> Promise:
     return promise
 
 
-async def _fsync(link: Link) -> str:
+async def _fsync(link: Connection) -> str:
     """The appendfsync of the server; empty where it does not tell."""
     try:
         found = await link.redis.config_get("appendfsync")
@@ -108,7 +108,7 @@ def judge(info: dict[str, Any], fsync: str, version: tuple[int, ...]) -> Promise
     return Promise(full=True, words=words, replicas=replicas)
 
 
-async def forecast(home: Home, events_per_day: float | None) -> Forecast:
+async def forecast(home: Transaction, events_per_day: float | None) -> Forecast:
     """Predict memory per day of retention; without a rate, from the events that are there."""
     [info, rows] = await home.link.read(("INFO", "memory"), ("HMGET", home.link.key("n"), "events", "event"))
     count, following = int(rows[0] or 0), int(rows[1] or 1)
@@ -125,7 +125,7 @@ async def forecast(home: Home, events_per_day: float | None) -> Forecast:
     )
 
 
-async def _rate(home: Home, count: int, following: int) -> float:
+async def _rate(home: Transaction, count: int, following: int) -> float:
     """Events a day since the oldest that is kept."""
     [first] = await home.link.read(("ZRANGE", home.link.key("eb"), 0, 0))
     begin = int(first[0]) * BUCKET

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.errors import Misconfigured, Refused
 
 __all__ = ["first_keys", "refuse_newer", "rekey", "seal_for"]
@@ -14,7 +14,7 @@ SCHEMA = 1
 """The form of the keys. Who changes it raises this number, and changes the keys of older stores at their opening."""
 
 
-async def refuse_newer(link: Link) -> None:
+async def refuse_newer(link: Connection) -> None:
     """Note the form of the keys where it is not; raise Misconfigured where it is one that we do not know."""
     [found] = await link.read(("GET", link.key("schema")))
     if found is None and not link.readonly:
@@ -24,7 +24,7 @@ async def refuse_newer(link: Link) -> None:
         raise Misconfigured(f"the store was written by a newer Harken (schema {int(found)}, ours {SCHEMA})", fix=fix)
 
 
-async def seal_for(link: Link, operator_key: str) -> Seal:
+async def seal_for(link: Connection, operator_key: str) -> Seal:
     """The seal that the store was begun with. Raise Misconfigured when the key is missing, wrong, or comes too late."""
     [wrapped] = await link.read(("GET", link.key("seal")))
     if wrapped is None and (not operator_key or link.readonly):
@@ -36,7 +36,7 @@ async def seal_for(link: Link, operator_key: str) -> Seal:
     return AesSeal(*unwrap(operator_key, wrapped.decode()))
 
 
-async def first_keys(link: Link, operator_key: str) -> bytes:
+async def first_keys(link: Connection, operator_key: str) -> bytes:
     """New keys for an empty store; whoever else begins at the same moment has the same."""
     [used] = await link.read(("EXISTS", link.key("defs"), link.key("n"), link.key("tn")))
     if used:
@@ -48,7 +48,7 @@ async def first_keys(link: Link, operator_key: str) -> bytes:
     return bytes(wrapped)
 
 
-async def rekey(link: Link, old: str, new: str) -> None:
+async def rekey(link: Connection, old: str, new: str) -> None:
     """Wrap the store's two keys with another operator's key. Replicas that run go on; those that start need the new."""
     [wrapped] = await link.read(("GET", link.key("seal")))
     if wrapped is None:

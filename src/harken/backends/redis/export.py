@@ -10,27 +10,27 @@ import msgspec
 
 from harken.backends.redis.codec import ABSENT_STATE, BUCKET, NO_STATE, PLAIN_STATE, Ask, event_fields, verdicts_of
 from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.backends.redis.definitions import Row, rows_of
 from harken.backends.redis.runs import WHY
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.backends.redis.upkeep import literal
 from harken.backends.run_states import STATES
 from harken.runs import RunState, StepRecord
 from harken.store.export_rows import (
-    Audit,
-    Beginning,
     Chunk,
-    Letter,
-    MovedDocument,
-    MovedEvent,
-    MovedFeed,
-    MovedRun,
-    MovedTick,
-    MovedTrigger,
-    Remembered,
-    Resting,
-    Spent,
+    ExportedAudit,
+    ExportedDeadLetter,
+    ExportedDocument,
+    ExportedEvent,
+    ExportedFeed,
+    ExportedIdleSpan,
+    ExportedMemory,
+    ExportedRun,
+    ExportedSpending,
+    ExportedTick,
+    ExportedTrigger,
+    ExportHeader,
 )
 from harken.store.transfer import UNMOVED, chunks_of
 
@@ -69,7 +69,7 @@ def text(plain: bytes) -> str:
     return plain.decode("utf-8", "surrogatepass")
 
 
-async def _list(home: Home, key: str) -> AsyncIterator[list[Any]]:
+async def _list(home: Transaction, key: str) -> AsyncIterator[list[Any]]:
     """A long list, some entries at a time."""
     begin = 0
     while True:
@@ -80,7 +80,7 @@ async def _list(home: Home, key: str) -> AsyncIterator[list[Any]]:
         begin += AT_ONCE
 
 
-async def ticks(home: Home) -> AsyncIterator[MovedTick]:
+async def ticks(home: Transaction) -> AsyncIterator[ExportedTick]:
     """In the order of time over all feeds, which is that of the queue in which they wait to be forgotten."""
     places: dict[str, int] = {}
     async for turns in _list(home, "tq"):
@@ -94,9 +94,9 @@ async def ticks(home: Home) -> AsyncIterator[MovedTick]:
                 yield _tick(home, feed, row)
 
 
-def _tick(home: Home, feed: str, row: bytes) -> MovedTick:
+def _tick(home: Transaction, feed: str, row: bytes) -> ExportedTick:
     started_at, ended_at, count, result, seen, new, seconds = TICK.unpack_from(row)
-    return MovedTick(
+    return ExportedTick(
         feed=feed,
         started_at=started_at,
         ended_at=ended_at,
@@ -109,7 +109,7 @@ def _tick(home: Home, feed: str, row: bytes) -> MovedTick:
     )
 
 
-async def letters(home: Home) -> AsyncIterator[Letter]:
+async def letters(home: Transaction) -> AsyncIterator[ExportedDeadLetter]:
     [numbers] = await home.link.read(("ZRANGE", home.link.key("bz"), 0, -1))
     for begin in range(0, len(numbers), AT_ONCE):
         some = numbers[begin : begin + AT_ONCE]
@@ -117,14 +117,16 @@ async def letters(home: Home) -> AsyncIterator[Letter]:
         for number, row in zip(some, rows, strict=True):
             feed, key, reason, payload = _letter(home.seal.open(row[24:]))
             said = {"feed": text(feed), "key": text(key), "reason": text(reason)}
-            yield Letter(id=int(number), payload=payload, at=STAMP.unpack_from(row)[0], **said)
+            yield ExportedDeadLetter(id=int(number), payload=payload, at=STAMP.unpack_from(row)[0], **said)
 
 
-async def audits(home: Home) -> AsyncIterator[Audit]:
+async def audits(home: Transaction) -> AsyncIterator[ExportedAudit]:
     async for some in _list(home, "audit"):
         for row in some:
             who, did, what, sealed = _audit(row[STAMP.size :])
-            yield Audit(at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=home.seal.open(sealed))
+            yield ExportedAudit(
+                at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=home.seal.open(sealed)
+            )
 
 
 RUNS_AT_ONCE = 50
@@ -136,7 +138,7 @@ NEVER = 9007199254740992
 _step = msgspec.json.Decoder(StepRecord).decode
 
 
-async def numbered(home: Home, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
+async def numbered(home: Transaction, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
     """A bucket of rows and some of the numbers that may be in it, in the order of the numbers."""
     [found] = await home.link.read(("ZRANGE", home.link.key(buckets), 0, -1))
     for bucket in map(int, found):
@@ -144,7 +146,7 @@ async def numbered(home: Home, buckets: str) -> AsyncIterator[tuple[int, list[in
             yield bucket, list(range(begin, begin + RUNS_AT_ONCE))
 
 
-async def runs(home: Home) -> AsyncIterator[MovedRun]:
+async def runs(home: Transaction) -> AsyncIterator[ExportedRun]:
     async for bucket, numbers in numbered(home, "rb"):
         [ids] = await home.link.read(("HMGET", home.link.key(f"rn:{bucket}"), *numbers))
         there = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
@@ -152,7 +154,7 @@ async def runs(home: Home) -> AsyncIterator[MovedRun]:
             yield run
 
 
-async def _some(home: Home, there: Sequence[tuple[int, bytes]]) -> list[MovedRun]:
+async def _some(home: Transaction, there: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
     link = home.link
     commands: list[tuple[Any, ...]] = []
     for _, id in there:
@@ -187,12 +189,14 @@ def _named(reply: dict[bytes, bytes]) -> Row:
     return {field.decode(): value for field, value in reply.items()}
 
 
-def _run(home: Home, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]) -> MovedRun:
+def _run(
+    home: Transaction, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]
+) -> ExportedRun:
     said, gathered, journal = lists
     state = STATES[int(row["state"])]
     due = int(row["due"])
     events = tuple(sorted({int(event) for event in gathered}))
-    return MovedRun(
+    return ExportedRun(
         seq=number,
         id=id,
         trigger=row["trigger"].decode(),
@@ -234,11 +238,11 @@ def _number(found: bytes | None) -> int | None:
     return int(found) if found else None
 
 
-def _open(home: Home, said: Row, field: str) -> bytes | None:
+def _open(home: Transaction, said: Row, field: str) -> bytes | None:
     return home.seal.open(said[field]) if field in said else None
 
 
-def _answer(home: Home, said: Row) -> bytes | None:
+def _answer(home: Transaction, said: Row) -> bytes | None:
     """What a person said, or what became of the sub-run."""
     if "answer" in said or "told" not in said:
         return _open(home, said, "answer")
@@ -248,12 +252,12 @@ def _answer(home: Home, said: Row) -> bytes | None:
     return msgspec.json.encode(told)
 
 
-async def write_runs(home: Home, chunk: Sequence[MovedRun]) -> None:
+async def write_runs(home: Transaction, chunk: Sequence[ExportedRun]) -> None:
     ask = home.ask()
     await home.link.write("moving_runs", ask, [_instructions(ask, run) for run in chunk])
 
 
-def _instructions(ask: Ask, run: MovedRun) -> tuple[Any, ...]:
+def _instructions(ask: Ask, run: ExportedRun) -> tuple[Any, ...]:
     names = {"id": run.id, "slot": run.slot, "gather": run.gather, "parent": run.parent, "replay": run.replay_of}
     if run.waiting_for.startswith("run:"):
         names["wait_run"] = bytes.fromhex(run.waiting_for[4:])
@@ -279,7 +283,7 @@ def _was_charged(step: bytes) -> bool:
     return bool(record.tokens or record.usd)
 
 
-def _run_fields(run: MovedRun, has_texts: bool) -> dict[str, Any]:
+def _run_fields(run: ExportedRun, has_texts: bool) -> dict[str, Any]:
     """What Lua and listings look at; what is absent is left out."""
     facts = {
         "prio": str(run.priority) if run.priority else None,
@@ -322,7 +326,7 @@ BODY = tuple[bytes, bytes, bytes | None, str, int | None, bytes]
 _body = msgspec.msgpack.Decoder(BODY).decode
 
 
-async def all_rows(home: Home, identity: bytes) -> AsyncIterator[Chunk]:
+async def all_rows(home: Transaction, identity: bytes) -> AsyncIterator[Chunk]:
     """Chunk by chunk, in no more time than reading them takes."""
     yield [await _beginning(home, identity)]
     feeds = [feed async for feed in _feeds(home)]
@@ -341,12 +345,12 @@ async def all_rows(home: Home, identity: bytes) -> AsyncIterator[Chunk]:
             yield chunk
 
 
-async def _each(feeds: Sequence[MovedFeed]) -> AsyncIterator[MovedFeed]:
+async def _each(feeds: Sequence[ExportedFeed]) -> AsyncIterator[ExportedFeed]:
     for feed in feeds:
         yield feed
 
 
-async def _beginning(home: Home, identity: bytes) -> Beginning:
+async def _beginning(home: Transaction, identity: bytes) -> ExportHeader:
     key = home.link.key
     numbers, generation, known = await home.link.read(
         ("HMGET", key("n"), "event", "run"),
@@ -356,7 +360,7 @@ async def _beginning(home: Home, identity: bytes) -> Beginning:
     # a store from before has the only shard that there was
     shards = sorted({0, *map(int, known)})
     tokens = await home.link.read(*(("HGET", key(f"lease:{shard}"), "token") for shard in shards))
-    return Beginning(
+    return ExportHeader(
         identity=identity,
         next_event=int(numbers[0] or 1),
         next_run=int(numbers[1] or 1),
@@ -367,12 +371,12 @@ async def _beginning(home: Home, identity: bytes) -> Beginning:
     )
 
 
-async def _feeds(home: Home) -> AsyncIterator[MovedFeed]:
+async def _feeds(home: Transaction) -> AsyncIterator[ExportedFeed]:
     [found] = await home.link.read(("SMEMBERS", home.link.key("feeds")))
     names = [name.decode() for name in found]
     rows = zip(names, await rows_of(home, [f"f:{name}" for name in names]), strict=True)
     for name, row in sorted(rows, key=lambda pair: (int(pair[1]["made"]), pair[0])):
-        yield MovedFeed(
+        yield ExportedFeed(
             name=name,
             definition=home.seal.open(row["definition"]),
             revision=int(row["revision"]),
@@ -398,21 +402,21 @@ def _coverage(row: Row) -> tuple[tuple[int, int], ...]:
     return tuple((int(start), int(end)) for start, end in [*older, *newest])
 
 
-def _resting(row: Row) -> Resting | None:
+def _resting(row: Row) -> ExportedIdleSpan | None:
     if "span" not in row:
         return None
     start, end, count, seen = (int(row[f"span_{field}"]) for field in ("start", "end", "count", "seen"))
-    return Resting(result=RESULTS[int(row["span"])], start=start, end=end, count=count, seen=seen)
+    return ExportedIdleSpan(result=RESULTS[int(row["span"])], start=start, end=end, count=count, seen=seen)
 
 
-async def _triggers(home: Home) -> AsyncIterator[MovedTrigger]:
+async def _triggers(home: Transaction) -> AsyncIterator[ExportedTrigger]:
     [named] = await home.link.read(("HGETALL", home.link.key("tn")))
     uids = [uid.decode() for uid in named.values()]
     rows = await rows_of(home, [f"tr:{uid}" for uid in uids])
     spent = await rows_of(home, [f"sp:{uid}" for uid in uids])
     together = zip(uids, rows, spent, strict=True)
     for uid, row, used in sorted(together, key=lambda each: (int(each[1]["made"]), each[1]["name"])):
-        yield MovedTrigger(
+        yield ExportedTrigger(
             uid=uid,
             name=row["name"].decode(),
             feed=row["feed"].decode(),
@@ -430,14 +434,14 @@ async def _triggers(home: Home) -> AsyncIterator[MovedTrigger]:
             created_at=int(row["made"]),
             removed_at=_number(row.get("removed")),
             spent=tuple(
-                Spent(what=what, since=int(used[f"{what}@"]), amount=float(used[what]))
+                ExportedSpending(what=what, since=int(used[f"{what}@"]), amount=float(used[what]))
                 for what in ("runs", "tokens", "usd")
                 if what in used
             ),
         )
 
 
-async def document_kinds(link: Link) -> list[bytes]:
+async def document_kinds(link: Connection) -> list[bytes]:
     """The kinds of documents that move."""
     prefix = link.key("d:")
     found: set[bytes] = set()
@@ -449,7 +453,7 @@ async def document_kinds(link: Link) -> list[bytes]:
             return sorted(kind for kind in found if kind.decode() not in UNMOVED)
 
 
-async def _fields(home: Home, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
+async def _fields(home: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
     """Each field of a large hash once, however often the server shows it."""
     cursor, seen = 0, set[bytes]()
     while True:
@@ -462,11 +466,11 @@ async def _fields(home: Home, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
             return
 
 
-async def _documents(home: Home) -> AsyncIterator[MovedDocument]:
+async def _documents(home: Transaction) -> AsyncIterator[ExportedDocument]:
     for kind in await document_kinds(home.link):
         async for name, row in _fields(home, home.link.key("d:") + kind):
             revision, at = DOCUMENT.unpack_from(row)
-            yield MovedDocument(
+            yield ExportedDocument(
                 kind=kind.decode(),
                 name=name.decode(),
                 value=home.seal.open(row[DOCUMENT.size :]),
@@ -475,7 +479,7 @@ async def _documents(home: Home) -> AsyncIterator[MovedDocument]:
             )
 
 
-async def _events(home: Home) -> AsyncIterator[MovedEvent]:
+async def _events(home: Transaction) -> AsyncIterator[ExportedEvent]:
     async for bucket, numbers in numbered(home, "eb"):
         key = home.link.key(f"e:{bucket}")
         found = await home.link.read(*(("HMGET", key, *event_fields(number)) for number in numbers))
@@ -484,12 +488,12 @@ async def _events(home: Home) -> AsyncIterator[MovedEvent]:
                 yield _event(home, number, body, head, repeats)
 
 
-def _event(home: Home, number: int, body: bytes, head: bytes, repeats: bytes | None) -> MovedEvent:
+def _event(home: Transaction, number: int, body: bytes, head: bytes, repeats: bytes | None) -> ExportedEvent:
     key, subject, state, kind, at, data = _body(home.seal.open(body))
     recorded_at, _, size = HEAD.unpack_from(head)
     times, _, last = repeats.partition(b":") if repeats else (b"0", b"", b"")
     verdicts = HEAD.size + size
-    return MovedEvent(
+    return ExportedEvent(
         id=number,
         feed=head[HEAD.size : verdicts].decode(),
         key=text(key),
@@ -505,7 +509,7 @@ def _event(home: Home, number: int, body: bytes, head: bytes, repeats: bytes | N
     )
 
 
-async def _memory(home: Home, feeds: Sequence[str]) -> AsyncIterator[Remembered]:
+async def _memory(home: Transaction, feeds: Sequence[str]) -> AsyncIterator[ExportedMemory]:
     for feed in feeds:
         async for mid, value in _fields(home, home.link.key(f"m:{feed}")):
             first, last, event, seq, kind, size = MEMORY.unpack_from(value)
@@ -513,7 +517,7 @@ async def _memory(home: Home, feeds: Sequence[str]) -> AsyncIterator[Remembered]
             state: str | None = None
             if kind not in (NO_STATE, ABSENT_STATE):
                 state = text(mark if kind == PLAIN_STATE else home.seal.open(sealed))
-            yield Remembered(
+            yield ExportedMemory(
                 feed=feed,
                 mid=mid,
                 state=state,

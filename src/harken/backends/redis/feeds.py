@@ -12,10 +12,10 @@ from harken.backends.codec import micros
 from harken.backends.redis.codec import Ask, known_of, micros_or_false
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.definitions import state, trigger_state
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.event import Event, Known
 from harken.feed import FeedState, TriggerState
-from harken.store import Failure, Rest
+from harken.store import Failure, IdleRead
 
 __all__ = ["bury", "fail", "forget", "recall", "rest", "steer", "wake"]
 
@@ -23,7 +23,7 @@ AT_ONCE = 200
 NAMES_AT_ONCE = 500
 
 
-async def recall(home: Home, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+async def recall(home: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
     if not memory_ids:
         return {}
     key, names = home.link.key(f"m:{feed}"), list(dict.fromkeys(memory_ids))
@@ -33,7 +33,7 @@ async def recall(home: Home, feed: str, memory_ids: Sequence[str]) -> dict[str, 
     return {name: known_of(home.seal, value)[0] for name, value in zip(names, found, strict=True) if value is not None}
 
 
-async def fail(home: Home, failure: Failure) -> None:
+async def fail(home: Transaction, failure: Failure) -> None:
     ask = home.ask()
     instructions = (
         failure.feed,
@@ -49,7 +49,7 @@ async def fail(home: Home, failure: Failure) -> None:
     await home.link.write("fail", ask, instructions)
 
 
-async def rest(home: Home, rests: Sequence[Rest]) -> list[str]:
+async def rest(home: Transaction, rests: Sequence[IdleRead]) -> list[str]:
     stale: list[str] = []
     for begin in range(0, len(rests), AT_ONCE):
         ask = home.ask()
@@ -59,7 +59,7 @@ async def rest(home: Home, rests: Sequence[Rest]) -> list[str]:
     return stale
 
 
-def _rest(ask: Ask, one: Rest) -> tuple[Any, ...]:
+def _rest(ask: Ask, one: IdleRead) -> tuple[Any, ...]:
     return (
         one.feed,
         one.token,
@@ -79,7 +79,7 @@ def _rest(ask: Ask, one: Rest) -> tuple[Any, ...]:
     )
 
 
-async def forget(home: Home, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+async def forget(home: Transaction, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
     """First all that is listed counts as seen, then what was not seen goes: a stop in between forgets too little."""
     for begin in range(0, max(1, len(listed)), NAMES_AT_ONCE):
         ask = home.ask()
@@ -93,7 +93,7 @@ async def forget(home: Home, feed: str, token: int, listed: Sequence[str], befor
             return gone
 
 
-async def bury(home: Home, feed: str, event: Event, reason: str) -> None:
+async def bury(home: Transaction, feed: str, event: Event, reason: str) -> None:
     ask = home.ask()
     payload = repr(dict(event.data))[:10_000]
     key = event.key or event.subject
@@ -102,7 +102,7 @@ async def bury(home: Home, feed: str, event: Event, reason: str) -> None:
     await home.link.write("bury", ask, (feed, ask.name(f"{feed}\0{key}"), letter))
 
 
-async def steer(home: Home, how: str, trigger: str, more: Any = False) -> TriggerState:
+async def steer(home: Transaction, how: str, trigger: str, more: Any = False) -> TriggerState:
     """Pause (with a reason), resume or reset (with or without the cursor)."""
     ask = home.ask()
     asked = ask.shut(more or "paused") if how == "pause" else bool(more)
@@ -110,6 +110,6 @@ async def steer(home: Home, how: str, trigger: str, more: Any = False) -> Trigge
     return await trigger_state(home, uid.decode())
 
 
-async def wake(home: Home, feed: str) -> FeedState:
+async def wake(home: Transaction, feed: str) -> FeedState:
     await home.link.write("wake", home.ask(), (feed,))
     return await state(home, feed)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from harken.backends.redis.codec import moment, moment_or_none
-from harken.backends.redis.transaction import Home
-from harken.store import Generation, Held, Lease
+from harken.backends.redis.transaction import Transaction
+from harken.store import Generation, HeldLease, Lease
 
 __all__ = ["generation", "give_up", "lease", "leases"]
 
 
-async def lease(home: Home, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+async def lease(home: Transaction, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
     found = await home.link.write("lease", home.ask(), (shard, holder, round(seconds * 1e6), serves))
     if not found:
         return None
@@ -17,19 +17,19 @@ async def lease(home: Home, shard: int, holder: str, seconds: float, serves: str
     return Lease(shard=shard, token=token, until=moment(until), taken_over=bool(taken_over))
 
 
-async def give_up(home: Home, held: Lease, holder: str) -> None:
+async def give_up(home: Transaction, held: Lease, holder: str) -> None:
     await home.link.write("give_up", home.ask(), (held.shard, holder, held.token))
 
 
-async def leases(home: Home) -> list[Held]:
+async def leases(home: Transaction) -> list[HeldLease]:
     rows = await home.link.look("leases", home.ask(), ())
     found = [
-        Held(shard=int(shard), holder=holder.decode(), token=int(token), until=moment(until))
+        HeldLease(shard=int(shard), holder=holder.decode(), token=int(token), until=moment(until))
         for shard, holder, token, until in rows
     ]
     return sorted(found, key=lambda held: held.shard)
 
 
-async def generation(home: Home) -> Generation:
+async def generation(home: Transaction) -> Generation:
     [(epoch, name, since)] = await home.link.read(("HMGET", home.link.key("gen"), "epoch", "name", "since"))
     return Generation(epoch=int(epoch or 0), name=(name or b"").decode(), since=moment_or_none(since))

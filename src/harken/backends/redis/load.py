@@ -22,23 +22,23 @@ from harken.backends.redis.codec import (
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.definitions import facts
 from harken.backends.redis.export import DOCUMENT, HEAD, MEMORY, STAMP, TICK, write_runs
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.event import Verdict
 from harken.store.export_rows import (
-    Audit,
-    Beginning,
     Chunk,
-    Letter,
-    MovedDocument,
-    MovedEvent,
-    MovedFeed,
-    MovedRun,
-    MovedTick,
-    MovedTrigger,
-    Remembered,
+    ExportedAudit,
+    ExportedDeadLetter,
+    ExportedDocument,
+    ExportedEvent,
+    ExportedFeed,
+    ExportedMemory,
+    ExportedRun,
+    ExportedTick,
+    ExportedTrigger,
+    ExportHeader,
 )
 
-__all__ = ["Taking"]
+__all__ = ["Loader"]
 
 Command = tuple[Any, ...]
 AT_ONCE = 500
@@ -47,10 +47,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 
 
-class Taking:
+class Loader:
     """Writes chunk after chunk; until `end` nothing may use the store."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Transaction) -> None:
         self._home = home
         self._key = home.link.key
         self._seal = home.seal
@@ -58,20 +58,20 @@ class Taking:
         self._uids: dict[str, str] = {}
         self._last_letter = 0
         self._kinds: dict[type, Callable[[Any], list[Command]]] = {
-            MovedFeed: self._feed,
-            MovedTrigger: self._trigger,
-            MovedDocument: self._document,
-            MovedEvent: self._event,
-            Remembered: self._remembered,
-            MovedTick: self._tick,
-            Letter: self._letter,
-            Audit: self._audit,
+            ExportedFeed: self._feed,
+            ExportedTrigger: self._trigger,
+            ExportedDocument: self._document,
+            ExportedEvent: self._event,
+            ExportedMemory: self._remembered,
+            ExportedTick: self._tick,
+            ExportedDeadLetter: self._letter,
+            ExportedAudit: self._audit,
         }
 
     async def _do(self, commands: Sequence[Command]) -> None:
         await self._home.link.read(*commands)
 
-    async def begin(self, beginning: Beginning) -> None:
+    async def begin(self, beginning: ExportHeader) -> None:
         key = self._key
         numbers = {"event": beginning.next_event, "run": beginning.next_run}
         numbers["token"] = max((token for _, token in beginning.tokens), default=0)
@@ -83,8 +83,8 @@ class Taking:
         await self._do(commands)
 
     async def take(self, chunk: Chunk) -> None:
-        if isinstance(chunk[0], MovedRun):
-            await write_runs(self._home, [row for row in chunk if isinstance(row, MovedRun)])
+        if isinstance(chunk[0], ExportedRun):
+            await write_runs(self._home, [row for row in chunk if isinstance(row, ExportedRun)])
             return
         commands_of = self._kinds[type(chunk[0])]
         await self._do([command for row in chunk for command in commands_of(row)])
@@ -109,7 +109,7 @@ class Taking:
     def _shut(self, text: str) -> bytes:
         return self._seal.shut(text.encode("utf-8", "surrogatepass"))
 
-    def _feed(self, row: MovedFeed) -> list[Command]:
+    def _feed(self, row: ExportedFeed) -> list[Command]:
         definition, key = decode_feed(row.definition), self._key(f"f:{row.name}")
         pushed = definition.way != "poll"
         fields: dict[str, Any] = {
@@ -137,7 +137,7 @@ class Taking:
         commands = [_hash(key, fields), ("SADD", self._key("feeds"), row.name)]
         return commands + ([("SADD", self._key("pushed"), row.name)] if pushed else [])
 
-    def _trigger(self, row: MovedTrigger) -> list[Command]:
+    def _trigger(self, row: ExportedTrigger) -> list[Command]:
         flat = iter(facts(decode_trigger(row.definition)))
         fields: dict[str, Any] = {
             **dict(zip(flat, flat, strict=True)),
@@ -167,11 +167,11 @@ class Taking:
             *([_hash(self._key(f"sp:{row.uid}"), spent)] if spent else []),
         ]
 
-    def _document(self, row: MovedDocument) -> list[Command]:
+    def _document(self, row: ExportedDocument) -> list[Command]:
         value = DOCUMENT.pack(row.revision, row.updated_at) + self._seal.shut(row.value)
         return [("HSET", self._key(f"d:{row.kind}"), row.name, value)]
 
-    def _event(self, row: MovedEvent) -> list[Command]:
+    def _event(self, row: ExportedEvent) -> list[Command]:
         texts = [text.encode("utf-8", "surrogatepass") for text in (row.key, row.subject)]
         state = None if row.state is None else row.state.encode("utf-8", "surrogatepass")
         body = self._seal.shut(_encode((*texts, state, row.type, row.occurred_at, row.data)))
@@ -197,7 +197,7 @@ class Taking:
         sizes = (OUTCOMES.index(verdict.outcome), len(trigger), len(run), len(reason), GIVEN)
         return FRAME.pack(*sizes) + trigger + run + reason
 
-    def _gathered(self, row: MovedEvent, name: bytes) -> list[Command]:
+    def _gathered(self, row: ExportedEvent, name: bytes) -> list[Command]:
         """An occurrence that was gathered is known by its key for as long as its event is there."""
         commands: list[Command] = []
         for verdict in row.verdicts:
@@ -208,7 +208,7 @@ class Taking:
                 commands += [("RPUSH", self._key("gq"), noted + name + uid.encode())]
         return commands
 
-    def _remembered(self, row: Remembered) -> list[Command]:
+    def _remembered(self, row: ExportedMemory) -> list[Command]:
         kind, mark, state = NO_STATE, b"", b""
         if row.absent:
             kind = ABSENT_STATE
@@ -226,12 +226,12 @@ class Taking:
             commands.append(("ZADD", self._key("ma"), row.last_seen, row.mid + row.feed.encode()))
         return commands
 
-    def _tick(self, row: MovedTick) -> list[Command]:
+    def _tick(self, row: ExportedTick) -> list[Command]:
         times = (row.started_at, row.ended_at, row.count, RESULTS.index(row.result), row.seen, row.new, row.seconds)
         packed = TICK.pack(*times) + (self._shut(row.error) if row.error else b"")
         return [("RPUSH", self._key(f"t:{row.feed}"), packed), ("RPUSH", self._key("tq"), row.feed)]
 
-    def _letter(self, row: Letter) -> list[Command]:
+    def _letter(self, row: ExportedDeadLetter) -> list[Command]:
         self._last_letter = max(self._last_letter, row.id)
         plain = [text.encode("utf-8", "backslashreplace") for text in (row.feed, row.key, row.reason)]
         name = self._seal.name(f"{row.feed}\0{row.key}")
@@ -242,7 +242,7 @@ class Taking:
             ("HSET", self._key("bk"), name, "1"),
         ]
 
-    def _audit(self, row: Audit) -> list[Command]:
+    def _audit(self, row: ExportedAudit) -> list[Command]:
         entry = _encode((row.who, row.did, row.what, self._seal.shut(row.detail)))
         return [("RPUSH", self._key("audit"), STAMP.pack(row.at) + entry)]
 
@@ -251,14 +251,14 @@ def _hash(key: bytes, fields: dict[str, Any]) -> Command:
     return ("HSET", key, *(part for pair in fields.items() for part in pair))
 
 
-def _covered(row: MovedFeed) -> dict[str, Any]:
+def _covered(row: ExportedFeed) -> dict[str, Any]:
     if not row.coverage:
         return {}
     *older, (start, end) = row.coverage
     return {"cover_start": start, "cover_end": end, "coverage": ",".join(f"{begin}-{last}" for begin, last in older)}
 
 
-def _resting(row: MovedFeed) -> dict[str, Any]:
+def _resting(row: ExportedFeed) -> dict[str, Any]:
     now = row.resting
     if now is None:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.store import Committed
 
 __all__ = ["WAKING", "hear", "leaves_some", "tell"]
@@ -20,11 +20,11 @@ def leaves_some(committed: Committed) -> bool:
     return fired > len(committed.claimed)
 
 
-async def tell(link: Link, name: str) -> None:
+async def tell(link: Connection, name: str) -> None:
     await link.read(("PUBLISH", link.key("hints"), name))
 
 
-async def hear(link: Link, hint: Callable[[str], None]) -> None:
+async def hear(link: Connection, hint: Callable[[str], None]) -> None:
     """Until the connection ends."""
     async with link.redis.pubsub(ignore_subscribe_messages=True) as listener:
         await listener.subscribe(link.key("hints"))

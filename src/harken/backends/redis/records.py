@@ -13,12 +13,12 @@ from harken.backends.codec import dead_run, refused_event, steps
 from harken.backends.redis.codec import ABSENT, BUCKET, known_of, moment, moment_or_none
 from harken.backends.redis.commit import RESULTS
 from harken.backends.redis.runs import WHY
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.backends.run_states import DEAD, STATES
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run
-from harken.store import Buried, Page
+from harken.store import DeadLetter, Page
 
 __all__ = [
     "below",
@@ -58,7 +58,7 @@ async def page(
 
 
 async def below(
-    home: Home, what: str, field: str, buckets: str, before: int | None, limit: int
+    home: Transaction, what: str, field: str, buckets: str, before: int | None, limit: int
 ) -> list[tuple[int, bytes]]:
     """Rows with a lower number, newest first."""
     found: list[tuple[int, bytes]] = []
@@ -71,7 +71,7 @@ async def below(
         before = int(following)
 
 
-async def older(home: Home, key: str, before: int | None, limit: int, digits: int = 0) -> list[bytes]:
+async def older(home: Transaction, key: str, before: int | None, limit: int, digits: int = 0) -> list[bytes]:
     rows: list[bytes] = await home.link.look("older", home.ask(), (key, before or False, limit, digits))
     return rows
 
@@ -88,7 +88,7 @@ _STAMP = Struct(">Q")
 
 
 async def runs(
-    home: Home, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    home: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
 ) -> Page:
     if status and status not in STATES:
         return Page(items=[])
@@ -109,13 +109,13 @@ async def runs(
     return await page(some, concerns, before, limit)
 
 
-async def _uid_or_none(home: Home, trigger: str) -> str | None:
+async def _uid_or_none(home: Transaction, trigger: str) -> str | None:
     [uid] = await home.link.read(("HGET", home.link.key("tn"), trigger))
     return uid.decode() if uid is not None else None
 
 
 async def _numbered(
-    home: Home, uid: str | None, status: str, event_id: int | None, before: int | None, limit: int
+    home: Transaction, uid: str | None, status: str, event_id: int | None, before: int | None, limit: int
 ) -> list[Numbered]:
     """Candidates from the narrowest index there is."""
     if event_id is not None:
@@ -130,7 +130,7 @@ async def _numbered(
     return await below(home, "rn:", "", "rb", before, limit)
 
 
-async def _of_event(home: Home, event_id: int, before: int | None) -> list[Numbered]:
+async def _of_event(home: Transaction, event_id: int, before: int | None) -> list[Numbered]:
     recorded = await home.events([event_id])
     [by_hand] = await home.link.read(("SMEMBERS", home.link.key(f"er:{event_id}")))
     decided = {bytes.fromhex(verdict.run_id) for each in recorded for verdict in each.verdicts if verdict.run_id}
@@ -140,7 +140,7 @@ async def _of_event(home: Home, event_id: int, before: int | None) -> list[Numbe
     return sorted((each for each in found if before is None or each[0] < before), reverse=True)
 
 
-async def run(home: Home, run_id: str) -> Run | None:
+async def run(home: Transaction, run_id: str) -> Run | None:
     prefix = run_id.lower()
     if len(prefix) > 32 or any(char not in "0123456789abcdef" for char in prefix):
         return None
@@ -151,7 +151,7 @@ async def run(home: Home, run_id: str) -> Run | None:
     return found[0] if found else None
 
 
-async def _beginning_with(home: Home, prefix: str) -> list[bytes]:
+async def _beginning_with(home: Transaction, prefix: str) -> list[bytes]:
     """At most two ids: one that is alone is the one that was meant."""
     found: list[bytes] = []
     [buckets] = await home.link.read(("ZREVRANGE", home.link.key("rb"), 0, -1))
@@ -163,7 +163,7 @@ async def _beginning_with(home: Home, prefix: str) -> list[bytes]:
     return found
 
 
-async def _runs(home: Home, ids: Sequence[bytes], *, with_journal: bool = False) -> list[Run]:
+async def _runs(home: Transaction, ids: Sequence[bytes], *, with_journal: bool = False) -> list[Run]:
     link = home.link
     commands: list[tuple[Any, ...]] = []
     for run_id in ids:
@@ -185,7 +185,7 @@ async def _runs(home: Home, ids: Sequence[bytes], *, with_journal: bool = False)
     return [_run(home, row, workflows, keys) for row in rows]
 
 
-async def _keys(home: Home, rows: Iterable[Sequence[Any]]) -> dict[int, str]:
+async def _keys(home: Transaction, rows: Iterable[Sequence[Any]]) -> dict[int, str]:
     """The keys of the runs' events, by id."""
     wanted = {event_id for _, row, _, gathered, _ in rows for event_id in _event_ids(row, gathered)}
     return {event.id: event.key for event in await home.events(sorted(wanted))}
@@ -195,7 +195,7 @@ def _event_ids(row: dict[str, bytes], gathered: Sequence[bytes]) -> list[int]:
     return [int(row["event"])] if "event" in row else sorted({int(each) for each in gathered})
 
 
-def _run(home: Home, found: Sequence[Any], workflows: dict[str, str], keys: dict[int, str]) -> Run:
+def _run(home: Transaction, found: Sequence[Any], workflows: dict[str, str], keys: dict[int, str]) -> Run:
     run_id, row, said, gathered, journal = found
     state = int(row["state"])
     ids = [each for each in _event_ids(row, gathered) if each in keys]
@@ -226,9 +226,9 @@ def _run(home: Home, found: Sequence[Any], workflows: dict[str, str], keys: dict
     )
 
 
-async def dead(home: Home, before: int | None, limit: int) -> Page:
+async def dead(home: Transaction, before: int | None, limit: int) -> Page:
     """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
-    letters: list[Buried] = []
+    letters: list[DeadLetter] = []
     if before is None or before > 0:
         numbered = await _numbered(home, None, STATES[DEAD], None, before, limit)
         letters = [dead_run(found) for found in await _runs(home, [run_id for _, run_id in numbered])]
@@ -242,7 +242,7 @@ async def dead(home: Home, before: int | None, limit: int) -> Page:
     return Page(items=letters, next=-int(numbers[-1]) if len(letters) == limit and numbers else None)
 
 
-def _buried(home: Home, number: int, row: bytes) -> Buried:
+def _buried(home: Transaction, number: int, row: bytes) -> DeadLetter:
     feed, key, reason, _ = (each.decode() for each in msgspec.msgpack.decode(home.seal.open(row[24:])))
     at = moment(_STAMP.unpack_from(row)[0])
     return refused_event(number, feed, key, reason, at)
@@ -254,7 +254,7 @@ _TICK = Struct(">QQIBIId")
 
 
 async def events(
-    home: Home, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
+    home: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     if trigger:
         feed = await _feed_of(home, trigger) or feed
@@ -277,7 +277,7 @@ async def events(
     return await page(some, concerns, before, limit)
 
 
-async def _feed_of(home: Home, trigger: str) -> str:
+async def _feed_of(home: Transaction, trigger: str) -> str:
     [uid] = await home.link.read(("HGET", home.link.key("tn"), trigger))
     if uid is None:
         return ""
@@ -285,7 +285,7 @@ async def _feed_of(home: Home, trigger: str) -> str:
     return str(feed.decode())
 
 
-async def _of_key(home: Home, key: str, before: int | None, limit: int) -> list[int]:
+async def _of_key(home: Transaction, key: str, before: int | None, limit: int) -> list[int]:
     name = home.seal.name(key)
     newest = b"(" + name + _STAMP.pack(LARGEST if before is None else before)
     command = ("ZREVRANGEBYLEX", home.link.key("ek"), newest, b"[" + name, "LIMIT", 0, limit)
@@ -293,7 +293,7 @@ async def _of_key(home: Home, key: str, before: int | None, limit: int) -> list[
     return [_STAMP.unpack_from(row, 16)[0] for row in rows]
 
 
-async def events_after(home: Home, after: int, limit: int) -> list[Recorded]:
+async def events_after(home: Transaction, after: int, limit: int) -> list[Recorded]:
     [last] = await home.link.read(("HGET", home.link.key("n"), "event"))
     found: list[Recorded] = []
     while len(found) < limit and after + 1 < int(last or 1):
@@ -304,19 +304,19 @@ async def events_after(home: Home, after: int, limit: int) -> list[Recorded]:
     return found[:limit]
 
 
-async def _next_there(home: Home, event_id: int) -> int:
+async def _next_there(home: Transaction, event_id: int) -> int:
     """Where to look for the first event from here on: whole buckets of them may be gone."""
     command = ("ZRANGEBYSCORE", home.link.key("eb"), event_id // BUCKET, "+inf", "LIMIT", 0, 1)
     [buckets] = await home.link.read(command)
     return max(event_id, int(buckets[0]) * BUCKET) if buckets else LARGEST
 
 
-async def event(home: Home, event_id: int) -> Recorded | None:
+async def event(home: Transaction, event_id: int) -> Recorded | None:
     found = await home.events([event_id])
     return found[0] if found else None
 
 
-async def sighting(home: Home, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+async def sighting(home: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     [value] = await home.link.read(("HGET", home.link.key(f"m:{feed}"), home.seal.name(memory_id)))
     if value is None:
         return None
@@ -325,7 +325,7 @@ async def sighting(home: Home, feed: str, memory_id: str) -> tuple[Known, dateti
     return Known(state, known.seq), moment(first), moment(last)
 
 
-async def ticks(home: Home, feed: str, limit: int) -> list[TickSpan]:
+async def ticks(home: Transaction, feed: str, limit: int) -> list[TickSpan]:
     key = home.link.key(f"f:{feed}")
     span, rows = await home.link.read(
         ("HMGET", key, "span_start", "span_end", "span_count", "span", "span_seen"),
@@ -349,7 +349,7 @@ async def ticks(home: Home, feed: str, limit: int) -> list[TickSpan]:
     ]
 
 
-async def counts(home: Home) -> dict[str, int]:
+async def counts(home: Transaction) -> dict[str, int]:
     rows, buried = await home.link.read(("HGETALL", home.link.key("n")), ("HLEN", home.link.key("buried")))
     found = {"events": int(rows.get(b"events", 0)), "refused_events": buried}
     for state, name in enumerate(STATES):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.redis.codec import moment
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.store import Document, Page
 
 __all__ = ["audit", "audits", "delete", "documents", "get", "put"]
@@ -18,40 +18,40 @@ _DOCUMENT = Struct(">IQ")
 _STAMP = Struct(">Q")
 
 
-def _document(home: Home, kind: str, name: str, row: bytes) -> Document:
+def _document(home: Transaction, kind: str, name: str, row: bytes) -> Document:
     revision, at = _DOCUMENT.unpack_from(row)
     value = home.json(row[_DOCUMENT.size :])
     return Document(kind=kind, name=name, value=value, revision=revision, updated_at=moment(at))
 
 
-async def get(home: Home, kind: str, name: str) -> Document | None:
+async def get(home: Transaction, kind: str, name: str) -> Document | None:
     [row] = await home.link.read(("HGET", home.link.key(f"d:{kind}"), name))
     return None if row is None else _document(home, kind, name, row)
 
 
-async def documents(home: Home, kind: str) -> list[Document]:
+async def documents(home: Transaction, kind: str) -> list[Document]:
     [rows] = await home.link.read(("HGETALL", home.link.key(f"d:{kind}")))
     return [_document(home, kind, name.decode(), row) for name, row in sorted(rows.items())]
 
 
-async def put(home: Home, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+async def put(home: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
     ask = home.ask()
     asked = (kind, name, ask.shut_json(value), False if expect is None else expect)
     row = await home.link.write("put", ask, asked)
     return _document(home, kind, name, row) if row else None
 
 
-async def delete(home: Home, kind: str, name: str) -> bool:
+async def delete(home: Transaction, kind: str, name: str) -> bool:
     return bool(await home.link.write("delete", home.ask(), (kind, name)))
 
 
-async def audit(home: Home, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+async def audit(home: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
     ask = home.ask()
     sealed = home.seal.shut(msgspec.json.encode(detail))
     await home.link.write("audit", ask, (ask.text(msgspec.msgpack.encode((who, did, what, sealed))),))
 
 
-async def audits(home: Home, before: int | None, limit: int) -> Page:
+async def audits(home: Transaction, before: int | None, limit: int) -> Page:
     key = home.link.key("audit")
     if before is None:
         [size] = await home.link.read(("LLEN", key))

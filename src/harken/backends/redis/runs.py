@@ -12,7 +12,7 @@ from harken.backends.codec import micros, steps
 from harken.backends.redis.codec import Ask, micros_or_false, moment, moment_or_none, recorded
 from harken.backends.redis.commit import caused as caused_commits
 from harken.backends.redis.definitions import definition_of
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 from harken.backends.run_states import BY_HAND, DROPPED, FINAL, NOT_OVER, READY, REPLACED, STATES, last_words, run_id_of
 from harken.errors import NotFound
 from harken.event import Recorded
@@ -50,7 +50,7 @@ WHY = {
 """Why the store itself ended a run: Lua knows the word, and only we know the seal."""
 
 
-async def claim(home: Home, holder: str, limit: int, seconds: float) -> list[Claimed]:
+async def claim(home: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
     claimed: list[Claimed] = []
     spans: list[tuple[str, int, int, int]] = []
     while len(claimed) < limit:
@@ -67,7 +67,7 @@ async def claim(home: Home, holder: str, limit: int, seconds: float) -> list[Cla
     return claimed
 
 
-async def _quiet_span(home: Home, uid: str, now: int) -> tuple[str, int, int, int]:
+async def _quiet_span(home: Transaction, uid: str, now: int) -> tuple[str, int, int, int]:
     definition = await definition_of(home, uid)
     if definition.quiet is None:
         # nobody asked for quiet any more: it begins when it ends
@@ -76,12 +76,12 @@ async def _quiet_span(home: Home, uid: str, now: int) -> tuple[str, int, int, in
     return uid, now, micros(begin), micros(end)
 
 
-async def _claims(home: Home, rows: Sequence[Any]) -> list[Claimed]:
+async def _claims(home: Transaction, rows: Sequence[Any]) -> list[Claimed]:
     await home.learn_names(row[2] for row in rows)
     return [await _claimed(home, row) for row in rows]
 
 
-async def _claimed(home: Home, row: Sequence[Any]) -> Claimed:
+async def _claimed(home: Transaction, row: Sequence[Any]) -> Claimed:
     run_id, token, trigger, rev, tries, most, parent, made, stop, event, found, gathered, extra, journal = row
     events: list[Recorded] = []
     if event:
@@ -106,7 +106,7 @@ async def _claimed(home: Home, row: Sequence[Any]) -> Claimed:
     )
 
 
-def _answer(home: Home, extra: Sequence[bytes | None]) -> Any:
+def _answer(home: Transaction, extra: Sequence[bytes | None]) -> Any:
     """What a person said, or what became of the sub-run."""
     _, answer, child, state, why, output, error = extra
     if answer is not None:
@@ -117,12 +117,12 @@ def _answer(home: Home, extra: Sequence[bytes | None]) -> Any:
     return {"run": child.hex(), "status": STATES[int(state)], "output": home.json(output), "error": said}
 
 
-async def next_due(home: Home) -> datetime | None:
+async def next_due(home: Transaction) -> datetime | None:
     return moment_or_none(await home.link.look("next_due", home.ask(), ()))
 
 
 async def journal(
-    home: Home,
+    home: Transaction,
     run_id: str,
     token: int,
     records: Sequence[StepRecord],
@@ -148,7 +148,9 @@ def _step(ask: Ask, record: StepRecord) -> tuple[Any, ...]:
     return ask.text(ask.seal.shut(encoded)), record.tokens, record.usd, name
 
 
-async def extend(home: Home, claims: Mapping[str, int], seconds: float) -> dict[str, Literal["kept", "lost", "cancel"]]:
+async def extend(
+    home: Transaction, claims: Mapping[str, int], seconds: float
+) -> dict[str, Literal["kept", "lost", "cancel"]]:
     answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
     held = list(claims.items())
     for begin in range(0, len(held), AT_ONCE):
@@ -159,7 +161,7 @@ async def extend(home: Home, claims: Mapping[str, int], seconds: float) -> dict[
     return answers
 
 
-async def park(home: Home, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+async def park(home: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
     ask = home.ask()
     child = ask.run(parked.waiting_for[4:]) if parked.waiting_for.startswith("run:") else False
     step = False if record is None else _step(ask, record)
@@ -167,7 +169,7 @@ async def park(home: Home, run_id: str, token: int, parked: Park, record: StepRe
     await home.link.write("park", ask, (ask.run(run_id), token, due, parked.waiting_for, child, step))
 
 
-async def settle(home: Home, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+async def settle(home: Transaction, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
     answers: list[Literal["settled", "lost"] | Stale] = []
     for begin in range(0, len(settlements), AT_ONCE):
         ask = home.ask()
@@ -177,7 +179,7 @@ async def settle(home: Home, settlements: Sequence[Settlement]) -> list[Literal[
     return answers
 
 
-def _settlement(home: Home, ask: Ask, one: Settlement) -> tuple[Any, ...]:
+def _settlement(home: Transaction, ask: Ask, one: Settlement) -> tuple[Any, ...]:
     outcome = one.outcome
     error, output = last_words(outcome)
     again = isinstance(outcome, Again)
@@ -196,7 +198,7 @@ def _settlement(home: Home, ask: Ask, one: Settlement) -> tuple[Any, ...]:
     )
 
 
-async def new_run(home: Home, ask: Ask, new: NewRun) -> tuple[str, tuple[Any, ...]]:
+async def new_run(home: Transaction, ask: Ask, new: NewRun) -> tuple[str, tuple[Any, ...]]:
     """The id of the run, and how Lua is told of it."""
     uid = await home.uid_of(new.trigger) if new.trigger else ""
     run_id = run_id_of(home.seal, uid or new.workflow, 0, new.id_key, "by hand")
@@ -213,22 +215,22 @@ async def new_run(home: Home, ask: Ask, new: NewRun) -> tuple[str, tuple[Any, ..
     )
 
 
-async def start(home: Home, new: NewRun) -> str:
+async def start(home: Transaction, new: NewRun) -> str:
     ask = home.ask()
     run_id, instructions = await new_run(home, ask, new)
     await home.link.write("start", ask, instructions)
     return run_id
 
 
-async def cancel(home: Home, run_id: str) -> bool:
+async def cancel(home: Transaction, run_id: str) -> bool:
     return await _of_run(home, "cancel", run_id)
 
 
-async def retry(home: Home, run_id: str, workflow_rev: str) -> bool:
+async def retry(home: Transaction, run_id: str, workflow_rev: str) -> bool:
     return await _of_run(home, "retry", run_id, workflow_rev)
 
 
-async def _of_run(home: Home, verb: str, run_id: str, *more: Any) -> bool:
+async def _of_run(home: Transaction, verb: str, run_id: str, *more: Any) -> bool:
     ask = home.ask()
     try:
         return bool(await home.link.write(verb, ask, (ask.run(run_id), *more)))
@@ -236,16 +238,16 @@ async def _of_run(home: Home, verb: str, run_id: str, *more: Any) -> bool:
         raise NotFound(f"there is no run {run_id!r}") from None
 
 
-async def release(home: Home, trigger: str, drop: bool, hold: str) -> int:
+async def release(home: Transaction, trigger: str, drop: bool, hold: str) -> int:
     return int(await home.link.write("release", home.ask(), (trigger, drop, hold)))
 
 
-async def drop_dead(home: Home, run_id: str) -> bool:
+async def drop_dead(home: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         return bool(await home.link.write("drop_event", home.ask(), (int(run_id[6:]),)))
     return await _of_run(home, "drop_dead", run_id)
 
 
-async def answer(home: Home, run_id: str, value: Any) -> bool:
+async def answer(home: Transaction, run_id: str, value: Any) -> bool:
     ask = home.ask()
     return bool(await home.link.write("answer", ask, (ask.run(run_id), ask.shut_json(value))))

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 from harken.backends.codec import Texts
 from harken.backends.encryption import Seal
 from harken.backends.redis.codec import BUCKET, Ask, event_fields, recorded
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.errors import NotFound
 from harken.event import Recorded
 
-__all__ = ["Home"]
+__all__ = ["Transaction"]
 
 AT_ONCE = 200
 
 
-class Home(Texts):
+class Transaction(Texts):
     """`life`: a worker of the same name in an earlier life of its process is gone, and its claims with it."""
 
-    def __init__(self, link: Link, seal: Seal, life: str) -> None:
+    def __init__(self, link: Connection, seal: Seal, life: str) -> None:
         self.link = link
         self.seal = seal
         self.life = life

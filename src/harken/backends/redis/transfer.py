@@ -14,13 +14,13 @@ import msgspec
 
 from harken.backends.encryption import unwrap
 from harken.backends.redis import RedisStore
-from harken.backends.redis.connection import Link
+from harken.backends.redis.connection import Connection
 from harken.backends.redis.definitions import now_of
 from harken.backends.redis.durability import keep_promise
 from harken.backends.redis.encryption import seal_for
 from harken.backends.redis.export import DOCUMENT, all_rows, document_kinds
-from harken.backends.redis.load import Taking
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.load import Loader
+from harken.backends.redis.transaction import Transaction
 from harken.backends.redis.upkeep import literal
 from harken.backends.transfer import Staying, arrive, place_of, refuse_full
 from harken.clock import Clock
@@ -28,21 +28,21 @@ from harken.errors import Misconfigured, Refused
 from harken.store.export_rows import Chunk
 from harken.store.transfer import HERE, MARK, Counts
 
-__all__ = ["RedisMoving"]
+__all__ = ["RedisTransfer"]
 
 
-class RedisMoving:
+class RedisTransfer:
     """Nobody else uses the store once `writers` found nobody: its leases are ours then."""
 
     def __init__(self, url: str, clock: Clock | None, key: str, space: str) -> None:
-        self._link = Link(url, f"{{{space}:0}}:", clock)
+        self._link = Connection(url, f"{{{space}:0}}:", clock)
         self.place = place_of("Redis", url)
         self._url, self._clock, self._space = url, clock, space
         self._key = key
         self._staying = Staying(self.place, self._opened)
 
     @classmethod
-    def at(cls, url: str, clock: Clock | None = None, *, key: str = "", space: str = "harken") -> RedisMoving:
+    def at(cls, url: str, clock: Clock | None = None, *, key: str = "", space: str = "harken") -> RedisTransfer:
         """Without a clock the server's counts. Raise Misconfigured for a URL that is none."""
         return cls(url, clock, key, space)
 
@@ -71,11 +71,11 @@ class RedisMoving:
     async def stay(self) -> None:
         await self._staying.stay()
 
-    async def _home(self) -> tuple[Home, bytes]:
+    async def _home(self) -> tuple[Transaction, bytes]:
         """The store that is there, and the key of its names."""
         wrapped = (await self._wrapped()).decode()
         seal = await seal_for(self._link, self._key if wrapped else "")
-        return Home(self._link, seal, secrets.token_hex(8)), unwrap(self._key, wrapped)[1] if wrapped else b""
+        return Transaction(self._link, seal, secrets.token_hex(8)), unwrap(self._key, wrapped)[1] if wrapped else b""
 
     async def rows(self) -> AsyncIterator[Chunk]:
         home, identity = await self._home()
@@ -100,12 +100,12 @@ class RedisMoving:
         await keep_promise(self._link)
         await self._refuse_full(force)
         arrival = await arrive(rows, self._key)
-        home = Home(self._link, arrival.seal, secrets.token_hex(8))
+        home = Transaction(self._link, arrival.seal, secrets.token_hex(8))
         await self._link.read(("SET", self._link.key("half"), origin))
         if arrival.wrapped:
             await self._link.read(("SET", self._link.key("seal"), arrival.wrapped))
         await self._mark_half(home, origin)
-        taking = Taking(home)
+        taking = Loader(home)
         await taking.begin(arrival.beginning)
         async for chunk in arrival.rows:
             await taking.take(chunk)
@@ -113,7 +113,7 @@ class RedisMoving:
         # the last write waits for the replicas, and so for all before it
         await self._link.write("moving_end", home.ask(), ())
 
-    async def _mark_half(self, home: Home, origin: str) -> None:
+    async def _mark_half(self, home: Transaction, origin: str) -> None:
         words = f"{self.place} is being filled by a copy from {origin}, or was when that stopped"
         fix = "Wait for it, or copy again with --force"
         value = home.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))

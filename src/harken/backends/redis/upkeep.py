@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from harken.backends.redis.definitions import now_of
-from harken.backends.redis.transaction import Home
+from harken.backends.redis.transaction import Transaction
 
 __all__ = ["check", "literal", "reap", "retain"]
 
@@ -16,7 +16,7 @@ REAPED = 500
 FEEDS_AT_ONCE = 50
 
 
-async def reap(home: Home) -> int:
+async def reap(home: Transaction) -> int:
     """Make runs ready whose claim ran out."""
     total = 0
     while True:
@@ -26,7 +26,7 @@ async def reap(home: Home) -> int:
             return total
 
 
-async def retain(home: Home, events: float, ticks: float, runs: float, pushed: float) -> int:
+async def retain(home: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
     """Delete a slice of what is old."""
     now = await now_of(home)
     old = [now - round(seconds * 1e6) for seconds in (runs, ticks, events)]
@@ -40,7 +40,7 @@ async def retain(home: Home, events: float, ticks: float, runs: float, pushed: f
     return gone
 
 
-async def check(home: Home) -> list[str]:
+async def check(home: Transaction) -> list[str]:
     """Look at everything, a slice at a time; what is being changed meanwhile is looked at as it is then."""
     found: Counter[str] = Counter()
     for what in ("runs", "events"):
@@ -61,7 +61,7 @@ async def check(home: Home) -> list[str]:
     return [f"{count} {what}" for what, count in found.items()] + await _orphans(home)
 
 
-async def _orphans(home: Home) -> list[str]:
+async def _orphans(home: Transaction) -> list[str]:
     """Journals of runs that are gone."""
     link, cursor, orphans = home.link, 0, 0
     prefix = link.key("j:")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harken.backends.sqlite import commit, definitions, feeds, leases, records, registry, runs, upkeep
-from harken.backends.sqlite.connection import Door, rekey
+from harken.backends.sqlite.connection import Database, rekey
 from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
@@ -20,13 +20,13 @@ from harken.store import (
     Document,
     Failure,
     Generation,
-    Held,
+    HeldLease,
+    IdleRead,
     Lease,
     Listeners,
     NewRun,
     Opened,
     Page,
-    Rest,
     Settlement,
     Stale,
 )
@@ -39,7 +39,7 @@ RECALL_INLINE = 256
 class SqliteStore:
     """All five protocols on one file. `inline` runs verbs in the caller's thread, for virtual time."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Database) -> None:
         self.path = door.path
         self._door = door
 
@@ -56,8 +56,8 @@ class SqliteStore:
     ) -> SqliteStore:
         """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
         if readonly:
-            return cls(Door.for_reading(Path(path), clock, key))
-        return cls(Door.for_writing(Path(path), clock, key, inline=inline, limit=limit))
+            return cls(Database.for_reading(Path(path), clock, key))
+        return cls(Database.for_writing(Path(path), clock, key, inline=inline, limit=limit))
 
     @property
     def trouble(self) -> str:
@@ -103,7 +103,7 @@ class SqliteStore:
     async def fail(self, failure: Failure) -> None:
         await self._door.write(feeds.fail, failure)
 
-    async def rest(self, rests: Sequence[Rest]) -> Sequence[str]:
+    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
         return await self._door.write(feeds.rest, rests)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
@@ -235,7 +235,7 @@ class SqliteStore:
     async def counts(self) -> Mapping[str, int]:
         return await self._door.read(records.counts)
 
-    async def leases(self) -> Sequence[Held]:
+    async def leases(self) -> Sequence[HeldLease]:
         return await self._door.read(leases.leases)
 
     async def generation(self) -> Generation:

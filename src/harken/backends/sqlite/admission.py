@@ -5,13 +5,13 @@ from __future__ import annotations
 from harken.backends.codec import micros, moment
 from harken.backends.run_states import HELD
 from harken.backends.sqlite.queue import admit, has_room, room, spend
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.schedule import quiet_hours
 
 __all__ = ["count_run", "let_in", "may_start"]
 
 
-def may_start(books: Books, seq: int, now: int) -> bool:
+def may_start(books: Transaction, seq: int, now: int) -> bool:
     """Count the run and let it start; or postpone or hold it, and the slot that it may have stays its own."""
     row = books.row("SELECT trigger, budgeted, started_at, quiet_from, quiet_until FROM runs WHERE seq=?", (seq,))
     assert row is not None
@@ -24,7 +24,7 @@ def may_start(books: Books, seq: int, now: int) -> bool:
     return not budgeted or _enters(books, seq, trigger, now)
 
 
-def _quiet_until(books: Books, trigger: int, now: int) -> int:
+def _quiet_until(books: Transaction, trigger: int, now: int) -> int:
     """The end of the quiet hours that it is now, for a run that has waited past those it was told of; else now."""
     quiet = books.quiet(trigger)
     if quiet is None:
@@ -33,7 +33,7 @@ def _quiet_until(books: Books, trigger: int, now: int) -> int:
     return micros(end) if micros(begin) <= now else now
 
 
-def _enters(books: Books, seq: int, trigger: int, now: int) -> bool:
+def _enters(books: Transaction, seq: int, trigger: int, now: int) -> bool:
     budget = books.budget(trigger)
     if budget is None or has_room(books, trigger, budget, now):
         count_run(books, seq, trigger, now)
@@ -43,12 +43,12 @@ def _enters(books: Books, seq: int, trigger: int, now: int) -> bool:
     return False
 
 
-def count_run(books: Books, seq: int, trigger: int, now: int) -> None:
+def count_run(books: Transaction, seq: int, trigger: int, now: int) -> None:
     spend(books, trigger, "runs", 1, now)
     books.execute("UPDATE runs SET budgeted=0 WHERE seq=?", (seq,))
 
 
-def let_in(books: Books, limit: int, now: int) -> None:
+def let_in(books: Transaction, limit: int, now: int) -> None:
     """Make held runs ready for which there is room again, oldest first, a few at a time."""
     for trigger in sorted(books.short):
         if books.value("SELECT paused FROM triggers WHERE id=?", (trigger,)):

@@ -11,7 +11,7 @@ from harken.backends.codec import decode_verdicts, first_claim, just_recorded, m
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
 from harken.backends.run_states import repeated
 from harken.backends.sqlite import queue
-from harken.backends.sqlite.transaction import Books, FeedRow
+from harken.backends.sqlite.transaction import FeedRow, Transaction
 from harken.event import Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
@@ -30,7 +30,7 @@ class _MemoryMoved(Exception):
     """Someone else committed this subject meanwhile with another state."""
 
 
-def commit(books: Books, wanted: Commit) -> Committed | Stale:
+def commit(books: Transaction, wanted: Commit) -> Committed | Stale:
     feed = books.feed(wanted.feed)
     if wanted.token is not None:
         books.check_lease(wanted.token, feed.shard)
@@ -72,7 +72,7 @@ def commit(books: Books, wanted: Commit) -> Committed | Stale:
 
 
 def _record(
-    books: Books, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
+    books: Transaction, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
 ) -> tuple[int, tuple[Verdict, ...]]:
     event = entry.event
     if entry.again:
@@ -103,7 +103,7 @@ def _record(
     return event_id, verdicts
 
 
-def _columns(books: Books, entry: Entry) -> tuple[Any, ...]:
+def _columns(books: Transaction, entry: Entry) -> tuple[Any, ...]:
     event, seal = entry.event, books.seal
     event.type.encode()
     for decision in entry.decisions:
@@ -122,7 +122,7 @@ def _columns(books: Books, entry: Entry) -> tuple[Any, ...]:
     )
 
 
-def _remember(books: Books, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
+def _remember(books: Transaction, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
     """Note the subject's new state. The id of the first event when it is known already."""
     mid = books.seal.name(entry.memory_id)
     event = entry.event
@@ -150,11 +150,11 @@ def _remember(books: Books, feed: FeedRow, entry: Entry, event_id: int, now: int
     return int(known[1])
 
 
-def _text(books: Books, sealed: bytes | None) -> str | None:
+def _text(books: Transaction, sealed: bytes | None) -> str | None:
     return None if sealed is None else books.text(sealed)
 
 
-def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
+def _repeat(books: Transaction, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
     books.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
     row = books.row("SELECT verdicts FROM events WHERE id=?", (first,))
     earlier = decode_verdicts(books.seal.open(row[0])) if row else ()
@@ -162,7 +162,7 @@ def _repeat(books: Books, entry: Entry, first: int, now: int) -> tuple[int, tupl
     return first, repeated(first, earlier, names)
 
 
-def _name(books: Books, decision: Verdict | Intent) -> str:
+def _name(books: Transaction, decision: Verdict | Intent) -> str:
     return decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
 
 
@@ -171,7 +171,7 @@ def _looks_back(wanted: Commit) -> bool:
     return bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
 
 
-def _again(books: Books, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
+def _again(books: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
     """Decide a stored event for those triggers that had nothing to do with it before."""
     row = books.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
     if row is None:
@@ -190,14 +190,14 @@ def _again(books: Books, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ..
     return entry.again, decided
 
 
-def _backfilled(books: Books, feed: FeedRow, uids: Sequence[str]) -> None:
+def _backfilled(books: Transaction, feed: FeedRow, uids: Sequence[str]) -> None:
     for uid in uids:
         books.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
     books.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
     books.feed_changed(feed.name)
 
 
-def _advance(books: Books, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
+def _advance(books: Transaction, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
     sets: list[str] = ["last_success=?", "last_tick=?"]
     values: list[Any] = [now, now]
     if wanted.cursor is not msgspec.UNSET:
@@ -223,7 +223,7 @@ def _advance(books: Books, feed: FeedRow, wanted: Commit, fresh: int, now: int) 
         write_tick(books, feed, wanted.tick, now)
 
 
-def write_tick(books: Books, feed: FeedRow, tick: Tick, now: int) -> None:
+def write_tick(books: Transaction, feed: FeedRow, tick: Tick, now: int) -> None:
     """Close the current span and write a row for this read."""
     close_span(books, feed)
     books.execute(
@@ -234,7 +234,7 @@ def write_tick(books: Books, feed: FeedRow, tick: Tick, now: int) -> None:
         extend_coverage(books, feed, tick.covered)
 
 
-def close_span(books: Books, feed: FeedRow) -> None:
+def close_span(books: Transaction, feed: FeedRow) -> None:
     books.execute(
         """INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
         SELECT id, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM feeds
@@ -245,7 +245,7 @@ def close_span(books: Books, feed: FeedRow) -> None:
         books.execute("UPDATE feeds SET span_result=NULL WHERE id=?", (feed.id,))
 
 
-def extend_coverage(books: Books, feed: FeedRow, covered: Span) -> None:
+def extend_coverage(books: Transaction, feed: FeedRow, covered: Span) -> None:
     """Add a proven span; adjoining ones grow together."""
     start, end = micros(covered.start), micros(covered.end)
     books.execute(

@@ -17,13 +17,13 @@ import apsw
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.sqlite import encryption, upkeep
 from harken.backends.sqlite.encryption import encrypt
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.backends.sqlite.writer import Manner, Writer, readable
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
 
-__all__ = ["Door", "connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
+__all__ = ["Database", "connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
 
 
 KEYS = "SELECT value FROM documents WHERE kind='seal' AND name='keys'"
@@ -175,10 +175,10 @@ T = TypeVar("T")
 READ_SECONDS = 10.0
 
 
-class Door:
+class Database:
     """`inline` runs verbs in the caller's thread, for virtual time. `glance` is for look-ups in the loop's thread."""
 
-    def __init__(self, path: Path, books: Books, writer: Writer | None, clock: Clock, lock: int | None) -> None:
+    def __init__(self, path: Path, books: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
         self.path = path
         self.books = books
         self.writer = writer
@@ -187,20 +187,20 @@ class Door:
         self._lock = lock
         self.glance = books if self.inline else self._reader()
         self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="harken-read")
-        self._idle_readers: list[Books] = []
+        self._idle_readers: list[Transaction] = []
 
     @classmethod
-    def for_reading(cls, path: Path, clock: Clock, key: str) -> Door:
+    def for_reading(cls, path: Path, clock: Clock, key: str) -> Database:
         """Raise Misconfigured when there is no file, or for a wrong key."""
         if not path.exists():
             raise Misconfigured(f"there is no store at {path}", fix="Start once: harken start")
         seal = existing_seal(path, key, alone=False) or PlainSeal()
         connection = connect(path, readonly=True)
         refuse_old(connection)
-        return cls(path, Books(connection, seal, clock), None, clock, None)
+        return cls(path, Transaction(connection, seal, clock), None, clock, None)
 
     @classmethod
-    def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Door:
+    def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Database:
         """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
         lock = lock_file(path)
         try:
@@ -209,7 +209,7 @@ class Door:
             connection = connect(path)
             migrate(connection)
             encryption.wipe(connection)
-            books = Books(connection, known or seal_for(connection, key), clock)
+            books = Transaction(connection, known or seal_for(connection, key), clock)
         except BaseException:
             os.close(lock)
             raise
@@ -253,9 +253,9 @@ class Door:
         finally:
             self._idle_readers.append(books)
 
-    def _reader(self) -> Books:
+    def _reader(self) -> Transaction:
         connection = connect(self.path, readonly=True)
-        books = Books(connection, self.books.seal, self._clock, for_reading=True)
+        books = Transaction(connection, self.books.seal, self._clock, for_reading=True)
         books.priorities = self.books.priorities
         books.short = self.books.short
         return books

@@ -12,7 +12,7 @@ from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.backends.sqlite import leases, queue
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.errors import NotFound
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
@@ -27,12 +27,14 @@ backfilling, done"""
 SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
 
 
-def feed_states(books: Books, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[FeedState]:
+def feed_states(books: Transaction, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[FeedState]:
     rows = books.execute(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", bindings)
     return [feed_of(books, row) for row in rows]
 
 
-def trigger_states(books: Books, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[TriggerState]:
+def trigger_states(
+    books: Transaction, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()
+) -> list[TriggerState]:
     now = books.now()
     columns = f"{TRIGGER_COLUMNS}, {SPENT}, {SPENT}, {SPENT}"
     spans = [mark for what in ("runs", "tokens", "usd") for mark in (what, window(what, now))]
@@ -40,7 +42,7 @@ def trigger_states(books: Books, where: str = "removed_at IS NULL", bindings: Se
     return [trigger_of(books, row) for row in rows]
 
 
-def state(books: Books, feed: str) -> FeedState:
+def state(books: Transaction, feed: str) -> FeedState:
     found = feed_states(books, "name=?", (feed,))
     if not found:
         raise NotFound(f"there is no feed {feed!r}")
@@ -48,7 +50,7 @@ def state(books: Books, feed: str) -> FeedState:
     return msgspec.structs.replace(found[0], memory=count)
 
 
-def listeners(books: Books, feed: str) -> Listeners:
+def listeners(books: Transaction, feed: str) -> Listeners:
     row = books.row("SELECT revision, definition FROM feeds WHERE name=?", (feed,))
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
@@ -62,7 +64,7 @@ def listeners(books: Books, feed: str) -> Listeners:
     return Listeners(revision=row[0], feed=definition, triggers=pairs)
 
 
-def open_all(books: Books, definitions: Definitions) -> Opened:
+def open_all(books: Transaction, definitions: Definitions) -> Opened:
     now = books.now()
     epoch = leases.begin(books, definitions.generation, definitions.holder, now)
     changed = _open_triggers(books, definitions, now)
@@ -81,7 +83,7 @@ def open_all(books: Books, definitions: Definitions) -> Opened:
     )
 
 
-def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]:
+def _open_triggers(books: Transaction, definitions: Definitions, now: int) -> set[str]:
     """Insert, update and remove triggers; the feeds whose listeners changed."""
     changed: set[str] = set()
     known = {row[0]: row for row in books.execute("SELECT name, id, feed, definition, removed_at FROM triggers")}
@@ -112,14 +114,14 @@ def _open_triggers(books: Books, definitions: Definitions, now: int) -> set[str]
     return changed | (_pause(books, definitions.pause) if definitions.starting else set())
 
 
-def _pause(books: Books, reasons: Mapping[str, str]) -> set[str]:
+def _pause(books: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these before anyone can read for them; their feeds."""
     for name, reason in reasons.items():
         books.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (books.shut(reason), name))
     return {books.trigger_named(name).feed for name in reasons}
 
 
-def _insert_trigger(books: Books, trigger: Trigger, encoded: bytes, now: int) -> None:
+def _insert_trigger(books: Transaction, trigger: Trigger, encoded: bytes, now: int) -> None:
     start = now - round(trigger.backfill * 1_000_000)
     books.execute(
         """INSERT INTO triggers (uid, name, feed, definition, start_line, reads_from, backfilling, created_at)
@@ -137,7 +139,7 @@ def _insert_trigger(books: Books, trigger: Trigger, encoded: bytes, now: int) ->
     )
 
 
-def _start_again(books: Books, trigger: Trigger, id: int, now: int) -> None:
+def _start_again(books: Transaction, trigger: Trigger, id: int, now: int) -> None:
     """Apply the startup mode that the user chose for every start."""
     if trigger.startup == "ignore_historical":
         # what happened meanwhile is read all the same, so that each of it gets its verdict
@@ -148,7 +150,7 @@ def _start_again(books: Books, trigger: Trigger, id: int, now: int) -> None:
     books.execute("UPDATE triggers SET start_line=?, reads_from=?, backfilling=1 WHERE id=?", (start, start, id))
 
 
-def _open_feeds(books: Books, definitions: Definitions, changed: set[str], now: int) -> None:
+def _open_feeds(books: Transaction, definitions: Definitions, changed: set[str], now: int) -> None:
     known = {row[0]: row for row in books.execute("SELECT name, id, definition, removed_at FROM feeds")}
     for feed in definitions.feeds:
         row = known.pop(feed.name, None)
@@ -176,14 +178,14 @@ def _is_timed_otherwise(before: Feed, feed: Feed) -> bool:
     return before.schedule != feed.schedule and not regular
 
 
-def _due_anew(books: Books, id: int) -> None:
+def _due_anew(books: Transaction, id: int) -> None:
     """What was due by the old schedule is not due by the new one. A wait after failures stays."""
     sealed = books.value("SELECT health FROM feeds WHERE id=?", (id,))
     if sealed is None or decode_health(books.seal.open(sealed)).clean:
         books.execute("UPDATE feeds SET next_due=NULL WHERE id=?", (id,))
 
 
-def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
+def _insert_feed(books: Transaction, feed: Feed, encoded: bytes, now: int) -> None:
     books.execute(
         "INSERT INTO feeds (name, definition, revision, shard, pushed, created_at) VALUES (?,?,1,?,?,?)",
         (feed.name, books.seal.shut(encoded), feed.shard, feed.way != "poll", now),
@@ -209,7 +211,7 @@ def _insert_feed(books: Books, feed: Feed, encoded: bytes, now: int) -> None:
     )
 
 
-def _begin_anew(books: Books, feed: Feed, id: int, now: int) -> None:
+def _begin_anew(books: Transaction, feed: Feed, id: int, now: int) -> None:
     """Another identity names everything differently: what was read up to now must not be found a second time."""
     books.execute("DELETE FROM memory WHERE feed=?", (id,))
     if feed.first == "baseline":
@@ -222,14 +224,14 @@ def _begin_anew(books: Books, feed: Feed, id: int, now: int) -> None:
     )
 
 
-def pause(books: Books, trigger: str, reason: str) -> TriggerState:
+def pause(books: Transaction, trigger: str, reason: str) -> TriggerState:
     found = books.trigger_named(trigger)
     books.execute("UPDATE triggers SET paused=? WHERE id=?", (books.shut(reason or "paused"), found.id))
     _new_revision(books, found.feed)
     return trigger_states(books, "id=?", (found.id,))[0]
 
 
-def resume(books: Books, trigger: str) -> TriggerState:
+def resume(books: Transaction, trigger: str) -> TriggerState:
     found = books.trigger_named(trigger)
     books.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
     queue.let_go(books, found, "paused", books.now())
@@ -237,7 +239,7 @@ def resume(books: Books, trigger: str) -> TriggerState:
     return trigger_states(books, "id=?", (found.id,))[0]
 
 
-def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
+def reset(books: Transaction, trigger: str, cursor: bool) -> TriggerState:
     found = books.trigger_named(trigger)
     now = books.now()
     books.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
@@ -254,7 +256,7 @@ def reset(books: Books, trigger: str, cursor: bool) -> TriggerState:
     return trigger_states(books, "id=?", (found.id,))[0]
 
 
-def _wipe_memory(books: Books, name: str) -> None:
+def _wipe_memory(books: Transaction, name: str) -> None:
     feed = books.feed(name)
     listening = books.value("SELECT count(*) FROM triggers WHERE feed=? AND removed_at IS NULL", (name,))
     if feed.identity == "transition" and listening > 1:
@@ -264,16 +266,16 @@ def _wipe_memory(books: Books, name: str) -> None:
     books.execute("UPDATE feeds SET baselined=0 WHERE id=?", (feed.id,))
 
 
-def _clear_errors(books: Books, feed: str) -> None:
+def _clear_errors(books: Transaction, feed: str) -> None:
     books.execute("UPDATE feeds SET health=NULL, next_due=? WHERE name=?", (books.now(), feed))
     _new_revision(books, feed)
 
 
-def _new_revision(books: Books, feed: str) -> None:
+def _new_revision(books: Transaction, feed: str) -> None:
     books.execute("UPDATE feeds SET revision=revision+1 WHERE name=?", (feed,))
     books.feed_changed(feed)
 
 
-def wake(books: Books, feed: str) -> FeedState:
+def wake(books: Transaction, feed: str) -> FeedState:
     books.execute("UPDATE feeds SET next_due=? WHERE name=?", (books.now(), feed))
     return state(books, feed)

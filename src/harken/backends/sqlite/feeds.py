@@ -9,9 +9,9 @@ import msgspec
 
 from harken.backends.codec import micros, micros_or_none
 from harken.backends.sqlite.commit import close_span, extend_coverage
-from harken.backends.sqlite.transaction import Books, FeedRow
+from harken.backends.sqlite.transaction import FeedRow, Transaction
 from harken.event import Event, Known
-from harken.store import Failure, Rest
+from harken.store import Failure, IdleRead
 
 __all__ = ["bury", "fail", "forget", "recall", "rest"]
 
@@ -19,7 +19,7 @@ ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
 
 
-def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+def recall(books: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
     known: dict[str, Known] = {}
     row = books.row("SELECT id FROM feeds WHERE name=?", (feed,))
     if row is None:
@@ -37,7 +37,7 @@ def recall(books: Books, feed: str, memory_ids: Sequence[str]) -> dict[str, Know
     return known
 
 
-def fail(books: Books, failure: Failure) -> None:
+def fail(books: Transaction, failure: Failure) -> None:
     feed = books.feed(failure.feed)
     if failure.token is not None:
         books.check_lease(failure.token, feed.shard)
@@ -60,7 +60,7 @@ REST = f"{RESTED}, span_count=span_count+? WHERE id=? AND span_result=?"
 FIRST_REST = f"{RESTED}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
 
 
-def rest(books: Books, rests: Sequence[Rest]) -> list[str]:
+def rest(books: Transaction, rests: Sequence[IdleRead]) -> list[str]:
     stale: list[str] = []
     for one in rests:
         feed = books.feed(one.feed)
@@ -72,7 +72,7 @@ def rest(books: Books, rests: Sequence[Rest]) -> list[str]:
     return stale
 
 
-def _rest(books: Books, feed: FeedRow, one: Rest) -> None:
+def _rest(books: Transaction, feed: FeedRow, one: IdleRead) -> None:
     last, due = micros(one.last_at), micros_or_none(one.next_due)
     health = None if one.health is None else books.shut_json(one.health)
     cursor = None if one.cursor is msgspec.UNSET else books.shut_json(one.cursor)
@@ -85,7 +85,7 @@ def _rest(books: Books, feed: FeedRow, one: Rest) -> None:
         extend_coverage(books, feed, one.covered)
 
 
-def forget(books: Books, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+def forget(books: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
     feed = books.feed(feed_name)
     books.check_lease(token, feed.shard)
     now = books.now()
@@ -102,7 +102,7 @@ def forget(books: Books, feed_name: str, token: int, listed: Sequence[str], befo
     return books.connection.changes()
 
 
-def bury(books: Books, feed_name: str, event: Event, reason: str) -> None:
+def bury(books: Transaction, feed_name: str, event: Event, reason: str) -> None:
     feed = books.feed(feed_name)
     payload = repr(dict(event.data))[:10_000].encode("utf-8", "backslashreplace")
     key = event.key or event.subject

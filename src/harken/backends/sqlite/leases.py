@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harken.backends.codec import moment, moment_or_none
-from harken.backends.sqlite.transaction import Books
-from harken.store import Generation, Held, Lease
+from harken.backends.sqlite.transaction import Transaction
+from harken.store import Generation, HeldLease, Lease
 
 __all__ = ["GIVEN_UP", "ORPHANED", "begin", "generation", "give_up", "lease", "leases"]
 
@@ -12,7 +12,7 @@ GIVEN_UP, ORPHANED = 0, 1
 """Ends of a lease that say why it ended: its holder let it go, or was found to be gone."""
 
 
-def lease(books: Books, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+def lease(books: Transaction, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
     now = books.now()
     if serves and serves != generation(books).name:
         _let_go(books, shard, holder)
@@ -33,30 +33,30 @@ def lease(books: Books, shard: int, holder: str, seconds: float, serves: str) ->
     return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
 
 
-def _let_go(books: Books, shard: int, holder: str) -> None:
+def _let_go(books: Transaction, shard: int, holder: str) -> None:
     books.execute("UPDATE leases SET until=? WHERE shard=? AND holder=?", (GIVEN_UP, shard, holder))
     books.lease_changed()
 
 
-def give_up(books: Books, held: Lease, holder: str) -> None:
+def give_up(books: Transaction, held: Lease, holder: str) -> None:
     books.execute(
         "UPDATE leases SET until=? WHERE shard=? AND holder=? AND token=?", (GIVEN_UP, held.shard, holder, held.token)
     )
     books.lease_changed()
 
 
-def leases(books: Books) -> list[Held]:
+def leases(books: Transaction) -> list[HeldLease]:
     rows = books.execute("SELECT shard, holder, token, until FROM leases WHERE until>=? ORDER BY shard", (books.now(),))
-    return [Held(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
+    return [HeldLease(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
 
 
-def generation(books: Books) -> Generation:
+def generation(books: Transaction) -> Generation:
     row = books.row("SELECT epoch, name, since FROM generation")
     assert row is not None, "the schema puts it there"
     return Generation(epoch=row[0], name=row[1], since=moment_or_none(row[2]))
 
 
-def begin(books: Books, name: str, holder: str, now: int) -> int:
+def begin(books: Transaction, name: str, holder: str, now: int) -> int:
     """Be at this generation; the epoch. With a new one, whoever else reads feeds by the old one stops at once."""
     known = generation(books)
     if known.name == name:

@@ -25,7 +25,7 @@ from harken.backends.run_states import (
     gathered_as,
     run_id_of,
 )
-from harken.backends.sqlite.transaction import Books, TriggerRow
+from harken.backends.sqlite.transaction import Transaction, TriggerRow
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import StepRecord
@@ -49,11 +49,11 @@ SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON 
 amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
 
 
-def spend(books: Books, trigger: int, what: str, amount: float, now: int) -> None:
+def spend(books: Transaction, trigger: int, what: str, amount: float, now: int) -> None:
     books.execute(SPEND, (trigger, what, window(what, now), amount))
 
 
-def charge(books: Books, seq: int, record: StepRecord) -> None:
+def charge(books: Transaction, seq: int, record: StepRecord) -> None:
     """Count what a model took for this step, once: a record that is written again is not charged again."""
     payer = _payer(books, seq)
     if not payer:
@@ -65,7 +65,7 @@ def charge(books: Books, seq: int, record: StepRecord) -> None:
         spend(books, payer, "usd", record.usd, now)
 
 
-def _payer(books: Books, seq: int) -> int:
+def _payer(books: Transaction, seq: int) -> int:
     """The trigger behind a run; a sub-run spends the budget of whoever asked for it."""
     row = books.row("SELECT trigger, parent FROM runs WHERE seq=?", (seq,))
     while row is not None and not row[0] and row[1] is not None:
@@ -73,11 +73,11 @@ def _payer(books: Books, seq: int) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def has_room(books: Books, trigger: int, budget: Budget, now: int) -> bool:
+def has_room(books: Transaction, trigger: int, budget: Budget, now: int) -> bool:
     return room(books, trigger, budget, now) > 0
 
 
-def room(books: Books, trigger: int, budget: Budget, now: int) -> float:
+def room(books: Transaction, trigger: int, budget: Budget, now: int) -> float:
     """How many runs may start now."""
     return left(budget, books.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)
 
@@ -90,7 +90,12 @@ VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
 
 
 def resolve(
-    books: Books, intent: Intent, event_id: int, now: int, handed: list[tuple[int, bytes, Intent]] | None, holder: str
+    books: Transaction,
+    intent: Intent,
+    event_id: int,
+    now: int,
+    handed: list[tuple[int, bytes, Intent]] | None,
+    holder: str,
 ) -> Verdict:
     """Turn an intent into a verdict: insert its run, join a gathering one, or say why not."""
     trigger = books.trigger(intent.trigger)
@@ -144,7 +149,7 @@ def resolve(
     return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
 
 
-def over_budget(books: Books, trigger: TriggerRow, now: int) -> bool:
+def over_budget(books: Transaction, trigger: TriggerRow, now: int) -> bool:
     """Nothing is left, or others have waited for longer."""
     assert trigger.budget is not None
     books.know_short()
@@ -154,7 +159,7 @@ def over_budget(books: Books, trigger: TriggerRow, now: int) -> bool:
     return False
 
 
-def _mark(books: Books, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
+def _mark(books: Transaction, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
     """Note when the run may not start, and that it counts; one that is handed over starts now."""
     quiet = (None, None) if intent.quiet is None else (micros(intent.quiet.start), micros(intent.quiet.end))
     counts = trigger.budget is not None and not starts
@@ -167,7 +172,9 @@ def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
     return Verdict(trigger=trigger.name, outcome="duplicate", reason=HAS_ITS_RUN, run_id=run_id.hex())
 
 
-def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
+def _gather(
+    books: Transaction, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int
+) -> Verdict:
     alone = run_id_of(books.seal, intent.trigger, intent.epoch, intent.run_key)
     # it may have had a run of its own when it was younger, or before somebody edited the trigger
     known = books.value("SELECT 1 FROM runs WHERE id=?", (alone,))
@@ -214,7 +221,7 @@ def _gather(books: Books, trigger: TriggerRow, intent: Intent, into: GatherInto,
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
 
-def _gathered_before(books: Books, trigger: TriggerRow, run_key: str) -> bytes | None:
+def _gathered_before(books: Transaction, trigger: TriggerRow, run_key: str) -> bytes | None:
     """The run that has this occurrence already since the last reset; the id of a gathering run names only its first."""
     rows = books.execute(
         "SELECT verdicts FROM events WHERE kid=? AND id>=(SELECT epoch_event FROM triggers WHERE id=?)",
@@ -227,7 +234,7 @@ def _gathered_before(books: Books, trigger: TriggerRow, run_key: str) -> bytes |
     return None
 
 
-def close_gathering(books: Books, seq: int, now: int) -> None:
+def close_gathering(books: Transaction, seq: int, now: int) -> None:
     """The window is over or full: the run is due, unless it is held."""
     hold = books.value("SELECT hold FROM runs WHERE seq=?", (seq,))
     if hold:
@@ -236,7 +243,7 @@ def close_gathering(books: Books, seq: int, now: int) -> None:
         admit(books, seq, now)
 
 
-def admit(books: Books, seq: int, now: int, due: int | None = None) -> None:
+def admit(books: Transaction, seq: int, now: int, due: int | None = None) -> None:
     """Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled."""
     row = books.row("SELECT slot, overlap, due_at FROM runs WHERE seq=?", (seq,))
     assert row is not None
@@ -255,7 +262,7 @@ def admit(books: Books, seq: int, now: int, due: int | None = None) -> None:
     books.execute("UPDATE runs SET state=?, due_at=?, hold=NULL WHERE seq=?", (state, when, seq))
 
 
-def take_slot(books: Books, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
+def take_slot(books: Transaction, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
     """True: the slot is ours. False: wait behind it. None: give way."""
     current = books.value("SELECT run FROM slots WHERE key=?", (slot,))
     if current is None or current == seq:
@@ -268,7 +275,7 @@ def take_slot(books: Books, slot: bytes, overlap: str, seq: int, now: int) -> bo
     return False
 
 
-def _push_out(books: Books, slot: bytes, current: int, seq: int, now: int) -> bool:
+def _push_out(books: Transaction, slot: bytes, current: int, seq: int, now: int) -> bool:
     reason = books.shut(REPLACED)
     books.execute(
         f"UPDATE runs SET state=?, finished_at=?, error=? WHERE state={BLOCKED} AND slot=?",
@@ -285,7 +292,7 @@ def _push_out(books: Books, slot: bytes, current: int, seq: int, now: int) -> bo
     return False
 
 
-def free_slot(books: Books, slot: bytes, seq: int) -> None:
+def free_slot(books: Transaction, slot: bytes, seq: int) -> None:
     """The holder is over: the next blocked run of the slot becomes ready."""
     if books.value("SELECT run FROM slots WHERE key=?", (slot,)) != seq:
         return
@@ -299,7 +306,7 @@ def free_slot(books: Books, slot: bytes, seq: int) -> None:
     books.execute("UPDATE runs SET state=? WHERE seq=?", (READY, following))
 
 
-def release_flood(books: Books, trigger: TriggerRow, limit: int, now: int) -> None:
+def release_flood(books: Transaction, trigger: TriggerRow, limit: int, now: int) -> None:
     """The first read is complete: few enough held runs go, too many wait for a person."""
     held = books.value(
         "SELECT count(*) FROM runs WHERE trigger=? AND state IN (?,?) AND hold='flood'", (trigger.id, HELD, GATHERING)
@@ -308,7 +315,7 @@ def release_flood(books: Books, trigger: TriggerRow, limit: int, now: int) -> No
         let_go(books, trigger, "flood", now)
 
 
-def let_go(books: Books, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
+def let_go(books: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
     """Release (or cancel) the trigger's held runs, oldest first; how many."""
     which, bindings = ("AND hold=?", [hold]) if hold else ("", [])
     held: list[Any] = books.execute(

@@ -25,11 +25,11 @@ from harken.backends.rows import (
     tick_of,
 )
 from harken.backends.run_states import DEAD, STATES
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run, StepRecord
-from harken.store import Buried, Document, Page
+from harken.store import DeadLetter, Document, Page
 
 __all__ = [
     "audits",
@@ -49,13 +49,13 @@ __all__ = [
 ]
 
 
-def _select_events(books: Books, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
+def _select_events(books: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
     sql = f"SELECT {RECORDED} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
     return [recorded(books, row) for row in books.execute(sql, [*bindings, limit])]
 
 
 def events(
-    books: Books, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
+    books: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     where: list[str] = ["1"]
     bindings: list[Any] = []
@@ -87,23 +87,23 @@ def _page(some: Callable[[int | None], list[Any]], filling: Filling) -> Page:
     return filling.page()
 
 
-def events_after(books: Books, after: int, limit: int) -> list[Recorded]:
+def events_after(books: Transaction, after: int, limit: int) -> list[Recorded]:
     return _select_events(books, "e.id>?", [after], "ASC", limit)
 
 
-def event(books: Books, event_id: int) -> Recorded | None:
+def event(books: Transaction, event_id: int) -> Recorded | None:
     found = _select_events(books, "e.id=?", [event_id], "ASC", 1)
     return found[0] if found else None
 
 
-def events_of(books: Books, seq: int, first: int | None) -> list[Recorded]:
+def events_of(books: Transaction, seq: int, first: int | None) -> list[Recorded]:
     """The events of a run, oldest first."""
     if first is not None:
         return _select_events(books, "e.id=?", [first], "ASC", 1)
     return _select_events(books, "e.id IN (SELECT event FROM run_events WHERE run=?)", [seq], "ASC", 100_000)
 
 
-def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+def sighting(books: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     row = books.row(
         f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) AND mid=?",
         (feed, books.seal.name(memory_id)),
@@ -111,18 +111,18 @@ def sighting(books: Books, feed: str, memory_id: str) -> tuple[Known, datetime, 
     return None if row is None else sighting_of(books, row)
 
 
-def journal_of(books: Books, seq: int) -> tuple[StepRecord, ...]:
+def journal_of(books: Transaction, seq: int) -> tuple[StepRecord, ...]:
     rows = books.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
     return steps(books.seal.open(row[0]) for row in rows)
 
 
-def _run(books: Books, row: tuple[Any, ...], *, with_journal: bool) -> Run:
+def _run(books: Transaction, row: tuple[Any, ...], *, with_journal: bool) -> Run:
     names = books.trigger_name(row[2]), _workflow_name(books, row[3])
     journal = journal_of(books, row[0]) if with_journal else ()
     return run_of(books, row, *names, _keys_of(books, row[0], row[5]), journal)
 
 
-def _keys_of(books: Books, seq: int, first: int | None) -> list[tuple[int, str]]:
+def _keys_of(books: Transaction, seq: int, first: int | None) -> list[tuple[int, str]]:
     if first is not None:
         rows = books.execute("SELECT id, key FROM events WHERE id=?", (first,))
     else:
@@ -132,13 +132,13 @@ def _keys_of(books: Books, seq: int, first: int | None) -> list[tuple[int, str]]
     return [(row[0], books.text(row[1])) for row in rows]
 
 
-def _workflow_name(books: Books, rev: str) -> str:
+def _workflow_name(books: Transaction, rev: str) -> str:
     document = books.value("SELECT value FROM documents WHERE kind='workflow' AND name=?", (rev,))
     return "" if document is None else str(books.json(document)["name"])
 
 
 def runs(
-    books: Books, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    books: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
 ) -> Page:
     where: list[str] = ["1"]
     bindings: list[Any] = []
@@ -164,7 +164,7 @@ def runs(
     return Page(items=[run for _, run in page.items], next=page.next)
 
 
-def run(books: Books, run_id: str) -> Run | None:
+def run(books: Transaction, run_id: str) -> Run | None:
     span = run_span(run_id)
     if span is None:
         return None
@@ -172,9 +172,9 @@ def run(books: Books, run_id: str) -> Run | None:
     return _run(books, rows[0], with_journal=True) if len(rows) == 1 else None
 
 
-def dead(books: Books, before: int | None, limit: int) -> Page:
+def dead(books: Transaction, before: int | None, limit: int) -> Page:
     """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
-    letters: list[Buried] = []
+    letters: list[DeadLetter] = []
     if before is None or before > 0:
         sql = f"SELECT {RUN} FROM runs WHERE state={DEAD} AND seq<? ORDER BY seq DESC LIMIT ?"
         rows = books.execute(sql, (2**62 if before is None else before, limit)).fetchall()
@@ -188,7 +188,7 @@ def dead(books: Books, before: int | None, limit: int) -> Page:
     return Page(items=letters, next=-rows[-1][0] if len(letters) == limit and rows else None)
 
 
-def ticks(books: Books, feed: str, limit: int) -> list[TickSpan]:
+def ticks(books: Transaction, feed: str, limit: int) -> list[TickSpan]:
     id = books.value("SELECT id FROM feeds WHERE name=?", (feed,))
     current = books.execute(
         """SELECT span_start, span_end, span_count, span_result, span_seen, 0, NULL, 0.0 FROM feeds
@@ -203,7 +203,7 @@ def ticks(books: Books, feed: str, limit: int) -> list[TickSpan]:
     return [tick_of(books, feed, row) for row in [*current, *closed][:limit]]
 
 
-def counts(books: Books) -> dict[str, int]:
+def counts(books: Transaction) -> dict[str, int]:
     found = {
         f"runs_{STATES[row[0]]}": row[1] for row in books.execute("SELECT state, count(*) FROM runs GROUP BY state")
     }
@@ -212,17 +212,17 @@ def counts(books: Books) -> dict[str, int]:
     return found
 
 
-def get(books: Books, kind: str, name: str) -> Document | None:
+def get(books: Transaction, kind: str, name: str) -> Document | None:
     found = documents(books, kind, name)
     return found[0] if found else None
 
 
-def documents(books: Books, kind: str, name: str = "") -> list[Document]:
+def documents(books: Transaction, kind: str, name: str = "") -> list[Document]:
     sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND (?='' OR name=?) ORDER BY name"
     return [document_of(books, row) for row in books.execute(sql, (kind, name, name))]
 
 
-def audits(books: Books, before: int | None, limit: int) -> Page:
+def audits(books: Transaction, before: int | None, limit: int) -> Page:
     sql = f"SELECT {AUDIT} FROM audit WHERE id<? ORDER BY id DESC LIMIT ?"
     rows = books.execute(sql, (2**62 if before is None else before, limit)).fetchall()
     return Page(items=[audit_of(books, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -31,7 +31,7 @@ from harken.backends.sqlite.admission import count_run, let_in, may_start
 from harken.backends.sqlite.commit import commit
 from harken.backends.sqlite.queue import admit, charge, close_gathering, free_slot, let_go
 from harken.backends.sqlite.records import events_of, journal_of
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, NotFound
 from harken.runs import Again, Claimed, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
@@ -58,7 +58,7 @@ READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? FROM runs
 WHERE state<6 AND state={READY} AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?"""
 
 
-def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed]:
+def claim(books: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
     now = books.now()
     _close_due(books, now)
     books.know_short()
@@ -76,7 +76,7 @@ def claim(books: Books, holder: str, limit: int, seconds: float) -> list[Claimed
     return claimed
 
 
-def _close_due(books: Books, now: int) -> None:
+def _close_due(books: Transaction, now: int) -> None:
     for state in (GATHERING, WAITING):
         for priority in list(books.priorities):
             due = books.execute(
@@ -89,7 +89,7 @@ def _close_due(books: Books, now: int) -> None:
                     books.execute("UPDATE runs SET state=? WHERE seq=?", (READY, seq))
 
 
-def _claim_one(books: Books, seq: int, holder: str, until: int, now: int) -> Claimed:
+def _claim_one(books: Transaction, seq: int, holder: str, until: int, now: int) -> Claimed:
     books.execute(
         """UPDATE runs SET state=?, token=token+1, holder=?, lease_until=?, started_at=coalesce(started_at, ?)
         WHERE seq=?""",
@@ -118,7 +118,7 @@ def _claim_one(books: Books, seq: int, holder: str, until: int, now: int) -> Cla
     )
 
 
-def next_due(books: Books) -> datetime | None:
+def next_due(books: Transaction) -> datetime | None:
     found = [
         books.value(f"SELECT min(due_at) FROM runs WHERE state<6 AND state={state} AND priority=?", (priority,))
         for state in (READY, GATHERING, WAITING)
@@ -133,7 +133,7 @@ def next_due(books: Books) -> datetime | None:
 
 
 def journal(
-    books: Books,
+    books: Transaction,
     run_id: str,
     token: int,
     records: Sequence[StepRecord],
@@ -154,7 +154,7 @@ def journal(
     return None
 
 
-def _append(books: Books, seq: int, record: StepRecord) -> None:
+def _append(books: Transaction, seq: int, record: StepRecord) -> None:
     if (record.tokens or record.usd) and record not in journal_of(books, seq):
         # a worker that does not know whether its write was taken writes the same record again
         charge(books, seq, record)
@@ -164,14 +164,16 @@ def _append(books: Books, seq: int, record: StepRecord) -> None:
     )
 
 
-def _ours(books: Books, run_id: str, token: int) -> int:
+def _ours(books: Transaction, run_id: str, token: int) -> int:
     row = books.row("SELECT seq, token, state FROM runs WHERE id=?", (id_of(run_id),))
     if row is None or row[1] != token or row[2] != RUNNING:
         raise LeaseLost(f"run {run_id[:8]} is no longer ours")
     return int(row[0])
 
 
-def extend(books: Books, claims: Mapping[str, int], seconds: float) -> dict[str, Literal["kept", "lost", "cancel"]]:
+def extend(
+    books: Transaction, claims: Mapping[str, int], seconds: float
+) -> dict[str, Literal["kept", "lost", "cancel"]]:
     until = books.now() + round(seconds * 1_000_000)
     answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
     for run_id, token in claims.items():
@@ -184,7 +186,7 @@ def extend(books: Books, claims: Mapping[str, int], seconds: float) -> dict[str,
     return answers
 
 
-def park(books: Books, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+def park(books: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
     seq = _ours(books, run_id, token)
     due = NEVER if parked.until is None else micros(parked.until)
     if record is not None:
@@ -206,12 +208,12 @@ FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_
 WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
 
 
-def settle(books: Books, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+def settle(books: Transaction, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
     now = books.now()
     return [_settle(books, one, now) for one in settlements]
 
 
-def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost"] | Stale:
+def _settle(books: Transaction, one: Settlement, now: int) -> Literal["settled", "lost"] | Stale:
     outcome = one.outcome
     if type(outcome) is Finished and one.record is None and not one.caused:
         output = None if outcome.output is None else books.shut_json(outcome.output)
@@ -246,12 +248,12 @@ def _settle(books: Books, one: Settlement, now: int) -> Literal["settled", "lost
     return "settled"
 
 
-def _count(books: Books, one: Settlement, outcome: Finished) -> None:
+def _count(books: Transaction, one: Settlement, outcome: Finished) -> None:
     if one.trigger and not outcome.filtered:
         books.count_done(one.trigger)
 
 
-def _write_outcome(books: Books, seq: int, outcome: RunOutcome, now: int) -> None:
+def _write_outcome(books: Transaction, seq: int, outcome: RunOutcome, now: int) -> None:
     if isinstance(outcome, Again):
         books.execute(
             """UPDATE runs SET state=?, due_at=?, attempt=attempt+?, error=?, lease_until=NULL, holder=NULL, answer=NULL
@@ -273,7 +275,7 @@ def _write_outcome(books: Books, seq: int, outcome: RunOutcome, now: int) -> Non
     )
 
 
-def start(books: Books, new: NewRun) -> str:
+def start(books: Transaction, new: NewRun) -> str:
     trigger = books.trigger_named(new.trigger) if new.trigger else None
     uid = trigger.uid if trigger else new.workflow
     run_id = run_id_of(books.seal, uid, 0, new.id_key, "by hand")
@@ -308,7 +310,7 @@ def start(books: Books, new: NewRun) -> str:
     return run_id.hex()
 
 
-def cancel(books: Books, run_id: str) -> bool:
+def cancel(books: Transaction, run_id: str) -> bool:
     row = books.row("SELECT seq, state, slot, parent FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
@@ -327,7 +329,7 @@ def cancel(books: Books, run_id: str) -> bool:
     return True
 
 
-def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
+def retry(books: Transaction, run_id: str, workflow_rev: str) -> bool:
     row = books.row("SELECT seq, state FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
@@ -346,7 +348,7 @@ def retry(books: Books, run_id: str, workflow_rev: str) -> bool:
     return True
 
 
-def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
+def release(books: Transaction, trigger: str, drop: bool, hold: str) -> int:
     """A person decides: what is let go counts, but no budget holds it again."""
     found, now = books.trigger_named(trigger), books.now()
     if not drop:
@@ -356,7 +358,7 @@ def release(books: Books, trigger: str, drop: bool, hold: str) -> int:
     return let_go(books, found, hold, now, drop=drop)
 
 
-def drop_dead(books: Books, run_id: str) -> bool:
+def drop_dead(books: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         books.execute("DELETE FROM buried WHERE id=?", (int(run_id[6:]),))
     else:
@@ -364,7 +366,7 @@ def drop_dead(books: Books, run_id: str) -> bool:
     return bool(books.connection.changes())
 
 
-def answer(books: Books, run_id: str, value: Any) -> bool:
+def answer(books: Transaction, run_id: str, value: Any) -> bool:
     row = books.row("SELECT seq, state, waiting_for FROM runs WHERE id=?", (id_of(run_id),))
     if row is None or row[1] != WAITING or not row[2]:
         return False
@@ -374,7 +376,7 @@ def answer(books: Books, run_id: str, value: Any) -> bool:
     return True
 
 
-def tell_parent(books: Books, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
+def tell_parent(books: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
     """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
     waits = books.value("SELECT waiting_for FROM runs WHERE id=? AND state=?", (parent, WAITING))
     if waits == f"run:{child}":

@@ -18,7 +18,7 @@ from harken.event import Identity
 from harken.feed import Budget, Trigger
 from harken.schedule import Quiet
 
-__all__ = ["Books", "FeedRow", "TriggerRow"]
+__all__ = ["FeedRow", "Transaction", "TriggerRow"]
 
 
 class FeedRow:
@@ -50,7 +50,7 @@ class TriggerRow:
         self.fired = 0
 
 
-class Books(Texts):
+class Transaction(Texts):
     def __init__(self, connection: apsw.Connection, seal: Seal, clock: Clock, *, for_reading: bool = False) -> None:
         self.connection = connection
         self.execute: Callable[..., Any] = connection.execute

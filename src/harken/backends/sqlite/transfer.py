@@ -13,18 +13,26 @@ from harken.backends.codec import decode_feed
 from harken.backends.encryption import PlainSeal, unwrap
 from harken.backends.sqlite.connection import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
 from harken.backends.sqlite.leases import GIVEN_UP
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
 from harken.backends.transfer import arrive, refuse_full
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
-from harken.store.export_rows import Beginning, Chunk, Moved, MovedEvent, MovedFeed, MovedRun, MovedTrigger
+from harken.store.export_rows import (
+    Chunk,
+    ExportedEvent,
+    ExportedFeed,
+    ExportedRun,
+    ExportedTrigger,
+    ExportHeader,
+    Moved,
+)
 from harken.store.transfer import HERE, MARK, Counts, chunks
 
-__all__ = ["SqliteMoving", "Taking", "all_rows"]
+__all__ = ["Loader", "SqliteTransfer", "all_rows"]
 
 
-def all_rows(books: Books, identity: bytes) -> Iterator[list[Moved]]:
+def all_rows(books: Transaction, identity: bytes) -> Iterator[list[Moved]]:
     """Chunk by chunk; the caller has begun the transaction."""
     yield [_beginning(books, identity)]
     tables = Tables(books.seal, dict(books.execute("SELECT id, name FROM feeds")))
@@ -46,11 +54,11 @@ def all_rows(books: Books, identity: bytes) -> Iterator[list[Moved]]:
         yield from chunks(kind)
 
 
-def _beginning(books: Books, identity: bytes) -> Beginning:
+def _beginning(books: Transaction, identity: bytes) -> ExportHeader:
     counted = books.json(books.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
     generation = books.row("SELECT epoch, name, since FROM generation")
     assert generation is not None, "the schema puts it there"
-    return Beginning(
+    return ExportHeader(
         identity=identity,
         next_event=max(counted[0], 1 + (books.value("SELECT max(id) FROM events") or 0)),
         next_run=max(counted[1], 1 + (books.value("SELECT max(seq) FROM runs") or 0)),
@@ -61,13 +69,13 @@ def _beginning(books: Books, identity: bytes) -> Beginning:
     )
 
 
-def _triggers(books: Books, tables: Tables) -> Iterator[MovedTrigger]:
+def _triggers(books: Transaction, tables: Tables) -> Iterator[ExportedTrigger]:
     for *row, id in books.execute(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
         spent = books.execute("SELECT what, since, amount FROM spent WHERE trigger=? ORDER BY what", (id,))
         yield tables.trigger(row, spent.fetchall())
 
 
-def _runs(books: Books) -> Iterator[MovedRun]:
+def _runs(books: Transaction) -> Iterator[ExportedRun]:
     table = TableRuns(books.seal, {0: "", **dict(books.execute("SELECT id, uid FROM triggers"))})
     for *row, has_slot in books.execute(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq"):
         events = _column(books, "SELECT event FROM run_events WHERE run=? ORDER BY event", row[0])
@@ -76,11 +84,11 @@ def _runs(books: Books) -> Iterator[MovedRun]:
         yield table.run(row, events, journal, by_hand=by_hand, has_slot=bool(has_slot))
 
 
-def _column(books: Books, sql: str, run: int) -> list[Any]:
+def _column(books: Transaction, sql: str, run: int) -> list[Any]:
     return [found for (found,) in books.execute(sql, (run,))]
 
 
-def _is_by_hand(books: Books, row: Row, events: Sequence[int]) -> bool:
+def _is_by_hand(books: Transaction, row: Row, events: Sequence[int]) -> bool:
     """Whether the verdicts of a run's events do not tell of it."""
     run_id, event, gather = row[1], row[10], row[15]
     if event is None:
@@ -89,22 +97,22 @@ def _is_by_hand(books: Books, row: Row, events: Sequence[int]) -> bool:
     return sealed is not None and run_id.hex().encode() not in books.seal.open(sealed)
 
 
-class Taking:
+class Loader:
     """Writes chunk after chunk in the transaction that its caller has begun."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Transaction) -> None:
         self._books = books
         self._tables = Tables(books.seal, {})
         self._runs = TableRuns(books.seal, {"": 0})
         self._kinds: dict[type, Callable[[Any], None]] = {
-            MovedFeed: self._feeds,
-            MovedTrigger: self._triggers,
-            MovedRun: self._take_runs,
-            MovedEvent: self._events,
+            ExportedFeed: self._feeds,
+            ExportedTrigger: self._triggers,
+            ExportedRun: self._take_runs,
+            ExportedEvent: self._events,
         }
         self._plain = self._tables.plain()
 
-    def begin(self, beginning: Beginning, wrapped: str) -> None:
+    def begin(self, beginning: ExportHeader, wrapped: str) -> None:
         books = self._books
         books.execute("DELETE FROM documents WHERE kind='seal'")
         if wrapped:
@@ -128,10 +136,10 @@ class Taking:
         marks = ",".join("?" * len(columns.split(",")))
         self._books.connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
 
-    def _events(self, chunk: Sequence[MovedEvent]) -> None:
+    def _events(self, chunk: Sequence[ExportedEvent]) -> None:
         self._insert("events", COLUMNS["events"] + ", kid", [self._tables.of_event(row) for row in chunk])
 
-    def _feeds(self, chunk: Sequence[MovedFeed]) -> None:
+    def _feeds(self, chunk: Sequence[ExportedFeed]) -> None:
         definitions = [decode_feed(row.definition) for row in chunk]
         rows = [
             (*self._tables.of_feed(row), definition.shard, definition.way != "poll")
@@ -140,21 +148,21 @@ class Taking:
         self._insert("feeds", COLUMNS["feeds"] + ", shard, pushed", rows)
         self._tables.feeds.update(self._books.execute("SELECT name, id FROM feeds"))
 
-    def _triggers(self, chunk: Sequence[MovedTrigger]) -> None:
+    def _triggers(self, chunk: Sequence[ExportedTrigger]) -> None:
         self._insert("triggers", COLUMNS["triggers"], [self._tables.of_trigger(row, unpaused="") for row in chunk])
         ids = self._runs.triggers
         ids.update(self._books.execute("SELECT uid, id FROM triggers"))
         spent = [(ids[row.uid], one.what, one.since, one.amount) for row in chunk for one in row.spent]
         self._insert("spent", "trigger, what, since, amount", spent)
 
-    def _take_runs(self, chunk: Sequence[MovedRun]) -> None:
+    def _take_runs(self, chunk: Sequence[ExportedRun]) -> None:
         self._insert("runs", COLUMNS["runs"], [self._runs.of_run(row) for row in chunk])
         self._insert("run_events", "run, event", [(row.seq, event) for row in chunk for event in row.events])
         self._insert("journal", "run, n, record", self._runs.steps(chunk))
         self._insert("slots", "key, run", self._runs.slots(chunk))
 
 
-class SqliteMoving:
+class SqliteTransfer:
     """Nobody else can open the file for writing once `writers` found nobody."""
 
     def __init__(self, path: Path, clock: Clock, key: str) -> None:
@@ -165,7 +173,7 @@ class SqliteMoving:
         self._lock: int | None = None
 
     @classmethod
-    def at(cls, path: str | Path, clock: Clock | None = None, *, key: str = "") -> SqliteMoving:
+    def at(cls, path: str | Path, clock: Clock | None = None, *, key: str = "") -> SqliteTransfer:
         return cls(Path(path), clock or SystemClock(), key)
 
     async def writers(self) -> Sequence[str]:
@@ -198,13 +206,13 @@ class SqliteMoving:
     async def stay(self) -> None:
         """The lock is ours for as long as we live."""
 
-    def _reader(self) -> tuple[Books, bytes]:
+    def _reader(self) -> tuple[Transaction, bytes]:
         """The file as it is, and the key of its names."""
         self._refuse_missing()
         seal = existing_seal(self._path, self._key, alone=False)
         connection = connect(self._path, readonly=True)
         refuse_old(connection)
-        books = Books(connection, seal or PlainSeal(), self._clock, for_reading=True)
+        books = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
         return books, unwrap(self._key, bytes(books.value(KEYS)).decode())[1] if seal else b""
 
     async def rows(self) -> AsyncIterator[Chunk]:
@@ -224,10 +232,10 @@ class SqliteMoving:
         try:
             migrate(connection)
             arrival = await arrive(rows, self._key)
-            books = Books(connection, arrival.seal, self._clock, for_reading=True)
+            books = Transaction(connection, arrival.seal, self._clock, for_reading=True)
             refuse_full(self.place, _counts(books), "Name a file that is not there")
             connection.execute("BEGIN IMMEDIATE")
-            taking = Taking(books)
+            taking = Loader(books)
             taking.begin(arrival.beginning, arrival.wrapped)
             async for chunk in arrival.rows:
                 taking.take(chunk)
@@ -250,7 +258,7 @@ class SqliteMoving:
         reader.connection.close(True)
         connection = connect(self._path)
         try:
-            books = Books(connection, reader.seal, self._clock, for_reading=True)
+            books = Transaction(connection, reader.seal, self._clock, for_reading=True)
             if words:
                 value = books.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
                 row = (MARK, HERE, value, 1, books.now())
@@ -266,5 +274,5 @@ class SqliteMoving:
             self._lock = None
 
 
-def _counts(books: Books) -> Counts:
+def _counts(books: Transaction) -> Counts:
     return {kind: books.value(sql) for kind, sql in COUNTED.items()}

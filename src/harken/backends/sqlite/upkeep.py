@@ -8,7 +8,7 @@ import apsw
 
 from harken.backends.run_states import READY, RUNNING
 from harken.backends.sqlite.leases import ORPHANED
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
 
 __all__ = ["backup", "bury_the_dead", "check", "reap", "retain"]
@@ -19,7 +19,7 @@ SLICE = 100
 """Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
 
 
-def reap(books: Books) -> int:
+def reap(books: Transaction) -> int:
     """Make runs ready whose claim ran out."""
     books.execute(
         f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
@@ -29,14 +29,14 @@ def reap(books: Books) -> int:
     return books.connection.changes()
 
 
-def bury_the_dead(books: Books) -> None:
+def bury_the_dead(books: Transaction) -> None:
     """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
     books.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
     books.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
     books.lease_changed()
 
 
-def retain(books: Books, events: float, ticks: float, runs: float, pushed: float) -> int:
+def retain(books: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
     """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
     now = books.now()
     books.keep_counting()
@@ -57,7 +57,7 @@ def retain(books: Books, events: float, ticks: float, runs: float, pushed: float
     return gone + _forget_subjects(books, "m.absent", now - round(runs * 1e6))
 
 
-def _oldest(books: Books, table: str, key: str, column: str, before: int) -> list[int]:
+def _oldest(books: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
     """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
     begin = books.swept.get(table, 0)
     rows = books.execute(
@@ -68,7 +68,7 @@ def _oldest(books: Books, table: str, key: str, column: str, before: int) -> lis
     return [id for id, at in rows if at is not None and at < before]
 
 
-def _forget_runs(books: Books, before: int) -> int:
+def _forget_runs(books: Transaction, before: int) -> int:
     gone = 0
     for seq in _oldest(books, "runs", "seq", "created_at", before):
         books.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
@@ -79,14 +79,14 @@ def _forget_runs(books: Books, before: int) -> int:
     return gone
 
 
-def _needed_events(books: Books) -> set[int]:
+def _needed_events(books: Transaction) -> set[int]:
     """The events of runs that are not over."""
     plain = books.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
     gathered = books.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
     return {row[0] for row in plain} | {row[0] for row in gathered}
 
 
-def _forget_subjects(books: Books, which: str, before: int) -> int:
+def _forget_subjects(books: Transaction, which: str, before: int) -> int:
     books.execute(
         f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
         WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
@@ -116,7 +116,7 @@ CHECKS = {
 }
 
 
-def check(books: Books) -> list[str]:
+def check(books: Transaction) -> list[str]:
     found = [row[0] for row in books.execute("PRAGMA integrity_check") if row[0] != "ok"]
     for sentence, sql in CHECKS.items():
         count = books.value(sql)
@@ -125,7 +125,7 @@ def check(books: Books) -> list[str]:
     return found
 
 
-def backup(books: Books, target: str) -> None:
+def backup(books: Transaction, target: str) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:

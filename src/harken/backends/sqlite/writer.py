@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import apsw
 import structlog
 
-from harken.backends.sqlite.transaction import Books
+from harken.backends.sqlite.transaction import Transaction
 from harken.errors import HarkenError, StoreBusy, StoreUnavailable
 
 __all__ = ["Manner", "Writer", "readable"]
@@ -43,7 +43,7 @@ class Writer:
     together share one fsync. A lone verb never waits.
     """
 
-    def __init__(self, books: Books, *, inline: bool = False, limit: int = 10_000) -> None:
+    def __init__(self, books: Transaction, *, inline: bool = False, limit: int = 10_000) -> None:
         self._books = books
         self.inline = inline
         self._limit = limit

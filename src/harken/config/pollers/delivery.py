@@ -14,7 +14,7 @@ from harken.config.feeds import internal_feed, written_secrets
 from harken.config.findings import Path, Report, nearest
 from harken.config.loaded import item, revision
 from harken.config.pollers.schema import Outlet
-from harken.config.resolver import Made, Surroundings
+from harken.config.resolver import Made, Resolver
 from harken.config.validate import Strict, check
 from harken.config.workflows import Checker, Entry
 from harken.config.yaml.nodes import Node, Table, locate
@@ -61,9 +61,7 @@ class Whole:
     shown: dict[str, Any]
 
 
-def read_outlet(
-    node: Node, agent: str, agents: Agents, around: Surroundings, report: Report, path: Path
-) -> Outlet | None:
+def read_outlet(node: Node, agent: str, agents: Agents, around: Resolver, report: Report, path: Path) -> Outlet | None:
     """Return where messages go: through the account of that kind that the agent is bound to, or one by its name.
 
     Without an agent there is no account, and only what is written can be checked.
@@ -107,7 +105,7 @@ def deliveries(
     outlet: Outlet,
     failure: Outlet | None,
     table: Table,
-    around: Surroundings,
+    around: Resolver,
     checker: Checker | None,
     report: Report,
 ) -> Whole:

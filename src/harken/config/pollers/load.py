@@ -16,7 +16,7 @@ from harken.config.loaded import Account
 from harken.config.pollers.delivery import Delivering, deliveries, read_outlet
 from harken.config.pollers.legacy_gmail import deprecations, translate
 from harken.config.pollers.schema import Job, JobBlock, Outlet, PollersBlock, PollerSettings, Written, id_place, job_id
-from harken.config.resolver import Made, Surroundings
+from harken.config.resolver import Made, Resolver
 from harken.config.schedules import Pace, read_pace
 from harken.config.validate import as_table, check
 from harken.config.workflows import Checker, Entry
@@ -128,7 +128,7 @@ def feed_name(job: str) -> str:
 
 
 def read_pollers(
-    block: PollersBlock, jobs: Sequence[Written], around: Surroundings, agents: Agents, checker: Checker | None
+    block: PollersBlock, jobs: Sequence[Written], around: Resolver, agents: Agents, checker: Checker | None
 ) -> Pollers:
     """Read every job. Two that have one id are both refused, each with the place of the other."""
     settings = PollerSettings(
@@ -166,7 +166,7 @@ class _Job:
     def __init__(
         self,
         settings: PollerSettings,
-        around: Surroundings,
+        around: Resolver,
         agents: Agents,
         checker: Checker | None,
         report: Report,

@@ -14,7 +14,7 @@ import aiohttp
 
 from harken.clock import Clock
 from harken.demo.incident_api import IncidentService, announce
-from harken.demo.scenario import Play
+from harken.demo.scenario import Scenario
 from harken.demo.world import World
 from harken.event import Recorded
 
@@ -78,5 +78,5 @@ def occurrence(event: Recorded) -> str:
     return name if name.startswith(("INC-", "news-", "deploy-")) else ""
 
 
-def make(clock: Clock, random: Random) -> Play:
+def make(clock: Clock, random: Random) -> Scenario:
     return Company(clock, random)

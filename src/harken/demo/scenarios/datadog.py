@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.demo.scenario import Play
-from harken.demo.scenarios.vendor_scenario import Busy, Truth, Vendor
+from harken.demo.scenario import Scenario
+from harken.demo.scenarios.vendor_scenario import Busy, Truth, VendorScenario
 from harken.event import Recorded
 from harken.testing.fakes.datadog import API_KEY, APP_KEY, FakeDatadog
 
@@ -119,5 +119,5 @@ def _shown(monitors: Iterable[Mapping[str, Any]]) -> list[str]:
     return [_standing(id, group, state["status"]) for id, group, state in groups]
 
 
-def make(clock: Clock, random: Random) -> Play:
-    return Vendor("datadog", Monitors(clock, random), clock)
+def make(clock: Clock, random: Random) -> Scenario:
+    return VendorScenario("datadog", Monitors(clock, random), clock)

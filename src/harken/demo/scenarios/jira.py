@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.demo.scenario import Play
-from harken.demo.scenarios.vendor_scenario import Busy, Truth, Vendor
+from harken.demo.scenario import Scenario
+from harken.demo.scenarios.vendor_scenario import Busy, Truth, VendorScenario
 from harken.event import Recorded
 from harken.testing.fakes.jira import TOKEN, Issue, Jira
 
@@ -114,5 +114,5 @@ def _name(issue: str, at: datetime) -> str:
     return f"{issue} at {at.astimezone(UTC):%H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
-def make(clock: Clock, random: Random) -> Play:
-    return Vendor("jira", Board(clock, random), clock)
+def make(clock: Clock, random: Random) -> Scenario:
+    return VendorScenario("jira", Board(clock, random), clock)

@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.demo.scenario import Play
-from harken.demo.scenarios.vendor_scenario import Busy, Truth, Vendor
+from harken.demo.scenario import Scenario
+from harken.demo.scenarios.vendor_scenario import Busy, Truth, VendorScenario
 from harken.event import Recorded
 from harken.testing.fakes.pagerduty import Incident, PagerDuty
 
@@ -113,5 +113,5 @@ class OnCall:
                 yield _MARK.findall(note.content)[-1], f"{incident.id} {note.id}"
 
 
-def make(clock: Clock, random: Random) -> Play:
-    return Vendor("pagerduty", OnCall(clock, random), clock)
+def make(clock: Clock, random: Random) -> Scenario:
+    return VendorScenario("pagerduty", OnCall(clock, random), clock)

@@ -8,8 +8,8 @@ from random import Random
 from aiohttp import web
 
 from harken.clock import Clock
-from harken.demo.scenario import Play
-from harken.demo.scenarios.vendor_scenario import Busy, Truth, Vendor
+from harken.demo.scenario import Scenario
+from harken.demo.scenarios.vendor_scenario import Busy, Truth, VendorScenario
 from harken.event import Recorded
 from harken.testing.fakes.slack import TOKEN, FakeSlack
 
@@ -107,5 +107,5 @@ def _id(channel: str) -> str:
     return f"C{channel.upper()}"
 
 
-def make(clock: Clock, random: Random) -> Play:
-    return Vendor("slack", Workspace(clock, random), clock)
+def make(clock: Clock, random: Random) -> Scenario:
+    return VendorScenario("slack", Workspace(clock, random), clock)

@@ -18,7 +18,7 @@ from harken.clock import Clock
 from harken.event import Recorded
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
-__all__ = ["Busy", "Story", "Truth", "Vendor"]
+__all__ = ["Busy", "Story", "Truth", "VendorScenario"]
 
 # services tell time in whole seconds; what came in the first one could seem to be from before the opening
 SETTLING = 1.2
@@ -115,7 +115,7 @@ class Story(Protocol):
         ...
 
 
-class Vendor:
+class VendorScenario:
     """A story as a play, with the example that is shipped for its service."""
 
     def __init__(self, name: str, story: Story, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame, walk
 from harken.run.plan import Block, Kind, Made
 from harken.run.signals import Filtered
@@ -44,7 +44,7 @@ class SwitchWords(Strict):
         return self
 
 
-def _filter(params: FilterWords, builder: Builder) -> Made:
+def _filter(params: FilterWords, builder: Compiler) -> Made:
     condition = builder.condition(params.condition, "condition")
 
     async def act(frame: Frame) -> Any:
@@ -56,7 +56,7 @@ def _filter(params: FilterWords, builder: Builder) -> Made:
     return Made(act=act, instant=True)
 
 
-def _if(params: IfWords, builder: Builder) -> Made:
+def _if(params: IfWords, builder: Compiler) -> Made:
     condition = builder.condition(params.condition, "condition")
     then, otherwise = builder.block(params.then, "then"), builder.block(params.otherwise, "else")
 
@@ -67,7 +67,7 @@ def _if(params: IfWords, builder: Builder) -> Made:
     return Made(act=act, instant=_instant(then) and _instant(otherwise))
 
 
-def _switch(params: SwitchWords, builder: Builder) -> Made:
+def _switch(params: SwitchWords, builder: Compiler) -> Made:
     default = builder.block(params.default, "default")
     if isinstance(params.cases, list):
         return _by_condition(params.cases, default, builder)
@@ -82,7 +82,7 @@ def _switch(params: SwitchWords, builder: Builder) -> Made:
     return Made(act=act, instant=all(map(_instant, (default, *blocks.values()))))
 
 
-def _by_condition(cases: list[CaseWords], default: Block, builder: Builder) -> Made:
+def _by_condition(cases: list[CaseWords], default: Block, builder: Compiler) -> Made:
     made = [
         (builder.condition(case.when, "cases", at, "when"), builder.block(case.steps, "cases", at, "steps"))
         for at, case in enumerate(cases)

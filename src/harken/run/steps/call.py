@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.language.fields import fill
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
 from harken.source import Act, Call, Message
@@ -55,7 +55,7 @@ class ActionWords(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-def _http(params: HttpWords, builder: Builder) -> Made:
+def _http(params: HttpWords, builder: Compiler) -> Made:
     url, headers = builder.value(params.url, "url"), builder.value(params.headers, "headers")
     query, json = builder.value(params.query, "query"), builder.value(params.json_body, "json")
     body = builder.value(params.body, "body")
@@ -104,7 +104,7 @@ def _content(reply: Reply) -> Any:
     return reply.text()
 
 
-def _notify(params: NotifyWords, builder: Builder) -> Made:
+def _notify(params: NotifyWords, builder: Compiler) -> Made:
     channel, to = builder.value(params.channel, "channel"), builder.value(params.to, "to")
     text = _fields(params.text) if params.placeholders == "fields" else builder.prose(params.text, "text")
     title = builder.prose(params.title, "title")
@@ -137,7 +137,7 @@ def _fields(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
     return render
 
 
-def _action(params: ActionWords, builder: Builder) -> Made:
+def _action(params: ActionWords, builder: Compiler) -> Made:
     name = builder.action
     given = {key: builder.value(value, key) for key, value in (params.model_extra or {}).items()}
 

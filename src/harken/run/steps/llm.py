@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.models import Answer
 from harken.run.plan import Kind, Made, Shaped
@@ -28,7 +28,7 @@ class LlmWords(Strict):
     temperature: float | None = Field(default=None, ge=0, le=2)
 
 
-def _llm(params: LlmWords, builder: Builder) -> Made:
+def _llm(params: LlmWords, builder: Compiler) -> Made:
     prompt, system = builder.prose(params.prompt, "prompt"), builder.prose(params.system, "system")
     model = builder.value(params.model, "model")
     schema = params.output

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from harken.errors import Misconfigured, Refused
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame, walk
 from harken.run.plan import Kind, Made
 from harken.run.signals import Filtered, Parked
@@ -30,7 +30,7 @@ class ParallelWords(Strict):
     branches: dict[str, list[Any]] | list[list[Any]]
 
 
-def _foreach(params: ForeachWords, builder: Builder) -> Made:
+def _foreach(params: ForeachWords, builder: Compiler) -> Made:
     items, steps = builder.value(params.items, "items"), builder.block(params.steps, "steps")
 
     async def act(frame: Frame) -> Any:
@@ -50,7 +50,7 @@ def _foreach(params: ForeachWords, builder: Builder) -> Made:
     return Made(act=act)
 
 
-def _parallel(params: ParallelWords, builder: Builder) -> Made:
+def _parallel(params: ParallelWords, builder: Compiler) -> Made:
     given = params.branches
     pairs = list(given.items()) if isinstance(given, dict) else [(str(at), steps) for at, steps in enumerate(given)]
     keys: Sequence[str | int] = list(given) if isinstance(given, dict) else range(len(given))

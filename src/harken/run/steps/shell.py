@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from harken.errors import Misconfigured, Refused
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
 from harken.run.signals import StepFailed
@@ -40,7 +40,7 @@ class ShellWords(Strict):
         return value
 
 
-def _shell(params: ShellWords, builder: Builder) -> Made:
+def _shell(params: ShellWords, builder: Compiler) -> Made:
     script = params.command if isinstance(params.command, str) else None
     words = builder.value(["/bin/sh", "-c", script] if script is not None else params.command, "command")
     env, cwd = builder.value(params.env, "env"), builder.value(params.cwd, "cwd")

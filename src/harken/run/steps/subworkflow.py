@@ -10,7 +10,7 @@ import msgspec
 from pydantic import Field
 
 from harken.errors import NotFound, Refused
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made, Shaped
 from harken.run.retry import patiently
@@ -30,7 +30,7 @@ class WorkflowWords(Strict):
     wait: bool = True
 
 
-def _workflow(params: WorkflowWords, builder: Builder) -> Made:
+def _workflow(params: WorkflowWords, builder: Compiler) -> Made:
     name, inputs = builder.value(params.name, "workflow"), builder.value(params.inputs, "inputs")
 
     async def act(frame: Frame) -> Shaped:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from harken.errors import Misconfigured
 from harken.event import Event
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made
 
@@ -27,7 +27,7 @@ class EmitWords(Strict):
     key: str = ""
 
 
-def _transform(params: TransformWords, builder: Builder) -> Made:
+def _transform(params: TransformWords, builder: Compiler) -> Made:
     parts = {name: builder.value(value, "set", name) for name, value in params.values.items()}
 
     async def act(frame: Frame) -> Any:
@@ -36,7 +36,7 @@ def _transform(params: TransformWords, builder: Builder) -> Made:
     return Made(act=act, instant=True)
 
 
-def _emit(params: EmitWords, builder: Builder) -> Made:
+def _emit(params: EmitWords, builder: Compiler) -> Made:
     kind, data = builder.value(params.type, "event"), builder.value(params.data, "data")
     subject, key = builder.value(params.subject, "subject"), builder.value(params.key, "key")
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from harken.durations import parse_duration
 from harken.errors import Misconfigured
-from harken.run.compiler import Builder, Strict
+from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import Kind, Made
 from harken.run.scope import Resolve
@@ -40,7 +40,7 @@ class ApproveWords(Strict):
     on_timeout: Literal["approve", "reject"] = "reject"
 
 
-def _wait(params: WaitWords, builder: Builder) -> Made:
+def _wait(params: WaitWords, builder: Compiler) -> Made:
     duration = builder.value(params.duration, "for")
     until = builder.value(params.until, "until")
     if params.duration is not None and "{{" not in params.duration:
@@ -63,7 +63,7 @@ def _wait(params: WaitWords, builder: Builder) -> Made:
     return Made(act=act)
 
 
-def _checked(builder: Builder, text: str) -> None:
+def _checked(builder: Compiler, text: str) -> None:
     try:
         parse_duration(text)
     except Misconfigured as error:
@@ -91,7 +91,7 @@ def _asked_before(frame: Frame) -> datetime | None:
     return datetime.fromisoformat(until) if isinstance(until, str) else None
 
 
-def _approve(params: ApproveWords, builder: Builder) -> Made:
+def _approve(params: ApproveWords, builder: Compiler) -> Made:
     prompt, patience = builder.prose(params.prompt, "prompt"), builder.timeout
 
     async def act(frame: Frame) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from harken.backoff import Health
 from harken.errors import LeaseLost
-from harken.store import Failure, Rest
+from harken.store import Failure, IdleRead
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["LeasingContract"]
@@ -27,8 +27,8 @@ def failure(given: Given) -> Failure:
     )
 
 
-def rest(given: Given, result: Literal["nothing_new", "unchanged"] = "nothing_new") -> Rest:
-    return Rest(
+def rest(given: Given, result: Literal["nothing_new", "unchanged"] = "nothing_new") -> IdleRead:
+    return IdleRead(
         feed="inbox",
         token=given.lease.token,
         count=1,

@@ -11,7 +11,18 @@ import pytest
 from harken.backoff import Health
 from harken.errors import LeaseLost
 from harken.feed import Feed
-from harken.store import HOUSE, Commit, Committed, Definitions, Failure, Generation, Held, Lease, Rest, Store
+from harken.store import (
+    HOUSEKEEPING,
+    Commit,
+    Committed,
+    Definitions,
+    Failure,
+    Generation,
+    HeldLease,
+    IdleRead,
+    Lease,
+    Store,
+)
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
 
 __all__ = ["SharingContract"]
@@ -53,9 +64,9 @@ def failure(given: Given, name: str, token: int) -> Failure:
     )
 
 
-def rest(given: Given, name: str, token: int) -> Rest:
+def rest(given: Given, name: str, token: int) -> IdleRead:
     now = given.now()
-    return Rest(
+    return IdleRead(
         feed=name, token=token, count=1, result="nothing_new", seen=3, first_at=now, last_at=now, next_due=given.now(60)
     )
 
@@ -152,8 +163,8 @@ class SharingContract(StoreWorld):
         assert isinstance(await store.commit(page(given, "news", news.token)), Committed)
 
     async def test_leases_are_listed_by_shard_while_they_live(self, given: Given, news: Lease) -> None:
-        house = await take(given.store, HOUSE, "a")
-        expected = [(HOUSE, "a", house), (0, "a", given.lease), (1, "b", news)]
+        house = await take(given.store, HOUSEKEEPING, "a")
+        expected = [(HOUSEKEEPING, "a", house), (0, "a", given.lease), (1, "b", news)]
         assert await given.store.leases() == held(expected)
 
     async def test_leases_that_ended_are_not_listed(self, given: Given, news: Lease) -> None:
@@ -198,9 +209,9 @@ class SharingContract(StoreWorld):
     async def test_a_new_generation_ends_the_leases_of_others_but_neither_ours_nor_the_house(
         self, given: Given, news: Lease
     ) -> None:
-        await take(given.store, HOUSE, "b")
+        await take(given.store, HOUSEKEEPING, "b")
         await given.open(configured("g2", "a"))
-        assert await holders(given.store) == {HOUSE: "b", 0: "a"}
+        assert await holders(given.store) == {HOUSEKEEPING: "b", 0: "a"}
         assert isinstance(await given.store.commit(page(given, "inbox", given.lease.token)), Committed)
 
     async def test_who_reads_by_an_old_generation_is_lost_and_writes_nothing(self, given: Given, news: Lease) -> None:
@@ -237,15 +248,15 @@ class SharingContract(StoreWorld):
     async def test_who_asks_with_the_current_generation_is_given_the_lease(self, given: Given) -> None:
         renewed = await take(given.store, 0, "a", generation="g1")
         assert renewed.token == given.lease.token
-        await take(given.store, HOUSE, "a", generation="g1")
+        await take(given.store, HOUSEKEEPING, "a", generation="g1")
         assert await given.store.lease(0, "b", 30.0, generation="g1") is None
 
-    @pytest.mark.parametrize("shard", [0, HOUSE])
+    @pytest.mark.parametrize("shard", [0, HOUSEKEEPING])
     async def test_who_asks_with_an_old_generation_loses_the_lease_at_once(self, given: Given, shard: int) -> None:
         mine = await take(given.store, shard, "a", generation="g1")
         await given.open(configured("g2"))
         assert await given.store.lease(shard, "a", 30.0, generation="g1") is None
-        assert await holders(given.store) == ({0: "a"} if shard == HOUSE else {})
+        assert await holders(given.store) == ({0: "a"} if shard == HOUSEKEEPING else {})
         taken = await take(given.store, shard, "b", generation="g2")
         assert taken.token > mine.token
         assert not taken.taken_over
@@ -266,5 +277,7 @@ class SharingContract(StoreWorld):
         assert (await given.renew()).token == given.lease.token
 
 
-def held(expected: Sequence[tuple[int, str, Lease]]) -> list[Held]:
-    return [Held(shard=shard, holder=holder, token=lease.token, until=lease.until) for shard, holder, lease in expected]
+def held(expected: Sequence[tuple[int, str, Lease]]) -> list[HeldLease]:
+    return [
+        HeldLease(shard=shard, holder=holder, token=lease.token, until=lease.until) for shard, holder, lease in expected
+    ]

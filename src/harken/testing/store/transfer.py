@@ -12,9 +12,9 @@ from harken.errors import LeaseLost, Refused, StoreUnavailable
 from harken.event import Event
 from harken.runs import Claimed
 from harken.schedule import Cron
-from harken.store import HOUSE, GatherInto, Rest, Stale
-from harken.store.export_rows import KINDS, Chunk, MovedRun
-from harken.store.transfer import Counts, Moving, refuse_marked
+from harken.store import HOUSEKEEPING, GatherInto, IdleRead, Stale
+from harken.store.export_rows import KINDS, Chunk, ExportedRun
+from harken.store.transfer import Counts, StoreTransfer, refuse_marked
 from harken.testing.clock import HandClock
 from harken.testing.store.transfer_world import BEFORE, WORLD, Left, Place, fill, told
 from harken.testing.store.world import INBOX, LEASE_SECONDS, Given
@@ -69,7 +69,7 @@ class MovingWorld:
         store = await origin.open()
         former = (await store.open(BEFORE)).triggers["former"].uid
         opened = await store.open(WORLD)
-        leases = [lease for shard in (0, HOUSE, 3) if (lease := await store.lease(shard, "a", LEASE_SECONDS))]
+        leases = [lease for shard in (0, HOUSEKEEPING, 3) if (lease := await store.lease(shard, "a", LEASE_SECONDS))]
         given = Copied(store, clock, opened, leases[0])
         given.former = former
         given.left = await fill(given)
@@ -128,7 +128,7 @@ class MovingContract(MovingWorld):
         assert committed.verdicts[0][0].run_id not in {run.id for run in below.items}
 
     async def test_lease_tokens_go_on_rising(self, copied: Copied) -> None:
-        leases = [await copied.store.lease(shard, "z", LEASE_SECONDS) for shard in (3, HOUSE, 17)]
+        leases = [await copied.store.lease(shard, "z", LEASE_SECONDS) for shard in (3, HOUSEKEEPING, 17)]
         assert min(lease.token for lease in (*leases, copied.lease) if lease) > max(copied.tokens)
 
     async def test_what_was_gathered_is_not_gathered_again(self, copied: Copied) -> None:
@@ -213,7 +213,7 @@ class MovingContract(MovingWorld):
         await refuse_marked(given.store)
 
 
-async def _counted(moving: Moving) -> Counts:
+async def _counted(moving: StoreTransfer) -> Counts:
     try:
         return await moving.counts()
     finally:
@@ -233,7 +233,7 @@ async def _later(rows: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
 
 async def _cut_off(rows: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
     async for chunk in rows:
-        if isinstance(chunk[0], MovedRun):
+        if isinstance(chunk[0], ExportedRun):
             raise StoreUnavailable("the network is gone")
         yield chunk
 
@@ -342,7 +342,9 @@ class GoingOnContract(MovingWorld):
         lease = await copied.store.lease(3, "a", LEASE_SECONDS)
         assert lease is not None
         times: dict[str, Any] = {"first_at": copied.now(), "last_at": copied.now(), "next_due": copied.now(9)}
-        await copied.store.rest([Rest(feed="box", token=lease.token, count=1, result="nothing_new", seen=9, **times)])
+        await copied.store.rest(
+            [IdleRead(feed="box", token=lease.token, count=1, result="nothing_new", seen=9, **times)]
+        )
         assert [span.count for span in await copied.store.ticks("box")] == [5]
 
     async def test_everything_is_forgotten_in_time(self, copied: Copied) -> None:

@@ -10,8 +10,8 @@ from harken.backoff import Health
 from harken.event import Event, Span, Verdict
 from harken.feed import Budget
 from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
-from harken.store import Commit, Failure, GatherInto, NewRun, Rest, Store, Tick
-from harken.store.transfer import Moving
+from harken.store import Commit, Failure, GatherInto, IdleRead, NewRun, Store, Tick
+from harken.store.transfer import StoreTransfer
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger
 
 __all__ = ["BEFORE", "WORLD", "Left", "Place", "fill", "told"]
@@ -40,7 +40,7 @@ class Place(Protocol):
 
     async def open(self) -> Store: ...
 
-    def moving(self) -> Moving: ...
+    def moving(self) -> StoreTransfer: ...
 
 
 class Left(msgspec.Struct, kw_only=True):
@@ -105,7 +105,7 @@ async def _read(given: Given) -> None:
     lease = await given.store.lease(3, "a", 30.0)
     assert lease is not None
     times: dict[str, Any] = {"first_at": now(-9), "last_at": now(), "next_due": now(9)}
-    await given.store.rest([Rest(feed="box", token=lease.token, count=4, result="nothing_new", seen=9, **times)])
+    await given.store.rest([IdleRead(feed="box", token=lease.token, count=4, result="nothing_new", seen=9, **times)])
     await _push(given, "p1")
     await _push(given, "p2", by="pushed")
 
