@@ -48,7 +48,7 @@ async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[E
     """Joined as the application joins them. The worker runs; starting the intake is left to the caller."""
     clock, random = SystemClock(), Random(7)
     store = SqliteStore.at(path, clock)
-    rulebook, library = RuleCache(store), WorkflowCache(store)
+    rule_cache, library = RuleCache(store), WorkflowCache(store)
     library.put(NOTHING)
     worker = Worker(
         store,
@@ -57,11 +57,11 @@ async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[E
         library=library,
         reach=_reach(clock, random),
         holder="bench",
-        internal=internal_matching(rulebook, clock),
-        learn=lambda: rulebook.learn(INTERNAL),
-        listens=listening(rulebook),
+        internal=internal_matching(rule_cache, clock),
+        learn=lambda: rule_cache.learn(INTERNAL),
+        listens=listening(rule_cache),
     )
-    intake = Intake(store, clock, random, worker, build, holder="bench", rulebook=rulebook)
+    intake = Intake(store, clock, random, worker, build, holder="bench", rule_cache=rule_cache)
     running = asyncio.create_task(worker.run())
     try:
         yield Engine(store, worker, intake)

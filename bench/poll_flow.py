@@ -18,21 +18,21 @@ WARM_PAGES = 3
 
 async def flow(asked: PollFlow) -> Used:
     """Read each feed once to set the stage, a few pages to warm up, and then everything."""
-    books = {f"f{number}": Book() for number in range(asked.feeds)}
-    feeds = [Feed(name=name, kind="bench", integration="bench", schedule=Every(seconds=3600)) for name in books]
-    async with engine(Path(asked.directory) / "flow.db", lambda feed: books[feed.name]) as running:
+    tx = {f"f{number}": Book() for number in range(asked.feeds)}
+    feeds = [Feed(name=name, kind="bench", integration="bench", schedule=Every(seconds=3600)) for name in tx]
+    async with engine(Path(asked.directory) / "flow.db", lambda feed: tx[feed.name]) as running:
         await running.intake.start(definitions(feeds))
-        await _read(running, books, 0, asked.page, "none")
-        await _read(running, books, WARM_PAGES, asked.page, "warm")
-        return await _read(running, books, asked.pages, asked.page, "real")
+        await _read(running, tx, 0, asked.page, "none")
+        await _read(running, tx, WARM_PAGES, asked.page, "warm")
+        return await _read(running, tx, asked.pages, asked.page, "real")
 
 
-async def _read(running: Engine, books: dict[str, Book], count: int, size: int, label: str) -> Used:
-    for name, book in books.items():
+async def _read(running: Engine, tx: dict[str, Book], count: int, size: int, label: str) -> Used:
+    for name, book in tx.items():
         book.fill(pages(f"{label}-{name}", count, size))
-    target = running.worker.done + len(books) * count * size
+    target = running.worker.done + len(tx) * count * size
     began, used = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(running.intake.tick(name) for name in books))
+    await asyncio.gather(*(running.intake.tick(name) for name in tx))
     await reached(lambda: running.worker.done, target)
     return Used(seconds=time.perf_counter() - began, cpu=time.process_time() - used)
 

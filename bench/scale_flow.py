@@ -79,12 +79,12 @@ async def steady(asked: Asked) -> Steady:
     ]
     async with engine(Path(asked.directory) / "scale.db", quiet.of) as running:
         await running.intake.start(definitions(feeds))
-        running.intake.timer.stop()
+        running.intake.scheduler.stop()
         async with asyncio.timeout(SETUP_SECONDS):
             await _read_all(running)
         _spread(running, asked.interval)
         quiet.feeds = running.intake.feeds
-        running.intake.timer.start()
+        running.intake.scheduler.start()
         await asyncio.sleep(min(SETTLE_SECONDS, asked.seconds))
         return await _watch(quiet, asked.seconds)
 
@@ -97,14 +97,14 @@ async def _read_all(running: Engine) -> None:
             await running.intake.tick(name)
 
     await asyncio.gather(*(some() for _ in range(AT_ONCE)))
-    await running.intake.rests.flush()
+    await running.intake.idle_reads.flush()
 
 
 def _spread(running: Engine, interval: float) -> None:
     random, now = Random(3), time.time()
     for live in running.intake.feeds.values():
         live.next_due = now + random.random() * interval
-        running.intake.timer.put(live, live.next_due)
+        running.intake.scheduler.put(live, live.next_due)
 
 
 async def _watch(quiet: Quiet, seconds: float) -> Steady:

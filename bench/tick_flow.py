@@ -86,7 +86,7 @@ def _ticks(app: App, names: Sequence[str]) -> Pass:
     async def once() -> None:
         await _each(names, tick)
         # each read of each feed has its row, as it has when the reads lie minutes apart
-        await app.intake.rests.flush()
+        await app.intake.idle_reads.flush()
 
     return once
 

@@ -67,9 +67,9 @@ class RecordedStore:
             self._pen.hear(call, "done", token=lease.token, granted=lease.until.timestamp() - seconds)
         return lease
 
-    async def give_up(self, lease: Lease, holder: str) -> None:
-        call = self._pen.ask("give_up", shard=lease.shard, holder=holder)
-        await self._store.give_up(lease, holder)
+    async def release_lease(self, lease: Lease, holder: str) -> None:
+        call = self._pen.ask("release_lease", shard=lease.shard, holder=holder)
+        await self._store.release_lease(lease, holder)
         self._pen.hear(call, "done", token=lease.token)
 
     async def commit(self, commit: Commit) -> Committed | Stale:
@@ -80,9 +80,9 @@ class RecordedStore:
         )
         return answer
 
-    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
-        wishes = [(rest.feed, rest.token) for rest in rests]
-        stale: Sequence[str] = await self._written("rest", wishes, self._store.rest(rests))
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
+        wishes = [(rest.feed, rest.token) for rest in reads]
+        stale: Sequence[str] = await self._written("record_idle", wishes, self._store.record_idle(reads))
         return stale
 
     async def fail(self, failure: Failure) -> None:

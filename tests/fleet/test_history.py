@@ -69,10 +69,10 @@ def test_what_a_killed_replica_left_is_put_together(tmp_path: Path) -> None:
     pen.hear(pen.ask("lease", shard=3, holder="1-a"), "done", token=4, granted=1_000.0)
     pen.hear(pen.ask("lease", shard=5, holder="1-a"), "refused")
     pen.hear(pen.ask("commit", writes=[("news", 4)]), "done", events=[7])
-    pen.ask("rest", writes=[("news", 4)])
+    pen.ask("record_idle", writes=[("news", 4)])
     found = read_history(tmp_path)
     assert [(one.shard, one.token) for one in found.grants] == [(3, 4)]
     assert [(one.verb, one.shard, one.outcome, one.events) for one in found.writes] == [
         ("commit", 3, "done", (7,)),
-        ("rest", 3, "unknown", ()),
+        ("record_idle", 3, "unknown", ()),
     ]

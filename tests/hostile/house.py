@@ -57,14 +57,14 @@ class House:
 
     async def die(self) -> None:
         """As kill -9 does: nothing is flushed, nobody is told."""
-        self.app.intake.timer.stop()
+        self.app.intake.scheduler.stop()
         self.app.intake._stopping = True
         mine = [task for task in asyncio.all_tasks() if task.get_name() in self._names() or task in self._tasks()]
         for task in mine:
             task.cancel()
         await asyncio.gather(*mine, return_exceptions=True)
         self.store.abandon()
-        await self.app.parts.http.close()
+        await self.app.factory.http.close()
 
     def _tasks(self) -> set[asyncio.Task[Any]]:
         return {*self.app._tasks, *self.app.intake._running}

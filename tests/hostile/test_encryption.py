@@ -175,7 +175,7 @@ async def test_a_new_key_opens_the_store_and_the_old_one_does_not(tmp_path: Path
     path = tmp_path / "harken.db"
     store, given = await opened(path, OLD)
     await given.fires("kept")
-    wrapped = bytes(store._door.books.value("SELECT value FROM documents WHERE kind='seal'"))
+    wrapped = bytes(store._database.tx.value("SELECT value FROM documents WHERE kind='seal'"))
     await store.close()
     SqliteStore.rekey(path, OLD, NEW)
     assert wrapped not in files_of(path)

@@ -55,11 +55,11 @@ def counted(page: bytes, name: str, label: str) -> dict[str, float]:
 
 
 def statuses(app: App) -> dict[str, float]:
-    return counted(app._gauges.page(), "harken_poll_trigger_polls_total", "status")
+    return counted(app._telemetry.page(), "harken_poll_trigger_polls_total", "status")
 
 
 def errors(app: App) -> dict[str, float]:
-    return counted(app._gauges.page(), "harken_poll_trigger_errors_total", "error_type")
+    return counted(app._telemetry.page(), "harken_poll_trigger_errors_total", "error_type")
 
 
 async def one_feed(directory: Path, clock: VirtualClock, shop: Listing) -> House:
@@ -134,7 +134,7 @@ async def test_every_kind_of_error_is_counted_as_it_happens(tmp_path: Path, cloc
         house.app.intake.feeds["items"].poll = Forgetful().poll
         await reads(house)
         assert errors(house.app) == {"retry": 1, "timeout": 1, "attention": 1, "cursor_expired": 1}
-        assert b"\nharken_poll_trigger_active 0\n" in house.app._gauges.page()
+        assert b"\nharken_poll_trigger_active 0\n" in house.app._telemetry.page()
         await house.down()
 
 
@@ -146,7 +146,7 @@ async def test_new_events_are_counted_by_their_type(tmp_path: Path, clock: Virtu
             shop.add(f"item-{number}")
         await reads(house)
         await reads(house)
-        page = house.app._gauges.page()
+        page = house.app._telemetry.page()
         assert counted(page, "harken_poll_trigger_events_total", "type") == {"json.item": 3}
         assert counted(page, "harken_poll_trigger_latency_seconds_count", "integration") == {"json": 3}
         await house.down()
@@ -162,7 +162,7 @@ async def test_what_a_backfill_decides_again_is_not_counted_again(tmp_path: Path
         await house.ask("reload")
         await reads(house)
         assert await house.fired("late") == ["item"]
-        page = house.app._gauges.page()
+        page = house.app._telemetry.page()
         assert counted(page, "harken_poll_trigger_events_total", "type") == {"json.item": 1}
         assert counted(page, "triggers_events_received_total", "provider")["json"] == 1
         await house.down()
@@ -172,10 +172,10 @@ async def test_what_a_backfill_decides_again_is_not_counted_again(tmp_path: Path
 async def test_the_series_of_an_integration_go_with_its_last_feed(tmp_path: Path, clock: VirtualClock) -> None:
     async with listing(clock) as shop:
         house = await one_feed(tmp_path, clock, shop)
-        assert b'integration="json"' in house.app._gauges.page()
+        assert b'integration="json"' in house.app._telemetry.page()
         write(tmp_path, "store: harken.db\n", items=HOOK)
         await house.ask("reload")
-        page = house.app._gauges.page()
+        page = house.app._telemetry.page()
         assert (b'integration="json"' in page, b'provider="json"' in page) == (False, False)
         await house.down()
 

@@ -144,24 +144,24 @@ async def test_a_tight_limit_of_our_own_makes_reads_late_and_never_failures(
 class Meanwhile:
     """A store that takes its time, in which another account is used for the first time."""
 
-    def __init__(self, parts: Factory) -> None:
-        self._parts = parts
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
         self.names: list[str] = []
 
     async def put(self, kind: str, name: str, value: Any) -> None:
         self.names.append(name)
-        self._parts.lend(Account(name=f"new-{name}", kind="json", credential=f"new-{name}"))
+        self._factory.lend(Account(name=f"new-{name}", kind="json", credential=f"new-{name}"))
 
 
 async def test_a_credential_that_turns_up_while_budgets_are_written_disturbs_nothing(tmp_path: Path) -> None:
-    parts = Factory(Loaded(directory=tmp_path), {}, HandClock(), Random(1))
+    factory = Factory(Loaded(directory=tmp_path), {}, HandClock(), Random(1))
     for name in ("one", "two"):
-        parts.lend(Account(name=name, kind="json", credential=name))
-        parts._budgets[name].learn({"Retry-After": "700"}, 429)
-    store = Meanwhile(parts)
-    await parts.save_budgets(cast(Any, store))
+        factory.lend(Account(name=name, kind="json", credential=name))
+        factory._budgets[name].learn({"Retry-After": "700"}, 429)
+    store = Meanwhile(factory)
+    await factory.save_budgets(cast(Any, store))
     assert store.names == ["one", "two"]
-    await parts.close()
+    await factory.close()
 
 
 @pytest.mark.process

@@ -79,9 +79,9 @@ def test_a_plugin_that_breaks_before_it_reads_says_nothing_and_stops_nobody(tmp_
     def broken(query: Any, account: Any, host: Any) -> Any:
         raise RuntimeError(f"cannot use {TOKEN}")
 
-    parts = Factory(Loaded(directory=tmp_path), {"bad": Plugin(kind="bad", source=broken)}, HandClock(), Random(1))
+    factory = Factory(Loaded(directory=tmp_path), {"bad": Plugin(kind="bad", source=broken)}, HandClock(), Random(1))
     with pytest.raises(NeedsAttention, match="bad broke with RuntimeError") as told:
-        parts.source(Feed(name="x", kind="bad", integration="bad", way="poll", query={}))
+        factory.source(Feed(name="x", kind="bad", integration="bad", way="poll", query={}))
     assert TOKEN not in str(told.value)
 
 

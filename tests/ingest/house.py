@@ -105,7 +105,7 @@ class House:
 
     async def crash(self) -> None:
         """As kill -9 does: nothing is flushed."""
-        self.intake.timer.stop()
+        self.intake.scheduler.stop()
         running = list(self.intake._running)
         for task in running:
             task.cancel()
@@ -119,7 +119,7 @@ class House:
 
     async def push(self, name: str) -> None:
         event = Event(subject=name, key=name, type="hook", data={"id": name}, occurred_at=self.clock.now())
-        await self.intake.gate.push("hooks", [event], Read(now=self.clock.now()))
+        await self.intake.committer.push("hooks", [event], Read(now=self.clock.now()))
 
     async def runs(self, name: str = "t", **filters: Any) -> list[Run]:
         """The trigger's runs, oldest first."""

@@ -25,14 +25,14 @@ class Shelf:
         self.full = False
         self.meanwhile: Any = None
 
-    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
         if self.full:
             raise StoreBusy("the disk is full")
-        self.written.append(rests)
+        self.written.append(reads)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
-        return [one.feed for one in rests if one.revision == OLD]
+        return [one.feed for one in reads if one.revision == OLD]
 
 
 def rest(feed: str, cursor: int = 0, health: Health | None = None) -> IdleRead:
@@ -42,48 +42,48 @@ def rest(feed: str, cursor: int = 0, health: Health | None = None) -> IdleRead:
 
 async def test_many_are_written_a_few_at_a_time() -> None:
     shelf: Any = Shelf()
-    rests = IdleReads(shelf)
+    reads = IdleReads(shelf)
     for number in range(AT_ONCE + 3):
-        rests.add(rest(f"f{number}"))
-    await rests.flush()
-    assert ([len(batch) for batch in shelf.written], len(rests)) == ([AT_ONCE, 3], 0)
+        reads.add(rest(f"f{number}"))
+    await reads.flush()
+    assert ([len(batch) for batch in shelf.written], len(reads)) == ([AT_ONCE, 3], 0)
 
 
 async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -> None:
     shelf: Any = Shelf()
-    rests = IdleReads(shelf)
+    reads = IdleReads(shelf)
     for number in range(AT_ONCE + 1):
-        rests.add(rest(f"f{number}"))
+        reads.add(rest(f"f{number}"))
     last = f"f{AT_ONCE}"
-    shelf.meanwhile = lambda: rests.flush(last)
-    await rests.flush()
+    shelf.meanwhile = lambda: reads.flush(last)
+    await reads.flush()
     assert [batch[0].feed for batch in shelf.written] == ["f0", last]
 
 
 async def test_who_was_changed_meanwhile_is_told_and_reads_of_before_are_not_mixed_with_those_after() -> None:
     shelf: Any = Shelf()
-    rests = IdleReads(shelf)
+    reads = IdleReads(shelf)
     told: list[str] = []
-    rests.on_stale = told.append
+    reads.on_stale = told.append
     before = msgspec.structs.replace(rest("a", cursor=1), revision=OLD)
-    rests.add(before)
-    rests.add(msgspec.structs.replace(rest("b", cursor=1), revision=OLD))
-    rests.add(msgspec.structs.replace(rest("b", cursor=2), revision=OLD + 1))
-    await rests.flush()
+    reads.add(before)
+    reads.add(msgspec.structs.replace(rest("b", cursor=1), revision=OLD))
+    reads.add(msgspec.structs.replace(rest("b", cursor=2), revision=OLD + 1))
+    await reads.flush()
     assert told == ["a"]
     assert [(one.feed, one.cursor, one.count) for one in shelf.written[0]] == [("a", 1, 1), ("b", 2, 1)]
 
 
 async def test_what_could_not_be_written_waits_for_the_next_time() -> None:
     shelf: Any = Shelf()
-    rests = IdleReads(shelf)
+    reads = IdleReads(shelf)
     recovered = Health(since=5.0)
-    rests.add(rest("f", cursor=1, health=recovered))
+    reads.add(rest("f", cursor=1, health=recovered))
     shelf.full = True
     with pytest.raises(StoreBusy):
-        await rests.flush()
-    rests.add(rest("f", cursor=2))
+        await reads.flush()
+    reads.add(rest("f", cursor=2))
     shelf.full = False
-    await rests.flush()
+    await reads.flush()
     [[written]] = shelf.written
     assert (written.count, written.cursor, written.health) == (2, 2, recovered)

@@ -39,30 +39,30 @@ DEFINITIONS = Definitions(generation="g", feeds=(FEED,), triggers=(trigger(),), 
 
 
 async def test_what_was_just_opened_is_not_asked_for() -> None:
-    rulebook, shelf = book(3)
-    rulebook.adopt(DEFINITIONS, opened(3, paused="by hand"))
-    rules = await rulebook.rules("inbox")
+    rule_cache, shelf = book(3)
+    rule_cache.adopt(DEFINITIONS, opened(3, paused="by hand"))
+    rules = await rule_cache.rules("inbox")
     assert (rules.revision, [rule.name for rule in rules.rules], rules.resting, shelf.asked) == (3, ["t"], True, 0)
 
 
 async def test_what_was_learnt_meanwhile_is_newer_than_what_was_opened() -> None:
-    rulebook, shelf = book(4)
-    await rulebook.learn("inbox")
-    rulebook.adopt(DEFINITIONS, opened(3, paused="by hand"))
-    rules = await rulebook.rules("inbox")
+    rule_cache, shelf = book(4)
+    await rule_cache.learn("inbox")
+    rule_cache.adopt(DEFINITIONS, opened(3, paused="by hand"))
+    rules = await rule_cache.rules("inbox")
     assert (rules.revision, rules.resting, shelf.asked) == (4, False, 1)
 
 
 async def test_an_answer_from_before_the_opening_is_not_believed() -> None:
-    rulebook, _ = book(2)
-    rulebook.adopt(DEFINITIONS, opened(3))
-    assert (await rulebook.learn("inbox")).revision == 3
+    rule_cache, _ = book(2)
+    rule_cache.adopt(DEFINITIONS, opened(3))
+    assert (await rule_cache.learn("inbox")).revision == 3
 
 
 async def test_rules_of_an_older_revision_or_a_feed_that_is_gone_are_forgotten() -> None:
-    rulebook, _ = book(2)
-    await rulebook.learn("inbox")
-    rulebook.adopt(DEFINITIONS, opened(3))
-    assert rulebook.get("inbox") is None
-    rulebook.adopt(Definitions(generation="h", feeds=(), triggers=(), workflows={}), Opened(feeds={}, triggers={}))
-    assert rulebook.get("inbox") is None
+    rule_cache, _ = book(2)
+    await rule_cache.learn("inbox")
+    rule_cache.adopt(DEFINITIONS, opened(3))
+    assert rule_cache.get("inbox") is None
+    rule_cache.adopt(Definitions(generation="h", feeds=(), triggers=(), workflows={}), Opened(feeds={}, triggers={}))
+    assert rule_cache.get("inbox") is None

@@ -33,8 +33,8 @@ class Told:
     """A replica that notes what it is told of its shards."""
 
     def __init__(self, store: Any, clock: HandClock, name: str, shards: int = 6, reading: bool = True) -> None:
-        self.shares = ShardLeases(store, clock, name, shards=shards, reading=reading)
-        self.shares.on_taken, self.shares.on_leaving = self._taken, self._leaving
+        self.leases = ShardLeases(store, clock, name, shards=shards, reading=reading)
+        self.leases.on_taken, self.leases.on_leaving = self._taken, self._leaving
         self.taken: list[int] = []
         self.left: list[int] = []
         self.away = False
@@ -50,42 +50,42 @@ class Told:
 
 async def test_one_replica_takes_everything(store: SqliteStore, clock: HandClock) -> None:
     one = Told(store, clock, "one")
-    await one.shares.look()
-    assert sorted(one.taken) == sorted(one.shares.held) == list(range(6))
+    await one.leases.look()
+    assert sorted(one.taken) == sorted(one.leases.held) == list(range(6))
 
 
 async def test_a_second_replica_gets_its_share_at_the_next_look(store: SqliteStore, clock: HandClock) -> None:
     one, two = Told(store, clock, "one"), Told(store, clock, "two")
-    await one.shares.look()
-    one.shares.peers = two.shares.peers = 2
-    await two.shares.look()
-    assert not two.shares.held
-    await one.shares.look()
-    await two.shares.look()
-    assert (len(one.shares.held), len(two.shares.held)) == (3, 3)
-    assert sorted([*one.shares.held, *two.shares.held]) == list(range(6))
-    assert one.left == sorted(two.shares.held)
+    await one.leases.look()
+    one.leases.peers = two.leases.peers = 2
+    await two.leases.look()
+    assert not two.leases.held
+    await one.leases.look()
+    await two.leases.look()
+    assert (len(one.leases.held), len(two.leases.held)) == (3, 3)
+    assert sorted([*one.leases.held, *two.leases.held]) == list(range(6))
+    assert one.left == sorted(two.leases.held)
 
 
 async def test_what_is_kept_is_renewed_and_its_token_stays(store: SqliteStore, clock: HandClock) -> None:
     one = Told(store, clock, "one")
-    await one.shares.look()
-    before = one.shares.token(3)
+    await one.leases.look()
+    before = one.leases.token(3)
     for _ in range(40):
         clock.advance(LEASE_SECONDS / 12)
-        await one.shares.look()
-    assert one.shares.token(3) == before
+        await one.leases.look()
+    assert one.leases.token(3) == before
     assert len(one.taken) == 6
 
 
 async def test_a_dead_replica_is_followed_within_a_lease(store: SqliteStore, clock: HandClock) -> None:
     one, two = Told(store, clock, "one"), Told(store, clock, "two")
     taken_over: list[int] = []
-    two.shares.on_takeover = taken_over.append
-    await one.shares.look()
+    two.leases.on_takeover = taken_over.append
+    await one.leases.look()
     clock.advance(LEASE_SECONDS + 0.1)
-    await two.shares.look()
-    assert len(two.shares.held) == 6
+    await two.leases.look()
+    assert len(two.leases.held) == 6
     assert sorted(taken_over) == list(range(6))
 
 
@@ -107,27 +107,27 @@ async def test_it_is_followed_at_the_very_end_of_its_lease(clock: VirtualClock, 
 async def test_a_lease_that_ran_out_and_came_back_is_begun_anew(store: SqliteStore, clock: HandClock) -> None:
     """Others may have moved the cursors in between, so the feeds stand where the store says."""
     one, two = Told(store, clock, "one", shards=1), Told(store, clock, "two", shards=1)
-    await one.shares.look()
-    before = one.shares.token(0)
+    await one.leases.look()
+    before = one.leases.token(0)
     clock.advance(LEASE_SECONDS + 1)
-    await two.shares.look()
+    await two.leases.look()
     clock.advance(LEASE_SECONDS + 1)
-    await one.shares.look()
-    assert one.shares.token(0) > before
+    await one.leases.look()
+    assert one.leases.token(0) > before
     assert one.taken == [0, 0]
 
 
 async def test_a_holder_that_slept_finds_its_shards_taken(store: SqliteStore, clock: HandClock) -> None:
     one, two = Told(store, clock, "one"), Told(store, clock, "two")
-    await one.shares.look()
+    await one.leases.look()
     clock.advance(LEASE_SECONDS + 1)
-    await two.shares.look()
-    await one.shares.doubt(2)
+    await two.leases.look()
+    await one.leases.doubt(2)
     assert one.left == [2]
     with pytest.raises(LeaseLost):
-        one.shares.token(2)
-    await one.shares.look()
-    assert not one.shares.held
+        one.leases.token(2)
+    await one.leases.look()
+    assert not one.leases.held
 
 
 @virtual
@@ -135,28 +135,28 @@ async def test_a_lease_that_was_renewed_right_before_a_sleep_is_renewed_again(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     store = SqliteStore.at(tmp_path / "s.db", clock, inline=True)
-    shares = ShardLeases(store, clock, "one")
-    await shares.look()
+    leases = ShardLeases(store, clock, "one")
+    await leases.look()
     clock.sleep_laptop(7_200)
-    assert shares.is_late(0)
-    await shares.doubt(0)
-    assert not shares.is_late(0)
+    assert leases.is_late(0)
+    await leases.doubt(0)
+    assert not leases.is_late(0)
     await store.close()
 
 
 async def test_giving_up_lets_another_go_on_at_once(store: SqliteStore, clock: HandClock) -> None:
     one, two = Told(store, clock, "one"), Told(store, clock, "two")
-    await one.shares.look()
-    await one.shares.give_up()
-    await two.shares.look()
-    assert len(two.shares.held) == 6
+    await one.leases.look()
+    await one.leases.give_up()
+    await two.leases.look()
+    assert len(two.leases.held) == 6
 
 
 async def test_leases_are_given_up_when_their_work_is_dead(store: SqliteStore, clock: HandClock) -> None:
     one = Told(store, clock, "one")
-    await one.shares.look()
-    one.shares.works = lambda: False
-    await one.shares.look()
+    await one.leases.look()
+    one.leases.works = lambda: False
+    await one.leases.look()
     assert sorted(one.left) == list(range(6))
     assert await store.leases() == []
 
@@ -165,32 +165,32 @@ async def test_what_was_taken_but_could_not_be_begun_is_not_held(store: SqliteSt
     one = Told(store, clock, "one")
     one.away = True
     with pytest.raises(StoreUnavailable):
-        await one.shares.look()
-    assert not one.shares.held
+        await one.leases.look()
+    assert not one.leases.held
     one.away = False
-    await one.shares.look()
-    assert len(one.shares.held) == 6
+    await one.leases.look()
+    assert len(one.leases.held) == 6
 
 
 async def test_another_generation_ends_what_the_others_hold(store: SqliteStore, clock: HandClock) -> None:
     one, two = Told(store, clock, "one"), Told(store, clock, "two")
     await store.open(Definitions(generation="old", holder="one"))
-    one.shares.generation, two.shares.generation = "old", "new"
-    await one.shares.look()
+    one.leases.generation, two.leases.generation = "old", "new"
+    await one.leases.look()
     await store.open(Definitions(generation="new", holder="two"))
     clock.advance(LEASE_SECONDS / 3)
-    await one.shares.look()
-    assert not one.shares.held
-    await two.shares.look()
-    assert len(two.shares.held) == 6
+    await one.leases.look()
+    assert not one.leases.held
+    await two.leases.look()
+    assert len(two.leases.held) == 6
 
 
 async def test_fewer_shards_than_before_are_let_go(store: SqliteStore, clock: HandClock) -> None:
     one = Told(store, clock, "one")
-    await one.shares.look()
-    one.shares.shards = 2
-    await one.shares.look()
-    assert sorted(one.shares.held) == [0, 1]
+    await one.leases.look()
+    one.leases.shards = 2
+    await one.leases.look()
+    assert sorted(one.leases.held) == [0, 1]
 
 
 class Flickering:
@@ -216,28 +216,28 @@ async def test_what_was_taken_before_the_store_went_away_is_read(store: SqliteSt
     one = Told(flickering, clock, "one")
     flickering.away_at = 3
     with pytest.raises(StoreUnavailable):
-        await one.shares.look()
-    assert len(one.taken) == len(one.shares.held) == 2
-    await one.shares.look()
+        await one.leases.look()
+    assert len(one.taken) == len(one.leases.held) == 2
+    await one.leases.look()
     assert sorted(one.taken) == list(range(6))
 
 
 async def test_a_new_token_is_noticed_although_the_store_went_away_then(store: SqliteStore, clock: HandClock) -> None:
     flickering = Flickering(store)
     one = Told(flickering, clock, "one")
-    await one.shares.look()
-    before = {shard: one.shares.token(shard) for shard in range(6)}
+    await one.leases.look()
+    before = {shard: one.leases.token(shard) for shard in range(6)}
     clock.advance(LEASE_SECONDS + 1)
     for shard in range(6):
         # somebody else had it for a moment
         lease = await store.lease(shard, "two", LEASE_SECONDS)
         assert lease is not None
-        await store.give_up(lease, "two")
+        await store.release_lease(lease, "two")
     flickering.away_at = 3
     with pytest.raises(StoreUnavailable):
-        await one.shares.look()
-    await one.shares.look()
-    assert all(one.shares.token(shard) > before[shard] for shard in range(6))
+        await one.leases.look()
+    await one.leases.look()
+    assert all(one.leases.token(shard) > before[shard] for shard in range(6))
     assert sorted(one.taken) == sorted([*range(6), *range(6)])
 
 
@@ -248,42 +248,42 @@ async def test_no_token_is_given_out_before_the_feeds_stand_where_they_should(
     seen: list[bool] = []
 
     async def taken(shards: Collection[int]) -> Callable[[], None]:
-        seen.append(0 in one.shares.held)
-        return lambda: seen.append(0 in one.shares.held)
+        seen.append(0 in one.leases.held)
+        return lambda: seen.append(0 in one.leases.held)
 
-    one.shares.on_taken = taken
-    await one.shares.look()
+    one.leases.on_taken = taken
+    await one.leases.look()
     assert seen == [False, True]
 
 
 async def test_a_replica_that_does_not_read_takes_nothing(store: SqliteStore, clock: HandClock) -> None:
     one = Told(store, clock, "one", reading=False)
-    await one.shares.look()
-    assert not one.shares.held
+    await one.leases.look()
+    assert not one.leases.held
     assert await store.leases() == []
 
 
 async def test_after_closing_nothing_is_taken_again(store: SqliteStore, clock: HandClock) -> None:
     one = Told(store, clock, "one")
-    await one.shares.look()
-    await one.shares.close()
-    await one.shares.look()
+    await one.leases.look()
+    await one.leases.close()
+    await one.leases.look()
     assert await store.leases() == []
 
 
 async def test_what_nobody_takes_is_read_beyond_the_fair_share_and_kept(store: SqliteStore, clock: HandClock) -> None:
     """A peer that lives but cannot take its part must not leave it unread for ever."""
     one = Told(store, clock, "one")
-    one.shares.peers = 2
-    await one.shares.look()
-    assert len(one.shares.held) == 3
+    one.leases.peers = 2
+    await one.leases.look()
+    assert len(one.leases.held) == 3
     for _ in range(3):
         clock.advance(LEASE_SECONDS)
-        await one.shares.look()
-    assert len(one.shares.held) == 6
+        await one.leases.look()
+    assert len(one.leases.held) == 6
     clock.advance(2)
-    await one.shares.look()
-    assert len(one.shares.held) == 6
-    one.shares.peers = 3
-    await one.shares.look()
-    assert len(one.shares.held) == 2
+    await one.leases.look()
+    assert len(one.leases.held) == 6
+    one.leases.peers = 3
+    await one.leases.look()
+    assert len(one.leases.held) == 2

@@ -107,7 +107,7 @@ async def test_reset_clears_errors_and_keeps_the_cursor(office: Office) -> None:
     await office.shows(office.incident("INC-1"))
     await office.fails("no", state="paused", blocked_until=None)
     assert (await office.ask("triggers.reset", name="oncall"))["status"] == "healthy"
-    assert await office.store.sighting(POLLED.name, "INC-1") is not None
+    assert await office.store.memory_of(POLLED.name, "INC-1") is not None
 
 
 async def test_reset_of_the_cursor_needs_a_yes_and_names_who_else_listens(office: Office) -> None:
@@ -117,7 +117,7 @@ async def test_reset_of_the_cursor_needs_a_yes_and_names_who_else_listens(office
     assert "digest also listens" in raised.value.message
     assert "--cursor --yes" in raised.value.fix
     await office.ask("triggers.reset", name="oncall", cursor=True, yes=True)
-    assert await office.store.sighting(POLLED.name, "INC-1") is None
+    assert await office.store.memory_of(POLLED.name, "INC-1") is None
 
 
 async def test_drop_cancels_what_is_held(office: Office) -> None:

@@ -170,7 +170,7 @@ async def replicas(clock: VirtualClock, *directories: Path) -> AsyncIterator[tup
 
 
 def held(apps: list[App]) -> list[int]:
-    return [len(app.intake.shares.held) for app in apps]
+    return [len(app.intake.leases.held) for app in apps]
 
 
 @virtual
@@ -191,7 +191,7 @@ async def test_one_whose_clock_jumped_leaves_the_house_to_another(clock: Virtual
     async with replicas(clock, directory, directory) as (store, apps):
         holder = await housekeeper(store)
         keeper = next(app for app in apps if app.holder == holder)
-        keeper.intake.timer.jumped_at = clock.time()
+        keeper.intake.scheduler.jumped_at = clock.time()
         await clock.sleep(15)
         assert await housekeeper(store) in {app.holder for app in apps if app is not keeper}
         assert await store.lease(HOUSEKEEPING, keeper.holder, 30) is None
@@ -206,10 +206,10 @@ async def test_the_shards_of_one_who_dies_are_read_again_within_35_seconds(clock
     directory = site(tmp_path / "site", "daily")
     async with replicas(clock, directory, directory, directory) as (_, apps):
         assert sorted(held(apps)) == [0, 2, 2]
-        dead = next(app for app in apps if app.intake.shares.held)
+        dead = next(app for app in apps if app.intake.leases.held)
         for task in (*dead._tasks, *dead.intake._running):
             task.cancel()
-        dead.intake.timer.stop()
+        dead.intake.scheduler.stop()
         began = clock.time()
         others = [app for app in apps if app is not dead]
         while sum(held(others)) < 4:
@@ -243,7 +243,7 @@ async def test_one_with_older_files_reads_nothing_and_says_so_until_it_has_the_s
         await clock.sleep(20)
         assert held(apps) == [4, 0]
         assert two.controller.behind == one.loaded.generation
-        health = {row["name"]: row for row in two._gauges.health()["subsystems"]}
+        health = {row["name"]: row for row in two._telemetry.health()["subsystems"]}
         assert (health["config"]["state"], health["ingest"]["state"]) == ("degraded", "degraded")
         assert [row["current"] for row in (await fleet(store))["replicas"] if row["holder"] == two.holder] == [False]
         with pytest.raises(Refused, match="the other replicas run generation"):
@@ -287,7 +287,7 @@ async def test_a_feed_that_another_holds_is_read_there_when_a_person_asks_here(
     directory = site(tmp_path / "site", "daily")
     async with replicas(clock, directory, directory) as (store, apps):
         feed = apps[0].loaded.triggers[0].feed
-        other = next(app for app in apps if not app.intake.roster.reads(app.intake.feeds[feed]))
+        other = next(app for app in apps if not app.intake.registry.reads(app.intake.feeds[feed]))
         reads = (await store.state(feed)).reads
         assert (await other.controller.tick(feed))["result"] == "asked"
         await clock.sleep(15)
@@ -299,11 +299,11 @@ async def test_a_trigger_that_is_paused_at_one_replica_rests_at_the_other(clock:
     directory = site(tmp_path / "site", "daily")
     async with replicas(clock, directory, directory) as (_, apps):
         feed = apps[0].loaded.triggers[0].feed
-        reader = next(app for app in apps if app.intake.roster.reads(app.intake.feeds[feed]))
+        reader = next(app for app in apps if app.intake.registry.reads(app.intake.feeds[feed]))
         other = next(app for app in apps if app is not reader)
         await other.operator.call("triggers.pause", name="daily")
         await clock.sleep(15)
-        rules = reader.intake.rulebook.get(feed)
+        rules = reader.intake.rule_cache.get(feed)
         assert rules is not None
         assert rules.resting
 

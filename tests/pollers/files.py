@@ -30,14 +30,14 @@ def lines(loaded: Loaded) -> list[str]:
 
 def job(id: str = "blog", **changes: str) -> str:
     """One job in a line, as YAML's flow style lets one write it."""
-    parts = {
+    factory = {
         "kind": "rss",
         "agent": "ana",
         "schedule": "{every_secs: 600}",
         "config": "{feed_url: 'https://example.com/f.xml', deliver: {channel: telegram, to: '1'}}",
         **changes,
     }
-    return f"{{id: {id}, {', '.join(f'{key}: {value}' for key, value in parts.items())}}}"
+    return f"{{id: {id}, {', '.join(f'{key}: {value}' for key, value in factory.items())}}}"
 
 
 def jobs(*entries: str, settings: str = "") -> str:

@@ -18,7 +18,7 @@ WATCH = 'kind="json",agent="ana",job_id="watch"'
 
 def series(app: App) -> dict[str, float]:
     """Every series of jobs but the buckets, with its value."""
-    found = SERIES.findall(app._gauges.page().decode())
+    found = SERIES.findall(app._telemetry.page().decode())
     return {f"{name}{{{labels}}}": float(value) for name, labels, value in found if not name.endswith("_bucket")}
 
 
@@ -96,7 +96,7 @@ async def test_latency_is_in_milliseconds_and_only_of_what_was_asked(clock: Virt
         await clock.sleep(1)
         it.listing.answers.append(Answer(hang=True))
         await reads(house)
-        page = house.app._gauges.page().decode()
+        page = house.app._telemetry.page().decode()
         await house.ask("triggers.pause", name="watch")
         await clock.sleep(1)
         await reads(house)
@@ -145,7 +145,7 @@ async def test_errors_in_a_row_and_the_breaker_as_it_opens_probes_and_closes(
         await reads(house)
         assert (one(house.app, "poller_consecutive_errors"), one(house.app, "poller_breaker_state")) == (2, 2)
         # its wait is over, and the read that tries has not begun
-        house.app.intake.timer.stop()
+        house.app.intake.scheduler.stop()
         await clock.sleep(35)
         assert one(house.app, "poller_breaker_state") == 1
         it.listing.after = {len(it.listing.seen) + 1: lambda: states.append(one(house.app, "poller_breaker_state"))}
@@ -193,7 +193,7 @@ async def test_the_series_of_a_job_go_with_it_and_with_its_agent(clock: VirtualC
         assert found['poller_items_seen_total{kind="json",agent="bob",job_id="moved"}'] == 0
         it.directory.joinpath("pollers.yaml").unlink()
         await house.ask("reload")
-        assert b"poller_" not in house.app._gauges.page()
+        assert b"poller_" not in house.app._telemetry.page()
         await house.down()
 
 
@@ -215,6 +215,6 @@ async def test_without_jobs_there_is_no_series(clock: VirtualClock, tmp_path: Pa
     tmp_path.joinpath("harken.yaml").write_text("store: harken.db\n")
     house = House(tmp_path, clock)
     await house.up()
-    assert b"poller_" not in house.app._gauges.page()
+    assert b"poller_" not in house.app._telemetry.page()
     assert house.app.worker.observe is None
     await house.down()

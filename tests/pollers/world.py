@@ -52,14 +52,14 @@ integrations:
     def job(self, id: str = "watch", *, config: str = "", **changes: str) -> str:
         where = f"url: '{self.listing.url}/all', items_path: items, allow_private_networks: true"
         message = f"deliver: {{channel: telegram, to: '{CHAT}'}}, message_template: 'new {{id}}'"
-        parts = {
+        factory = {
             "kind": "webhook_poll",
             "agent": "ana",
             "schedule": "{every_secs: 60}",
             "config": f"{{{where}, {message}{config}}}",
             **changes,
         }
-        return f"{{id: {id}, {', '.join(f'{key}: {value}' for key, value in parts.items())}}}"
+        return f"{{id: {id}, {', '.join(f'{key}: {value}' for key, value in factory.items())}}}"
 
 
 @asynccontextmanager

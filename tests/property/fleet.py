@@ -171,7 +171,7 @@ class Fleet(Stage):
 
     async def _tidy(self) -> None:
         life = await self._some()
-        await life.act(lambda: life.line.retain(**KEEP))
+        await life.act(lambda: life.line.prune(**KEEP))
 
     def _expect(self, hazard: Hazard) -> None:
         seat = self.seats[hazard.replica % len(self.seats)]
@@ -214,7 +214,7 @@ class Fleet(Stage):
             event = Event(subject=key, key=key, type="hook", data={"state": "open"}, occurred_at=self._dated(number))
             for _ in range(TRIES):
                 life = await self._some()
-                if await life.act(lambda: life.intake.gate.push("push", [event], Read(now=self.clock.now()))):  # noqa: B023
+                if await life.act(lambda: life.intake.committer.push("push", [event], Read(now=self.clock.now()))):  # noqa: B023
                     self.accepted.add(key)
                     break
                 await self.clock.sleep(PAUSE)

@@ -12,7 +12,7 @@ from harken.store import HOUSEKEEPING, Commit, Committed, Definitions, Lease
 
 __all__ = ["History", "Note"]
 
-WRITES = ("commit", "fail", "rest", "forget")
+WRITES = ("commit", "fail", "record_idle", "forget")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class History:
             self._opened(who, args[0])
         elif verb == "lease":
             self._leased(who, args, kwargs.get("generation", ""), answer)
-        elif verb == "give_up":
+        elif verb == "release_lease":
             self._add(who, verb, args[0].shard, args[0].token, True)
         for run, token in _claimed(verb, args, answer):
             self._add(who, "claim", run, token, True)
@@ -91,14 +91,14 @@ class History:
             assert generation in ("", self._generation), f"{who} was given a lease for the old {generation}"
             self._add(who, "lease", lease.shard, lease.token, True, until=self._clock.time() + args[2])
         elif generation and generation != self._generation:
-            self._add(who, "give_up", args[0], None, True)
+            self._add(who, "release_lease", args[0], None, True)
 
     def _written(self, verb: str, args: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
         given: Any = args[0]
         if verb == "forget":
             yield self._shards[given], args[1]
             return
-        for one in given if verb == "rest" else [given]:
+        for one in given if verb == "record_idle" else [given]:
             if one.token is not None:
                 yield self._shards[one.feed], one.token
 
@@ -117,7 +117,7 @@ class History:
             elif note.verb == "claim":
                 assert held is None or (note.token or 0) > (held.token or 0), self._told("a claim's token fell", note)
                 current[note.what] = note
-            elif note.verb == "give_up":
+            elif note.verb == "release_lease":
                 if held is not None and note.token in (held.token, None) and note.who == held.who:
                     over.add(note.what)
             elif note.accepted:

@@ -83,7 +83,7 @@ class Life:
         self._context.run(_owner.set, self)
         self._applying = asyncio.Lock()
         store: Any = line
-        rulebook = RuleCache(store)
+        rule_cache = RuleCache(store)
         self.worker = Worker(
             store,
             self._clock,
@@ -91,12 +91,12 @@ class Life:
             library=WorkflowCache(store),
             reach=office.reach(),
             holder=self.name,
-            internal=internal_matching(rulebook, self._clock),
-            learn=lambda: rulebook.learn(INTERNAL),
+            internal=internal_matching(rule_cache, self._clock),
+            learn=lambda: rule_cache.learn(INTERNAL),
             lease_seconds=CLAIM_SECONDS,
         )
         engine: Any = (store, self._clock, random, self.worker, self._source)
-        self.intake = Intake(*engine, holder=self.name, lease_seconds=LEASE, rulebook=rulebook, shards=SHARDS)
+        self.intake = Intake(*engine, holder=self.name, lease_seconds=LEASE, rule_cache=rule_cache, shards=SHARDS)
         self.house = HousekeepingLease(store, self._clock, self.name, shared=True)
         self.members = Membership(store, self._clock, describe=self._describe, heard=self._heard, news=self.look_again)
         self.behind = Behind()
@@ -132,12 +132,12 @@ class Life:
         self.generation, self.since = definitions.generation, self._clock.monotonic()
 
     def _describe(self) -> Member:
-        return Member(holder=self.name, generation=self.generation, shards=sorted(self.intake.shares.held))
+        return Member(holder=self.name, generation=self.generation, shards=sorted(self.intake.leases.held))
 
     async def _heard(self, living: Sequence[Member], current: Generation) -> None:
         """Share with those who run the same, and follow the configuration that the store is at."""
         readers = [one for one in living if one.generation == self.generation]
-        self.intake.shares.peers = max(1, len(readers))
+        self.intake.leases.peers = max(1, len(readers))
         if not current.name or current.name == self.generation:
             self.behind.agree()
             return
@@ -157,7 +157,7 @@ class Life:
     async def _look(self) -> None:
         with suppress(HarkenError):
             for state in await self.line.feeds():
-                rules = self.intake.rulebook.get(state.name)
+                rules = self.intake.rule_cache.get(state.name)
                 if rules is None or rules.revision != state.revision or self.intake.is_woken(state):
                     await self.intake.refresh(state.name)
 
@@ -206,7 +206,7 @@ class Life:
         while True:
             await self._clock.sleep(HOUSE_SECONDS)
             try:
-                if await self.house.keep() and await self.line.reap():
+                if await self.house.keep() and await self.line.requeue_expired():
                     self.worker.nudge()
             except HarkenError:
                 # as in the application: the next round does it
@@ -228,7 +228,7 @@ class Life:
         self.up = False
         self.line.dead.set()
         # a timer's handle is no task: it would go on in a replica that is gone
-        self.intake.timer.stop()
+        self.intake.scheduler.stop()
         self.intake._stopping = True
         mine = [task for task in asyncio.all_tasks() if _owned.get(task) is self]
         for task in mine:

@@ -18,7 +18,7 @@ from tests.property.fleet_plan import Hazard
 __all__ = ["Exchange", "Line"]
 
 MEANWHILE = 30.0
-ORDERED = ("open", "reset", "lease", "give_up", "commit", "fail", "rest", "forget")
+ORDERED = ("open", "reset", "lease", "release_lease", "commit", "fail", "record_idle", "forget")
 
 
 class Exchange:

@@ -71,7 +71,7 @@ def hazards() -> st.SearchStrategy[Hazard]:
     # shorter than a lease, longer than the claim of a run, than a lease, and much longer
     seconds = st.sampled_from((0.0, 60.0, 150.0, LEASE + 60.0, LONGEST))
     what = st.sampled_from(("crash", "freeze", "freeze", "cut"))
-    only = st.sampled_from(("commit", "commit", "rest", "lease", "settle", "journal", "claim", "open", "fail"))
+    only = st.sampled_from(("commit", "commit", "record_idle", "lease", "settle", "journal", "claim", "open", "fail"))
     return st.one_of(
         st.builds(Hazard, replica, what, st.integers(0, 12), after, seconds),
         st.builds(Hazard, replica, what, st.integers(0, 1), after, seconds, only),

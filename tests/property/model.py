@@ -88,7 +88,7 @@ class Model:
             self._reset(self.listeners[args[0]])
         elif verb == "commit" and isinstance(answer, Committed):
             self._committed(args[0])
-        elif verb == "rest":
+        elif verb == "record_idle":
             for rest in [one for one in args[0] if one.feed not in answer]:
                 self._stands(rest.feed, rest.cursor, set())
                 self.feeds[rest.feed].resumed = False

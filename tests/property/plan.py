@@ -235,7 +235,7 @@ def troubles(feeds: int) -> st.SearchStrategy[Happening]:
 
 def crashes() -> st.SearchStrategy[Happening]:
     again = st.none() | st.integers(0, 8)
-    only = st.sampled_from(("commit", "commit", "settle", "journal", "rest"))
+    only = st.sampled_from(("commit", "commit", "settle", "journal", "record_idle"))
     return st.one_of(
         st.builds(Crashing, st.integers(0, 12), st.booleans(), _secs(0.0, 40.0, 5_000.0)),
         st.builds(Crashing, st.integers(0, 4), st.booleans(), _secs(0.0, 40.0), again),

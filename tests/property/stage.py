@@ -66,7 +66,7 @@ class Stage:
         while True:
             self.store = CrashingStore(SqliteStore.at(self.path, self.clock, inline=True), self.model.heard)
             store: Any = self.store
-            rulebook = RuleCache(store)
+            rule_cache = RuleCache(store)
             self.worker = Worker(
                 store,
                 self.clock,
@@ -74,12 +74,12 @@ class Stage:
                 library=WorkflowCache(store),
                 reach=self._reach(),
                 holder="w",
-                internal=internal_matching(rulebook, self.clock),
-                learn=lambda: rulebook.learn(INTERNAL),  # noqa: B023
+                internal=internal_matching(rule_cache, self.clock),
+                learn=lambda: rule_cache.learn(INTERNAL),  # noqa: B023
                 lease_seconds=600.0,
             )
             engine: Any = (store, self.clock, self._random, self.worker, lambda feed: self.sources.get(feed.name))
-            self.intake = Intake(*engine, holder="i", lease_seconds=LEASE, rulebook=rulebook)
+            self.intake = Intake(*engine, holder="i", lease_seconds=LEASE, rule_cache=rule_cache)
             if self._again is not None:
                 self.store.crash(self._again, after=bool(self._again % 2))
                 self._again = None
@@ -118,7 +118,7 @@ class Stage:
         """As kill -9 does: nothing is flushed, nobody is told."""
         self.store.dead.set()
         # a timer's handle is no task: it would go on in an engine that is gone
-        self.intake.timer.stop()
+        self.intake.scheduler.stop()
         self.intake._stopping = True
         await asyncio.gather(*self.kill(), return_exceptions=True)
         self.store.inner.abandon()
@@ -244,7 +244,7 @@ class Stage:
         for number in numbers:
             key = f"hook-{number}"
             event = Event(subject=key, key=key, type="hook", data={"state": "open"}, occurred_at=self._dated(number))
-            await self.intake.gate.push("push", [event], Read(now=self.clock.now()))
+            await self.intake.committer.push("push", [event], Read(now=self.clock.now()))
             self.accepted.add(key)
 
     def _dated(self, number: int) -> Any:
@@ -253,8 +253,8 @@ class Stage:
 
     async def _tidy(self) -> None:
         day = 86_400.0
-        await self.store.retain(events=90 * day, ticks=7 * day, runs=90 * day, pushed=3 * day)
-        await self.store.reap()
+        await self.store.prune(events=90 * day, ticks=7 * day, runs=90 * day, pushed=3 * day)
+        await self.store.requeue_expired()
 
     async def _drain(self) -> None:
         """Let everything that is under way come to its end."""

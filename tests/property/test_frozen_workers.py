@@ -103,7 +103,7 @@ class Office:
     async def reap(self) -> None:
         while True:
             await self.clock.sleep(5.0)
-            await self.store.reap()
+            await self.store.requeue_expired()
 
     async def start(self, runs: int) -> list[str]:
         trigger = Trigger(name="t", feed=INTERNAL, workflow="f", workflow_rev="f@1")

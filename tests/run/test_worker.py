@@ -221,7 +221,7 @@ async def test_a_crashed_run_goes_on_from_its_journal(clock: VirtualClock, tmp_p
         await begun(world, 2)
         world.store.failing = {verb: [StoreUnavailable("gone")] * 9_999 for verb in ("journal", "extend", "settle")}
         await asyncio.sleep(120)
-        assert await world.sqlite.reap() == 1
+        assert await world.sqlite.requeue_expired() == 1
         world.store.failing = {}
         rescuer = world.hire("w2")
         world.work(rescuer)
@@ -241,7 +241,7 @@ async def test_who_lost_the_run_writes_nothing(clock: VirtualClock, tmp_path: Pa
         await begun(world)
         world.store.failing = {"extend": [StoreUnavailable("gone")] * 200}
         await asyncio.sleep(100)
-        await world.sqlite.reap()
+        await world.sqlite.requeue_expired()
         (taken,) = await world.sqlite.claim("other", 1, 600)
         world.store.failing = {}
         await asyncio.sleep(30)
@@ -258,7 +258,7 @@ async def test_a_hiccup_of_the_store_does_not_end_the_heartbeat(clock: VirtualCl
         run_id = await world.start()
         for _ in range(30):
             await asyncio.sleep(10)
-            assert await world.sqlite.reap() == 0
+            assert await world.sqlite.requeue_expired() == 0
         run = await world.until(run_id)
         assert (run.status, len(world.desk.got)) == ("done", 1)
 

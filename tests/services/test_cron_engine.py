@@ -55,7 +55,7 @@ async def test_a_beat_that_was_read_late_does_not_delay_those_after_it(clock: Vi
 async def test_reads_that_take_time_lose_no_beat(clock: VirtualClock, tmp_path: Path) -> None:
     write(tmp_path, "", beat=EVERY_TEN)
     async with running(tmp_path, clock) as app:
-        (live,) = [live for live in app.intake.roster.feeds.values() if live.feed.kind == "cron"]
+        (live,) = [live for live in app.intake.registry.feeds.values() if live.feed.kind == "cron"]
         poll = live.poll
         assert poll is not None
 

@@ -105,7 +105,7 @@ async def test_taking_the_permission_away_ends_what_runs(site: Site):
         await ticked(app)
         site.write(allowed=False)
         await app.controller.reload()
-        await app.intake.roster.closer.finish([])
+        await app.intake.registry.closer.finish([])
         assert site.processes() == []
 
 
@@ -115,12 +115,12 @@ async def test_an_edited_poller_is_replaced_and_a_removed_one_is_ended(site: Sit
         site.write(shop="south")
         await app.controller.reload()
         await ticked(app)
-        await app.intake.roster.closer.finish([])
+        await app.intake.registry.closer.finish([])
         assert len(site.processes()) == 1
 
         site.workflow.unlink()
         await app.controller.reload()
-        await app.intake.roster.closer.finish([])
+        await app.intake.registry.closer.finish([])
         assert site.processes() == []
 
 

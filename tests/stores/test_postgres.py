@@ -47,7 +47,7 @@ class TestBudgets(Served, BudgetContract):
     async def after_crash(self, store: Store, clock: HandClock) -> None:
         """The contract speaks of a store that knows its dead; a replica's claims run out and are reaped."""
         clock.advance(CLAIM_SECONDS + 1)
-        await store.reap()
+        await store.requeue_expired()
 
 
 class TestRegistry(Served, RegistryContract):

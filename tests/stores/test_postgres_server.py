@@ -103,25 +103,25 @@ class TestTheServer:
     async def test_what_the_server_undid_for_another_is_done_again(self, given: Given) -> None:
         tries: list[int] = []
 
-        async def verb(books: Transaction) -> str:
+        async def verb(tx: Transaction) -> str:
             tries.append(1)
             raised = "RAISE SQLSTATE '40P01'"
-            await books.connection.execute(f"DO $$ BEGIN IF {len(tries)} < 3 THEN {raised}; END IF; END $$")
+            await tx.connection.execute(f"DO $$ BEGIN IF {len(tries)} < 3 THEN {raised}; END IF; END $$")
             return "done"
 
-        assert await _door(given).write(verb) == "done"
+        assert await _database(given).write(verb) == "done"
         assert len(tries) == 3
 
     async def test_what_is_always_undone_is_busy_in_the_end(self, given: Given) -> None:
-        async def verb(books: Transaction) -> None:
-            await books.connection.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
+        async def verb(tx: Transaction) -> None:
+            await tx.connection.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 
         with pytest.raises(StoreBusy):
-            await _door(given).write(verb)
+            await _database(given).write(verb)
 
 
-def _door(given: Given) -> Any:
-    return vars(given.store)["_door"]
+def _database(given: Given) -> Any:
+    return vars(given.store)["_database"]
 
 
 class TestTheKey:

@@ -108,9 +108,9 @@ async def test_a_page_that_came_while_its_feed_moved_is_lost(given: Given, news:
 
 
 async def test_a_rest_that_came_while_its_feed_moved_is_lost(given: Given, news: Lease, hand: Any) -> None:
-    await given.store.rest(rests(given, news))
+    await given.store.record_idle(rests(given, news))
     await hand.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE; UPDATE feeds SET shard=1")
-    late = await waits(given.store.rest(rests(given, news)))
+    late = await waits(given.store.record_idle(rests(given, news)))
     await hand.execute("COMMIT")
     with pytest.raises(LeaseLost):
         await late
@@ -124,9 +124,9 @@ async def test_rests_that_wait_for_a_reload_do_not_hold_it_up(
 ) -> None:
     """Who reloads has the feeds already and wants the leases next: nobody may wait the other way round."""
     for _ in range(before):
-        await given.store.rest(rests(given, news))
+        await given.store.record_idle(rests(given, news))
     await hand.execute(f"BEGIN; SELECT 1 FROM feeds WHERE name='{name}' FOR UPDATE")
-    resting = await waits(given.store.rest(rests(given, news)))
+    resting = await waits(given.store.record_idle(rests(given, news)))
     await hand.execute("SELECT 1 FROM leases FOR UPDATE NOWAIT; COMMIT")
     await resting
     assert [(await given.feed(name)).reads for name in ("inbox", "news")] == [before + 1] * 2

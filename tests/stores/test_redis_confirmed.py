@@ -32,33 +32,35 @@ class Line:
 
 
 @pytest.fixture
-async def link() -> AsyncIterator[Connection]:
-    link = Connection("redis://127.0.0.1:1/0", "{harken:0}:", None)
-    await link.close()
-    link.replicas = 2
-    yield link
+async def connection() -> AsyncIterator[Connection]:
+    connection = Connection("redis://127.0.0.1:1/0", "{harken:0}:", None)
+    await connection.close()
+    connection.replicas = 2
+    yield connection
 
 
-async def write(link: Connection, line: Line) -> Any:
-    link.redis = line  # type: ignore[assignment]
-    return await link.write("extend", Ask(PlainSeal()), (1, []))
+async def write(connection: Connection, line: Line) -> Any:
+    connection.redis = line  # type: ignore[assignment]
+    return await connection.write("extend", Ask(PlainSeal()), (1, []))
 
 
 class TestWhereReplicasConfirm:
-    async def test_the_disks_are_asked_for_when_all_have_the_write(self, link: Connection) -> None:
+    async def test_the_disks_are_asked_for_when_all_have_the_write(self, connection: Connection) -> None:
         line = Line(b"done", 2, [1, 2])
-        assert await write(link, line) == b"done"
+        assert await write(connection, line) == b"done"
         assert [words[0] for words in line.asked] == ["EVALSHA", "WAIT", "WAITAOF"]
         assert line.asked[1:] == [("WAIT", 2, CONFIRM_MS // 2), ("WAITAOF", 1, 2, CONFIRM_MS // 2)]
 
     @pytest.mark.parametrize("disks", [[1, 1], [0, 2], [0, 0]])
-    async def test_a_disk_too_few_is_a_write_that_does_not_count(self, link: Connection, disks: list[int]) -> None:
+    async def test_a_disk_too_few_is_a_write_that_does_not_count(
+        self, connection: Connection, disks: list[int]
+    ) -> None:
         with pytest.raises(StoreUnavailable, match="did not confirm"):
-            await write(link, Line(b"done", disks[1], disks))
-        assert "did not confirm" in link.trouble
+            await write(connection, Line(b"done", disks[1], disks))
+        assert "did not confirm" in connection.trouble
 
-    async def test_reading_waits_for_nobody(self, link: Connection) -> None:
+    async def test_reading_waits_for_nobody(self, connection: Connection) -> None:
         line = Line(b"done")
-        link.redis = line  # type: ignore[assignment]
-        await link.read(("GET", "a"), ("GET", "b"))
+        connection.redis = line  # type: ignore[assignment]
+        await connection.read(("GET", "a"), ("GET", "b"))
         assert [words[0] for words in line.asked] == ["GET", "GET"]

@@ -255,7 +255,7 @@ class TestOtherWriters:
         claim = await given.running("s")
         assert await others[0].claim("w2", 10, 60) == []
         given.clock.advance(61)
-        assert await others[0].reap() == 1
+        assert await others[0].requeue_expired() == 1
         assert [again.id for again in await others[0].claim("w2", 10, 60)] == [claim.id]
 
 
@@ -353,7 +353,7 @@ class TestKeys:
         said = given.intent("hidden-key", slot="hidden-slot", overlap="queue", reason="hidden", input=b'"hidden"')
         entry = given.entry("hidden-subject", said, state="hidden-state")
         await given.commit(entry, cursor="hidden-cursor")
-        await store.bury("inbox", entry.event, "hidden")
+        await store.dead_letter("inbox", entry.event, "hidden")
         await store.put("token", "t", "hidden")
         await store.pause("mail", "hidden")
         await store.close()
@@ -373,9 +373,9 @@ class TestKeys:
             await reached(server.url(), KEY)
 
     async def test_replicas_that_begin_together_have_the_same_seal(self, server: RedisServer, admin: Redis) -> None:
-        link = Connection(server.url(), "{harken:0}:", None)
-        one, two = await first_keys(link, KEY), await first_keys(link, KEY)
-        await link.close()
+        connection = Connection(server.url(), "{harken:0}:", None)
+        one, two = await first_keys(connection, KEY), await first_keys(connection, KEY)
+        await connection.close()
         assert one == two
 
     async def test_another_key_opens_what_the_first_one_wrote(self, server: RedisServer, admin: Redis) -> None:

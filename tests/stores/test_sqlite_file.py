@@ -60,7 +60,7 @@ def sqlite(given: Given) -> SqliteStore:
 
 
 def pragma(given: Given, name: str, *value: int) -> int | str:
-    found: int | str = sqlite(given)._door.books.connection.pragma(name, *value)
+    found: int | str = sqlite(given)._database.tx.connection.pragma(name, *value)
     return found
 
 
@@ -122,7 +122,7 @@ async def test_a_reader_of_nothing_is_told_to_start_first(path: Path, clock: Han
 
 
 async def test_verbs_that_wait_together_share_a_transaction(given: Given) -> None:
-    writer = sqlite(given)._door.writer
+    writer = sqlite(given)._database.writer
     assert writer is not None
     groups, verbs = writer.groups, writer.verbs
     await asyncio.gather(*(given.commit(given.entry(f"s{n}")) for n in range(200)))
@@ -211,12 +211,12 @@ async def test_a_claim_that_was_undone_does_not_forget_what_a_budget_holds(given
     await given.claims()
     given.clock.advance(3600)
 
-    def undone(books: Transaction) -> None:
-        claim(books, "w", 10, 60.0)
+    def undone(tx: Transaction) -> None:
+        claim(tx, "w", 10, 60.0)
         raise ValueError("the disk went away")
 
     with pytest.raises(ValueError, match="went away"):
-        await sqlite(given)._door.write(undone)
+        await sqlite(given)._database.write(undone)
     assert [claimed.id for claimed in await given.claims()] == [held]
 
 
@@ -332,7 +332,7 @@ async def test_a_sealed_file_opens_with_its_key_only(path: Path, clock: HandCloc
 def test_open_runs_are_found_by_their_index(given: Given, state: int) -> None:
     sql = f"EXPLAIN QUERY PLAN SELECT min(due_at) FROM runs WHERE state<6 AND state={state} AND priority=?"
     assert isinstance(given.store, SqliteStore)
-    [plan] = [row[3] for row in given.store._door.books.execute(sql, (0,))]
+    [plan] = [row[3] for row in given.store._database.tx.execute(sql, (0,))]
     assert "USING COVERING INDEX runs_open" in plan
 
 

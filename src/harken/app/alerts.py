@@ -121,7 +121,7 @@ class Alerts:
 
     async def look(self) -> None:
         """Tell what changed since the last look; whatever fails is told at the next."""
-        held = frozenset(self._intake.shares.held)
+        held = frozenset(self._intake.leases.held)
         if held != self._held:
             # others read these feeds, or did until now, and wrote down what they told
             self._held, self._memos = held, None
@@ -132,7 +132,7 @@ class Alerts:
             self._memos = {document.name: msgspec.convert(document.value, AlertMemo) for document in found}
         jobs = {job.feed: job for job in self._loaded().jobs.values()}
         for name, live in list(self._intake.feeds.items()):
-            if not self._intake.roster.reads(live):
+            if not self._intake.registry.reads(live):
                 continue
             memo = self._memos.get(name, _NOTHING)
             if memo is not _NOTHING or trouble(live.health):
@@ -214,7 +214,7 @@ class Alerts:
 
     async def _tell(self, live: LiveFeed, job: Job | None, type: str, since: float, *, alert: bool) -> int:
         name, now = live.feed.name, self._clock.now()
-        rules = self._intake.rulebook.get(name)
+        rules = self._intake.rule_cache.get(name)
         triggers = sorted(rule.name for rule in rules.rules) if rules else []
         data: dict[str, Any] = {
             "feed": name,
@@ -228,7 +228,7 @@ class Alerts:
         # only recorded has another, so that it can still be told
         what = f"{type}:{name}@{since:.6f}{'' if alert else ' (not told)'}"
         event = Event(subject=name, type=type, key=what, state=what, occurred_at=now, data=data)
-        return (await self._intake.gate.push(INTERNAL, [event], Read(now=now))).event_ids[0]
+        return (await self._intake.committer.push(INTERNAL, [event], Read(now=now))).event_ids[0]
 
 
 def _arrived(memo: AlertMemo) -> AlertMemo:

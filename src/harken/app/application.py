@@ -105,17 +105,17 @@ class App:
         self._clock = clock
         self._random = Random()
         self.holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
-        self.parts = Factory(loaded, registry(), clock, self._random)
+        self.factory = Factory(loaded, registry(), clock, self._random)
         self.worker, self.intake = self._engine()
-        self.controller = Controller(self.store, self.parts, self.intake, self.worker, clock)
+        self.controller = Controller(self.store, self.factory, self.intake, self.worker, clock)
         self.operator = Operator(self.store, self.controller, loaded, clock)
         self.controller.on_loaded = self._adopt
-        self.intake.gate.on_commit = self._committed
-        self._gauges = self._measure()
+        self.intake.committer.on_commit = self._committed
+        self._telemetry = self._measure()
         self._tasks: list[asyncio.Task[Any]] = []
         self._listeners: list[Listener] = []
-        self._members: Membership | None = None
-        self._house: HousekeepingLease | None = None
+        self._membership: Membership | None = None
+        self._housekeeping_lease: HousekeepingLease | None = None
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
         # it ended by itself: whoever started it stops it
@@ -163,18 +163,18 @@ class App:
         from harken.run.worker import Worker
         from harken.run.workflows import WorkflowCache
 
-        rulebook = RuleCache(self.store)
+        rule_cache = RuleCache(self.store)
         self._library = WorkflowCache(self.store, size=PLANS, reveal=self._reveal)
         worker = Worker(
             self.store,
             self._clock,
             self._random,
             library=self._library,
-            reach=self.parts.reach(),
+            reach=self.factory.reach(),
             holder=self.holder,
-            internal=internal_matching(rulebook, self._clock),
-            learn=lambda: rulebook.learn(INTERNAL),
-            listens=listening(rulebook),
+            internal=internal_matching(rule_cache, self._clock),
+            learn=lambda: rule_cache.learn(INTERNAL),
+            listens=listening(rule_cache),
             parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
         )
         intake = Intake(
@@ -182,9 +182,9 @@ class App:
             self._clock,
             self._random,
             worker if executes(self.role) else NoExecutor(self.holder),
-            self.parts.source,
+            self.factory.source,
             holder=self.holder,
-            rulebook=rulebook,
+            rule_cache=rule_cache,
             shards=shards_of(self.loaded),
             reads=reads(self.role),
         )
@@ -193,17 +193,17 @@ class App:
     def _measure(self) -> Telemetry:
         from harken.app.telemetry import Telemetry
 
-        gauges = Telemetry(self.store, self.intake, self.worker, self._clock, self.loaded)
-        gauges.behind = lambda: self.controller.behind
-        gauges.not_reading = lambda: not_reading(self.role, self.home.shared, self.controller.behind)
-        gauges.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
-        return gauges
+        telemetry = Telemetry(self.store, self.intake, self.worker, self._clock, self.loaded)
+        telemetry.behind = lambda: self.controller.behind
+        telemetry.not_reading = lambda: not_reading(self.role, self.home.shared, self.controller.behind)
+        telemetry.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
+        return telemetry
 
     def _adopt(self, loaded: Loaded) -> None:
         if loaded.references != self.loaded.references:
             self._library.forget()
-        self.loaded = self.operator.loaded = self._gauges.loaded = loaded
-        self.intake.shares.shards = shards_of(loaded)
+        self.loaded = self.operator.loaded = self._telemetry.loaded = loaded
+        self.intake.leases.shards = shards_of(loaded)
         self._compile()
 
     def _reveal(self, definition: Any) -> Any:
@@ -217,7 +217,7 @@ class App:
                 self._library.put(msgspec.structs.replace(workflow, definition=revealed))
 
     def _committed(self, feed: str, commit: Any, committed: Any) -> None:
-        self._gauges.committed(feed, commit, committed)
+        self._telemetry.committed(feed, commit, committed)
         self.controller.tell()
 
     async def _start(self, host: str, port: int | None) -> None:
@@ -239,19 +239,24 @@ class App:
         from harken.app.housekeeping import keep_house
 
         self._compile()
-        await self._patiently(lambda: self.parts.recall_budgets(self.store))
+        await self._patiently(lambda: self.factory.recall_budgets(self.store))
         await self.controller.open(self._patiently)
         # also who executes nothing: whoever listens is who tells the others
         self.home.listen(self.worker.nudge)
         if executes(self.role):
             self._spawn(self.worker.run(), "worker")
-        self._house = house = HousekeepingLease(self.store, self._clock, self.holder, shared=self.home.shared)
+        self._housekeeping_lease = housekeeping_lease = HousekeepingLease(
+            self.store, self._clock, self.holder, shared=self.home.shared
+        )
         alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
         freshness = Freshness(self.store, self.intake, self._clock)
-        self._gauges.stale = lambda: freshness.stale
-        self._spawn(freshness.watch(self.parts, house), "freshness")
+        self._telemetry.stale = lambda: freshness.stale
+        self._spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
         self._spawn(
-            keep_house(self.home, self.parts, alerts, self.intake.timer, self.worker, self._clock, house), "upkeep"
+            keep_house(
+                self.home, self.factory, alerts, self.intake.scheduler, self.worker, self._clock, housekeeping_lease
+            ),
+            "upkeep",
         )
 
     def _moved(self, error: Refused) -> None:
@@ -267,7 +272,7 @@ class App:
         from harken.app.fleet import Membership
 
         controller = self.controller
-        self._members = Membership(
+        self._membership = Membership(
             self.store,
             self._clock,
             describe=lambda: controller.member(self.holder, self.role),
@@ -276,7 +281,7 @@ class App:
             moved=self._moved,
         )
         controller.on_change = self._tell_all
-        self._spawn(self._members.keep(), "fleet")
+        self._spawn(self._membership.keep(), "fleet")
 
     def _tell_all(self) -> None:
         self._spawn(self._told_all(), "news")
@@ -293,8 +298,8 @@ class App:
         port = int(sockets[0].getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = self.controller.url = f"http://{shown}:{port}"
-        metrics = self._gauges.page if self.loaded.settings.metrics.enabled else None
-        health = self._gauges.health
+        metrics = self._telemetry.page if self.loaded.settings.metrics.enabled else None
+        health = self._telemetry.health
         hosts, mcp = hosts_of(host, port), Door(self.operator)
         api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else nothing
@@ -314,7 +319,7 @@ class App:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if task in self._tasks:
             self._tasks.remove(task)
-        self._gauges.task_ended(task)
+        self._telemetry.task_ended(task)
 
     async def stop(self) -> None:
         drop_run_file(self._run_file)
@@ -322,19 +327,19 @@ class App:
         for listener in self._listeners:
             await listener.stop()
         await self.intake.stop()
-        if self._members is not None:
+        if self._membership is not None:
             # the others take what we gave up while our runs come to their end
             with suppress(HarkenError):
-                await self._members.beat()
+                await self._membership.beat()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
         await end(list(self._tasks))
-        for leaving in (self._house, self._members):
+        for leaving in (self._housekeeping_lease, self._membership):
             with suppress(HarkenError):
                 if leaving is not None:
                     await leaving.leave()
         with suppress(HarkenError):
-            await self.parts.save_budgets(self.store)
-        await self.parts.close()
+            await self.factory.save_budgets(self.store)
+        await self.factory.close()
 
 
 def refuse_blocking(loaded: Loaded) -> None:

@@ -56,16 +56,16 @@ async def start_lines(store: Store) -> Mapping[str, datetime]:
 
 
 async def preview_of(
-    store: Store, parts: Factory, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
+    store: Store, factory: Factory, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
 ) -> Preview:
-    loaded = parts.loaded
+    loaded = factory.loaded
     wanted = next((found for found in loaded.triggers if found.name == trigger), None)
     if wanted is None:
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
     feed = next(found for found in loaded.feeds if found.name == wanted.feed)
-    names = await checked(feed, loaded, parts.plugins, parts.lend)
+    names = await checked(feed, loaded, factory.plugins, factory.lend)
     start_line = begun.get(trigger)
-    source = parts.source(feed)
+    source = factory.source(feed)
     try:
         return await preview(store, feed, wanted, source, clock, lookback, names, start_line)
     finally:
@@ -84,9 +84,9 @@ REFRESH_PAUSE = 5.0
 class Controller:
     """Joins intake, worker and configuration, and keeps them in step."""
 
-    def __init__(self, store: Store, parts: Factory, intake: Intake, worker: Worker, clock: Clock) -> None:
+    def __init__(self, store: Store, factory: Factory, intake: Intake, worker: Worker, clock: Clock) -> None:
         self._store = store
-        self._parts = parts
+        self._factory = factory
         self._intake = intake
         self._worker = worker
         self._clock = clock
@@ -105,7 +105,7 @@ class Controller:
     async def open(self, patiently: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
         """Apply the configuration for the first time in this process, each part again until the store is there."""
         wait = patiently or _at_once
-        loaded = self._parts.loaded
+        loaded = self._factory.loaded
         before = await wait(lambda: last_applied(self._store, loaded))
         feeds = inherit(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
         pause = {job.id: AT_START for job in loaded.jobs.values() if job.paused_on_boot}
@@ -126,11 +126,11 @@ class Controller:
             pid=os.getpid(),
             url=self.url,
             role=role,
-            leaving=self._stopping or not self._intake.timer.works(),
-            generation=self._parts.loaded.generation,
-            shards=sorted(self._intake.shares.held),
-            shards_of=self._intake.shares.shards,
-            lag_seconds=round(max(0.0, self._intake.timer.lag), 3),
+            leaving=self._stopping or not self._intake.scheduler.works(),
+            generation=self._factory.loaded.generation,
+            shards=sorted(self._intake.leases.held),
+            shards_of=self._intake.leases.shards,
+            lag_seconds=round(max(0.0, self._intake.scheduler.lag), 3),
             runs_in_flight=self._worker.in_flight,
             started_at=from_unix(self._started),
         )
@@ -139,7 +139,7 @@ class Controller:
         """Who else lives, and which configuration the store is at: share the feeds, and follow it."""
         if self._stopping:
             return
-        ours = self._parts.loaded.generation
+        ours = self._factory.loaded.generation
         readers = [one for one in living if one.reads and one.generation == ours]
         await self._share_with(max(1, len(readers)))
         if current.name == ours:
@@ -151,11 +151,11 @@ class Controller:
             await self._follow(current.name, any(one.generation == current.name for one in living))
 
     async def _share_with(self, peers: int) -> None:
-        fewer = peers < self._intake.shares.peers
-        self._intake.shares.peers = peers
+        fewer = peers < self._intake.leases.peers
+        self._intake.leases.peers = peers
         if fewer:
             # what one of them has left is read again now, and not only at the next look
-            await self._intake.shares.look()
+            await self._intake.leases.look()
 
     async def _follow(self, wanted: str, lives: bool) -> None:
         """Another replica has applied another configuration: run it too, once our files give the same.
@@ -169,15 +169,15 @@ class Controller:
             await self.reload()
             self._behind.agree()
         elif self._behind.is_abandoned(wanted, lives, self._clock.monotonic()):
-            log.warning("config.taken_back", runs=self._parts.loaded.generation, nobody_runs=wanted)
+            log.warning("config.taken_back", runs=self._factory.loaded.generation, nobody_runs=wanted)
             self._behind.agree()
             await self.reload()
         elif known != wanted:
-            log.warning("config.behind", runs=self._parts.loaded.generation, fleet=wanted)
+            log.warning("config.behind", runs=self._factory.loaded.generation, fleet=wanted)
 
     def _found(self, wanted: str) -> bool:
         """Whether the files give this generation by now. They are read again only when they look otherwise."""
-        old = self._parts.loaded
+        old = self._factory.loaded
         looks = (old.generation, wanted, marks(old.directory), marks(old.directory / "workflows"))
         if looks == self._looked:
             return False
@@ -186,7 +186,7 @@ class Controller:
 
     async def reload(self) -> Mapping[str, Any]:
         async with self._reloading:
-            old = self._parts.loaded
+            old = self._factory.loaded
             # reads go on meanwhile: with a thousand jobs this takes its time
             merged, answer, definitions, renewed = await asyncio.to_thread(_prepared, old)
             if self.behind not in ("", merged.generation) and merged.generation == old.generation:
@@ -210,18 +210,18 @@ class Controller:
             return answer
 
     def _use(self, loaded: Loaded) -> None:
-        self._parts.loaded = loaded
-        self._worker.use(self._parts.reach())
+        self._factory.loaded = loaded
+        self._worker.use(self._factory.reach())
         self.on_loaded(loaded)
 
     async def diff(self) -> Mapping[str, Any]:
-        old = self._parts.loaded
+        old = self._factory.loaded
         found = await asyncio.to_thread(load_directory, old.directory)
         return _planned(old, carry_over(old, found), found)
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         live = self._intake.feeds.get(feed)
-        if live is None or live.poll is None or self._intake.roster.reads(live):
+        if live is None or live.poll is None or self._intake.registry.reads(live):
             return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
         # another replica holds the feed's shard: it reads as soon as it hears of it
         await self._store.wake(feed)
@@ -230,7 +230,7 @@ class Controller:
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         begun = await start_lines(self._store)
-        return await preview_of(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
+        return await preview_of(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         worker, intake = self._worker, self._intake
@@ -239,11 +239,11 @@ class Controller:
             "pid": os.getpid(),
             "url": self.url,
             "uptime_seconds": round(self._clock.time() - self._started, 1),
-            "generation": self._parts.loaded.generation,
-            "leading": bool(intake.shares.held),
-            "shards": sorted(intake.shares.held),
-            "schedule_lag_seconds": round(max(0.0, intake.timer.lag), 3),
-            "events_committed": intake.gate.committed,
+            "generation": self._factory.loaded.generation,
+            "leading": bool(intake.leases.held),
+            "shards": sorted(intake.leases.held),
+            "schedule_lag_seconds": round(max(0.0, intake.scheduler.lag), 3),
+            "events_committed": intake.committer.committed,
             "webhooks_received": intake.webhooks.received,
             "runs_started": worker.started,
             "runs_done": worker.done,
@@ -253,10 +253,10 @@ class Controller:
         }
 
     def lend(self, account: Account) -> Host:
-        return self._parts.lend(account)
+        return self._factory.lend(account)
 
     def budgets(self) -> Mapping[str, Level]:
-        return self._parts.budgets()
+        return self._factory.budgets()
 
     def nudge(self) -> None:
         """A person changed the store: feeds stand where it says, and runs that became ready are claimed."""
@@ -275,7 +275,7 @@ class Controller:
             self._refresh_again = False
             try:
                 for state in await self._store.feeds():
-                    rules = self._intake.rulebook.get(state.name)
+                    rules = self._intake.rule_cache.get(state.name)
                     if rules is None or rules.revision != state.revision or self._intake.is_woken(state):
                         await self._intake.refresh(state.name)
             except HarkenError as error:

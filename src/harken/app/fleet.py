@@ -141,7 +141,7 @@ class HousekeepingLease:
             self.kept = False
             lease = await self._store.lease(HOUSEKEEPING, self._holder, LEASE_SECONDS)
             if lease is not None:
-                await self._store.give_up(lease, self._holder)
+                await self._store.release_lease(lease, self._holder)
 
 
 async def tell_all(store: Store) -> None:

@@ -47,19 +47,19 @@ class Freshness:
         """The triggers whose silence was told and has not ended."""
         return sorted(self._told or ())
 
-    async def watch(self, parts: Factory, house: HousekeepingLease) -> None:
+    async def watch(self, factory: Factory, housekeeping_lease: HousekeepingLease) -> None:
         """Look every few seconds, where we keep the house. After a sleep nothing is judged until reads could come."""
-        timer = self._intake.timer
+        scheduler = self._intake.scheduler
         while True:
             await self._clock.sleep(ROUND)
-            if timer.jumped_at is not None and self._clock.time() - timer.jumped_at < GRACE:
+            if scheduler.jumped_at is not None and self._clock.time() - scheduler.jumped_at < GRACE:
                 continue
-            if not house.kept:
+            if not housekeeping_lease.kept:
                 # another tells, and writes down what it told
                 self._told = None
                 continue
             try:
-                await self.look(parts.loaded.triggers)
+                await self.look(factory.loaded.triggers)
             except HarkenError as error:
                 log.warning("store.trouble", reason=str(error))
             except Exception:
@@ -73,7 +73,7 @@ class Freshness:
         if not (watched or self._told) or self._clock.monotonic() - self._began < GRACE:
             return
         # reads that found nothing new are written a little late
-        await self._intake.rests.flush()
+        await self._intake.idle_reads.flush()
         feeds = {state.name: state for state in await self._store.feeds()}
         states = {state.name: state for state in await self._store.triggers()}
         for name in sorted(watched.keys() & states.keys()):
@@ -113,5 +113,5 @@ class Freshness:
         }
         # the same silence has the same key, so telling it again after a crash starts nothing
         event = Event(subject=trigger.name, type=type, key=what, state=what, occurred_at=now, data=data)
-        await self._intake.gate.push(INTERNAL, [event], Read(now=now))
+        await self._intake.committer.push(INTERNAL, [event], Read(now=now))
         (log.warning if type == STALE else log.info)(type, trigger=trigger.name, feed=trigger.feed, since=since)

@@ -26,12 +26,12 @@ AFTER_A_JUMP = 120.0
 
 async def keep_house(
     home: OpenedStore,
-    parts: Factory,
+    factory: Factory,
     alerts: Alerts,
-    timer: Scheduler,
+    scheduler: Scheduler,
     worker: Worker,
     clock: Clock,
-    house: HousekeepingLease,
+    housekeeping_lease: HousekeepingLease,
 ) -> None:
     """Each replica looks after what it reads; what concerns all of it is done by the one that keeps the house."""
     store, rounds = home.store, 0
@@ -39,22 +39,22 @@ async def keep_house(
         await clock.sleep(ROUND)
         rounds += 1
         try:
-            await parts.save_budgets(store)
+            await factory.save_budgets(store)
             await alerts.look()
             if rounds % RETAIN_EVERY == 0:
                 # a server may have been set up anew, and may keep less than it did
                 await home.connect()
-            jumped = timer.jumped_at is not None and clock.time() - timer.jumped_at < AFTER_A_JUMP
+            jumped = scheduler.jumped_at is not None and clock.time() - scheduler.jumped_at < AFTER_A_JUMP
             if jumped and home.shared:
                 # one whose clock did not jump may judge at once
-                await house.leave()
+                await housekeeping_lease.leave()
                 continue
-            if not await house.keep():
+            if not await housekeeping_lease.keep():
                 continue
-            if not jumped and await store.reap():
+            if not jumped and await store.requeue_expired():
                 worker.nudge()
             if rounds % RETAIN_EVERY == 0:
-                await _retain(store, parts)
+                await _retain(store, factory)
                 await drop_dead_replicas(store)
         except HarkenError as error:
             # whatever could not be done now is done in a later round
@@ -64,8 +64,8 @@ async def keep_house(
             log.exception("upkeep.failed")
 
 
-async def _retain(store: Store, parts: Factory) -> None:
-    keep = parts.loaded.settings.retention
-    pushed = max((feed.memory_seconds for feed in parts.loaded.feeds if feed.way != "poll"), default=259_200.0)
-    while await store.retain(events=keep.events, ticks=keep.ticks, runs=keep.runs, pushed=pushed):
+async def _retain(store: Store, factory: Factory) -> None:
+    keep = factory.loaded.settings.retention
+    pushed = max((feed.memory_seconds for feed in factory.loaded.feeds if feed.way != "poll"), default=259_200.0)
+    while await store.prune(events=keep.events, ticks=keep.ticks, runs=keep.runs, pushed=pushed):
         pass

@@ -22,7 +22,7 @@ class Metrics:
         self._counters: dict[str, dict[Labels, float]] = {}
         self._histograms: dict[str, dict[Labels, tuple[list[int], list[float]]]] = {}
         self._buckets: dict[str, Sequence[float]] = {}
-        self._gauges: dict[str, Callable[[], Mapping[Labels, float]]] = {}
+        self._telemetry: dict[str, Callable[[], Mapping[Labels, float]]] = {}
         self._help: dict[str, str] = {}
 
     def counter(self, name: str, help: str) -> Callable[..., None]:
@@ -58,12 +58,12 @@ class Metrics:
 
     def gauge(self, name: str, help: str, ask: Callable[[], float]) -> None:
         self._help[name] = help
-        self._gauges[name] = lambda: {(): ask()}
+        self._telemetry[name] = lambda: {(): ask()}
 
-    def gauges(self, name: str, help: str, label: str, ask: Callable[[], Mapping[str, float]]) -> None:
+    def telemetry(self, name: str, help: str, label: str, ask: Callable[[], Mapping[str, float]]) -> None:
         """One value for each value of the label."""
         self._help[name] = help
-        self._gauges[name] = lambda: {((label, value),): number for value, number in ask().items()}
+        self._telemetry[name] = lambda: {((label, value),): number for value, number in ask().items()}
 
     def keep(self, label: str, values: Collection[str]) -> None:
         """Forget every series whose `label` has another value: what it counted is no longer there."""
@@ -85,7 +85,7 @@ class Metrics:
             yield from self._head(name, "histogram")
             for labels, (counts, total) in sorted(series.items()):
                 yield from _buckets(name, labels, self._buckets[name], counts, total[0])
-        for name, ask in self._gauges.items():
+        for name, ask in self._telemetry.items():
             yield from self._head(name, "gauge")
             yield from (f"{name}{_written(labels)} {_number(value)}" for labels, value in sorted(ask().items()))
 

@@ -40,9 +40,9 @@ class Offline:
     `made_up`: there is no store yet, and what this one says of when a trigger began means nothing.
     """
 
-    def __init__(self, store: Store, parts: Factory, clock: Clock, *, made_up: bool = False) -> None:
+    def __init__(self, store: Store, factory: Factory, clock: Clock, *, made_up: bool = False) -> None:
         self._store = store
-        self._parts = parts
+        self._factory = factory
         self._clock = clock
         self._made_up = made_up
 
@@ -50,25 +50,25 @@ class Offline:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     async def diff(self) -> Mapping[str, Any]:
-        before = await last_applied(self._store, self._parts.loaded)
-        answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._parts.loaded))
-        return answer | {"findings": said(self._parts.loaded)}
+        before = await last_applied(self._store, self._factory.loaded)
+        answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._factory.loaded))
+        return answer | {"findings": said(self._factory.loaded)}
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         begun = {} if self._made_up else await start_lines(self._store)
-        return await preview_of(self._store, self._parts, self._clock, trigger, lookback_seconds, begun)
+        return await preview_of(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         return {}
 
     def lend(self, account: Account) -> Host:
-        return self._parts.lend(account)
+        return self._factory.lend(account)
 
     def budgets(self) -> Mapping[str, Level]:
-        return self._parts.budgets()
+        return self._factory.budgets()
 
     def nudge(self) -> None:
         """Nothing runs that would have to look."""
@@ -99,10 +99,10 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
             home = open_home(str(Path(scratch) / "new.db"), clock)
             stack.push_async_callback(home.store.close)
             await home.store.open(loaded.definitions())
-        parts = Factory(loaded, registry(), clock, Random())
-        await parts.recall_budgets(home.store, keep=False)
-        stack.push_async_callback(parts.close)
-        yield Operator(home.store, Offline(home.store, parts, clock, made_up=made_up), loaded, clock)
+        factory = Factory(loaded, registry(), clock, Random())
+        await factory.recall_budgets(home.store, keep=False)
+        stack.push_async_callback(factory.close)
+        yield Operator(home.store, Offline(home.store, factory, clock, made_up=made_up), loaded, clock)
         if write and home.shared:
             await tell_all(home.store)
 
@@ -134,8 +134,8 @@ def rekey(directory: Path, new_key: str) -> str:
 @asynccontextmanager
 async def lending(loaded: Loaded) -> AsyncIterator[Factory]:
     """What a configuration describes, for as long as it is asked something; no store is touched."""
-    parts = Factory(loaded, registry(), SystemClock(), Random())
+    factory = Factory(loaded, registry(), SystemClock(), Random())
     try:
-        yield parts
+        yield factory
     finally:
-        await parts.close()
+        await factory.close()

@@ -49,7 +49,7 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
     known = marks(directory)
     loaded = load_directory(directory)
     settings = loaded.settings.log
-    set_up_logs(settings.level, settings.format, lambda: holder["app"].parts.secrets() if holder else loaded.secrets)
+    set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
     async with App.start(directory, host=host, port=port, role=role, say=_say, loaded=loaded) as app:
         holder["app"] = app
         app._spawn(watch(directory, app.controller, reloading, known), "watch")

@@ -77,8 +77,8 @@ class PollerTelemetry:
         self._seen = metrics.counter("poller_items_seen_total", "New items that jobs found.")
         self._dispatched = metrics.counter("poller_items_dispatched_total", "Messages that were delivered.")
         self._takeovers = metrics.counter("poller_lease_takeovers_total", "Jobs taken over from another process.")
-        metrics.gauges("poller_consecutive_errors", "Failed reads in a row.", "job_id", self._errors)
-        metrics.gauges("poller_breaker_state", "0 closed, 1 half-open, 2 open.", "job_id", self._breakers)
+        metrics.telemetry("poller_consecutive_errors", "Failed reads in a row.", "job_id", self._errors)
+        metrics.telemetry("poller_breaker_state", "0 closed, 1 half-open, 2 open.", "job_id", self._breakers)
 
     def use(self, loaded: Loaded) -> None:
         """What is counted is there from the start, and goes with its job, or when that is another kind or agent's."""
@@ -199,14 +199,14 @@ class Telemetry:
         self._started = metrics.counter("triggers_runs_started_total", "Runs that events asked for.")
         metrics.gauge("harken_poll_trigger_active", "Feeds that are read on a schedule.", self._active)
         metrics.gauge(
-            "harken_schedule_lag_seconds", "How late the last read began.", lambda: max(0.0, intake.timer.lag)
+            "harken_schedule_lag_seconds", "How late the last read began.", lambda: max(0.0, intake.scheduler.lag)
         )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
         self._pollers = PollerTelemetry(intake.feeds, clock)
         intake.poller.observe = self._polled
         intake.skipped = self._skipped
-        intake.shares.on_takeover = self._pollers.taken_over
+        intake.leases.on_takeover = self._pollers.taken_over
         self.loaded = loaded
         self.stale: Callable[[], Sequence[str]] = tuple
         self.behind: Callable[[], str] = str
@@ -237,9 +237,9 @@ class Telemetry:
         return self._metrics.page() + self._pollers.page()
 
     def health(self) -> Mapping[str, Any]:
-        parts = [self._store_state(), self._reading(), self._running(), self._configured()]
+        factory = [self._store_state(), self._reading(), self._running(), self._configured()]
         dead: list[Subsystem] = [(name, "down", why) for name, why in self._dead.items() if name != "worker"]
-        return self._health.report([*parts, *dead])
+        return self._health.report([*factory, *dead])
 
     def committed(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
@@ -292,16 +292,16 @@ class Telemetry:
 
     def _ours(self) -> list[LiveFeed]:
         """The feeds that this process reads."""
-        return [live for live in self._intake.feeds.values() if self._intake.roster.reads(live)]
+        return [live for live in self._intake.feeds.values() if self._intake.registry.reads(live)]
 
     def _store_state(self) -> Subsystem:
         trouble = self._store.trouble
         return ("store", "down", trouble) if trouble else ("store", "up", "")
 
     def _reading(self) -> Subsystem:
-        if not self._intake.timer.works():
+        if not self._intake.scheduler.works():
             return "ingest", "down", "the schedule does not look at the clock any more"
-        if not self._intake.shares.held:
+        if not self._intake.leases.held:
             return "ingest", *self.not_reading()
         ours = self._ours()
         paused = [live.feed.name for live in ours if live.health.state == "paused"]
@@ -310,8 +310,8 @@ class Telemetry:
         said += [f"nothing came for the trigger {name}" for name in self.stale()]
         if said:
             return "ingest", "degraded", ", ".join(said[:5])
-        if self._intake.timer.lag > LAG:
-            return "ingest", "degraded", f"reads begin {self._intake.timer.lag:.0f} s late"
+        if self._intake.scheduler.lag > LAG:
+            return "ingest", "degraded", f"reads begin {self._intake.scheduler.lag:.0f} s late"
         return "ingest", "up", ""
 
     def _running(self) -> Subsystem:

@@ -29,14 +29,14 @@ class FeedStore(Feeds, Records, Protocol):
 class Backfill:
     """Doing it twice changes nothing: an event that has its verdict keeps it."""
 
-    def __init__(self, store: FeedStore, gate: Committer, clock: Clock) -> None:
+    def __init__(self, store: FeedStore, committer: Committer, clock: Clock) -> None:
         self._store = store
-        self._gate = gate
+        self._committer = committer
         self._clock = clock
 
     async def decide_again(self, feed: str, token: int | None) -> None:
         """Fire what the feed's triggers, where they look back, found before their start or were not there for."""
-        rules = await self._gate.rulebook.rules(feed)
+        rules = await self._committer.rule_cache.rules(feed)
         fired: dict[str, int] = {}
         stored = await self._stored(feed, rules.backfilling)
         for begin in range(0, len(stored), PAGE):
@@ -52,10 +52,10 @@ class Backfill:
             await self._finish(feed)
 
     async def _finish(self, feed: str) -> None:
-        rules = await self._gate.rulebook.rules(feed)
+        rules = await self._committer.rule_cache.rules(feed)
         done = [rule.uid for rule in rules.backfilling]
         await self._store.commit(Commit(feed=feed, revision=rules.revision, backfilled=done))
-        await self._gate.rulebook.learn(feed)
+        await self._committer.rule_cache.learn(feed)
 
     async def _stored(self, feed: str, looking: Sequence[Rule]) -> list[int]:
         """Events that one of them may want, oldest first. Only their ids: a day of events may be large."""
@@ -71,13 +71,13 @@ class Backfill:
 
     async def _commit(self, feed: str, events: Sequence[Recorded], token: int | None, fired: dict[str, int]) -> None:
         for _ in range(MOST_REMATCHES):
-            rules = await self._gate.rulebook.rules(feed)
+            rules = await self._committer.rule_cache.rules(feed)
             entries = _entries(events, rules, Read(now=self._clock.now(), again=True, fired=fired))
             commit = Commit(feed=feed, revision=rules.revision, token=token, entries=entries)
-            if isinstance(await self._gate.commit(commit), Committed):
+            if isinstance(await self._committer.commit(commit), Committed):
                 _count(entries, fired)
                 return
-            await self._gate.rulebook.learn(feed)
+            await self._committer.rule_cache.learn(feed)
         raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times while it was looked back")
 
 

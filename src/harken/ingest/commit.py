@@ -99,17 +99,17 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Committer:
     """Makes one commit of a batch. What the store refuses is dead-lettered alone and never blocks its feed."""
 
-    def __init__(self, store: Feeds, rulebook: RuleCache, hands: Executor, clock: Clock) -> None:
+    def __init__(self, store: Feeds, rule_cache: RuleCache, executor: Executor, clock: Clock) -> None:
         self._store = store
-        self.rulebook = rulebook
-        self._hands = hands
+        self.rule_cache = rule_cache
+        self._executor = executor
         self._clock = clock
         self.committed = 0
         self.on_commit: Callable[[str, Commit, Committed], None] | None = None
 
     async def recognise(self, feed: str, events: Sequence[Event]) -> list[Sighting]:
         """The events that the feed does not know yet."""
-        rules = await self.rulebook.rules(feed)
+        rules = await self.rule_cache.rules(feed)
         identity = rules.feed.identity
         known = await self._store.recall(feed, [memory_id(event, identity) for event in events])
         return recognise(events, known, identity)
@@ -119,7 +119,7 @@ class Committer:
         for _ in range(MOST_REMATCHES):
             if sightings is None:
                 sightings = await self.recognise(feed, page.events)
-            rules = await self.rulebook.rules(feed)
+            rules = await self.rule_cache.rules(feed)
             if any(page.epochs.get(rule.uid, rule.state.epoch) != rule.state.epoch for rule in rules.rules):
                 raise LeaseLost(f"{feed} was reset during the read")
             entries = match(sightings, rules, page.read)
@@ -131,13 +131,13 @@ class Committer:
             answer = await self.commit(commit)
             if isinstance(answer, Committed):
                 return answer
-            await self.rulebook.learn(feed)
+            await self.rule_cache.learn(feed)
             sightings = None
         raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one read")
 
     async def push(self, feed: str, events: Sequence[Event], read: Read) -> Committed:
         """Commit events that were pushed to us. The commit itself finds the repeats, so nothing is recalled."""
-        rules = self.rulebook.get(feed) or await self.rulebook.learn(feed)
+        rules = self.rule_cache.get(feed) or await self.rule_cache.learn(feed)
         identity = rules.feed.identity
         if identity == "transition":
             return await self.take(feed, CommitRequest(events=events, read=read))
@@ -147,7 +147,7 @@ class Committer:
             answer = await self.commit(Commit(feed=feed, revision=rules.revision, entries=entries))
             if isinstance(answer, Committed):
                 return answer
-            rules = await self.rulebook.learn(feed)
+            rules = await self.rule_cache.learn(feed)
         raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one delivery")
 
     async def commit(self, commit: Commit) -> Committed | Stale:
@@ -156,25 +156,25 @@ class Committer:
         for entry in commit.entries:
             for decision in entry.decisions:
                 wanted += type(decision) is Intent
-        hands = self._hands
-        reserved = hands.reserve(wanted) if wanted else 0
+        executor = self._executor
+        reserved = executor.reserve(wanted) if wanted else 0
         if reserved:
-            commit = msgspec.structs.replace(commit, claim=reserved, holder=hands.holder)
+            commit = msgspec.structs.replace(commit, claim=reserved, holder=executor.holder)
         answer: Committed | Stale | None = None
         try:
             answer = await self._store_all(commit)
         finally:
             claimed = answer.claimed if isinstance(answer, Committed) else ()
             if reserved > len(claimed):
-                hands.unreserve(reserved - len(claimed))
+                executor.unreserve(reserved - len(claimed))
             if claimed:
-                hands.accept(claimed)
+                executor.accept(claimed)
         if isinstance(answer, Committed):
             self.committed += len(commit.entries)
             if self.on_commit is not None:
                 self.on_commit(commit.feed, commit, answer)
             if wanted > len(answer.claimed):
-                hands.nudge()
+                executor.nudge()
         return answer
 
     async def _store_all(self, commit: Commit) -> Committed | Stale:
@@ -222,7 +222,7 @@ class Committer:
     async def _bury(self, feed: str, entry: Entry, error: Exception) -> None:
         reason = f"the store refused it ({type(error).__name__})"
         log.error("event.refused", feed=feed, reason=reason)
-        await self._store.bury(feed, entry.event, reason)
+        await self._store.dead_letter(feed, entry.event, reason)
 
 
 def _flood_limits(rules: Rules) -> dict[str, int]:

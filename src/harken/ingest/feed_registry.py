@@ -84,9 +84,9 @@ class FeedRegistry:
         random: Random,
         build: Callable[[Feed], Source],
         *,
-        shares: ShardLeases,
-        timer: Scheduler,
-        rests: IdleReads,
+        leases: ShardLeases,
+        scheduler: Scheduler,
+        idle_reads: IdleReads,
         streamer: Streamer,
         reading: bool,
     ) -> None:
@@ -94,9 +94,9 @@ class FeedRegistry:
         self._clock = clock
         self._random = random
         self._build = build
-        self._shares = shares
-        self._timer = timer
-        self._rests = rests
+        self._leases = leases
+        self._scheduler = scheduler
+        self._idle_reads = idle_reads
         self._streamer = streamer
         self._reading = reading
         self.feeds: dict[str, LiveFeed] = {}
@@ -108,7 +108,7 @@ class FeedRegistry:
 
     def reads(self, live: LiveFeed) -> bool:
         """Whether it is this process that moves the feed's cursor."""
-        return live.feed.shard in self._shares.held
+        return live.feed.shard in self._leases.held
 
     async def stop(self) -> None:
         """End the streams and close every source."""
@@ -166,7 +166,7 @@ class FeedRegistry:
             state = states.get(live.feed.name)
             if state is None:
                 continue
-            self._rests.drop(live.feed.name)
+            self._idle_reads.drop(live.feed.name)
             if live.busy:
                 live.moved = True
                 continue
@@ -178,30 +178,30 @@ class FeedRegistry:
         leaving = self._in(shards)
         streams = [live.feed.name for live in leaving if live.feed.name in self._streams and not _is_shared(live)]
         for live in leaving:
-            self._timer.put(live, None)
+            self._scheduler.put(live, None)
         for name in streams:
             self._end_stream(name)
-        if self._shares.held:
-            await self._rests.write()
+        if self._leases.held:
+            await self._idle_reads.write()
         for live in leaving:
-            self._rests.drop(live.feed.name)
+            self._idle_reads.drop(live.feed.name)
 
     def _in(self, shards: Collection[int]) -> list[LiveFeed]:
         return [live for live in self.feeds.values() if live.feed.shard in shards]
 
     def drop(self, name: str) -> None:
         live = self.feeds.pop(name)
-        self._timer.put(live, None)
-        self._rests.drop(name)
+        self._scheduler.put(live, None)
+        self._idle_reads.drop(name)
         self.closer.retire(live)
         if name in self._streams:
             self._end_stream(name)
 
     def schedule(self, live: LiveFeed, state: FeedState) -> None:
         if live.poll is None or live.health.state == "paused" or not self._reading or not self.reads(live):
-            self._timer.put(live, None)
+            self._scheduler.put(live, None)
             return
-        self._timer.put(live, first_due(live, state, self._clock.time(), self._random))
+        self._scheduler.put(live, first_due(live, state, self._clock.time(), self._random))
 
 
 def _is_shared(live: LiveFeed) -> bool:

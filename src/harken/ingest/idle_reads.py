@@ -58,7 +58,7 @@ class IdleReads:
 
     async def _write(self, batch: list[IdleRead]) -> None:
         try:
-            for feed in await self._store.rest(batch):
+            for feed in await self._store.record_idle(batch):
                 self.on_stale(feed)
         except RetryLater:
             for rest in batch:

@@ -47,12 +47,12 @@ class Intake:
         store: FeedStore,
         clock: Clock,
         random: Random,
-        hands: Executor,
+        executor: Executor,
         build: Callable[[Feed], Source],
         *,
         holder: str,
         lease_seconds: float = LEASE_SECONDS,
-        rulebook: RuleCache | None = None,
+        rule_cache: RuleCache | None = None,
         shards: int = 1,
         reads: bool = True,
     ) -> None:
@@ -61,30 +61,30 @@ class Intake:
         self._random = random
         self._holder = holder
         self._reading = reads
-        self.shares = ShardLeases(store, clock, holder, shards=shards, seconds=lease_seconds, reading=reads)
-        self.rulebook = rulebook or RuleCache(store)
-        self.gate = Committer(store, self.rulebook, hands, clock)
-        self.rests = IdleReads(store)
-        self.rests.on_stale = self._changed
-        self.poller = Poller(store, self.gate, self.rests, clock, random, self.shares.token)
-        self.backfill = Backfill(store, self.gate, clock)
-        self.streamer = Streamer(store, self.gate, clock, random, self.shares.token)
-        self.webhooks = Webhooks(self.gate, clock)
-        self.timer = Scheduler(clock, random, self._begin)
-        self.roster = FeedRegistry(
+        self.leases = ShardLeases(store, clock, holder, shards=shards, seconds=lease_seconds, reading=reads)
+        self.rule_cache = rule_cache or RuleCache(store)
+        self.committer = Committer(store, self.rule_cache, executor, clock)
+        self.idle_reads = IdleReads(store)
+        self.idle_reads.on_stale = self._changed
+        self.poller = Poller(store, self.committer, self.idle_reads, clock, random, self.leases.token)
+        self.backfill = Backfill(store, self.committer, clock)
+        self.streamer = Streamer(store, self.committer, clock, random, self.leases.token)
+        self.webhooks = Webhooks(self.committer, clock)
+        self.scheduler = Scheduler(clock, random, self._begin)
+        self.registry = FeedRegistry(
             store,
             clock,
             random,
             build,
-            shares=self.shares,
-            timer=self.timer,
-            rests=self.rests,
+            leases=self.leases,
+            scheduler=self.scheduler,
+            idle_reads=self.idle_reads,
             streamer=self.streamer,
             reading=reads,
         )
-        self.feeds = self.roster.feeds
-        self.shares.works = self.timer.works
-        self.shares.on_taken, self.shares.on_leaving = self.roster.begin_reading, self.roster.leave
+        self.feeds = self.registry.feeds
+        self.leases.works = self.scheduler.works
+        self.leases.on_taken, self.leases.on_leaving = self.registry.begin_reading, self.registry.leave
         self.skipped: Callable[[LiveFeed], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
         self._room = asyncio.Semaphore(PARALLEL_TICKS)
@@ -97,27 +97,27 @@ class Intake:
         starting = definitions.starting and not others
         opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
         self._spawn(self._flush(), "rests")
-        self.timer.start()
+        self.scheduler.start()
         if self._reading:
-            self.roster.just_opened = opened
+            self.registry.just_opened = opened
             try:
-                await self.shares.look()
+                await self.leases.look()
             except RetryLater as error:
                 log.warning("lease.trouble", reason=str(error))
             finally:
-                self.roster.just_opened = None
-            self._spawn(self.shares.keep(), "leases")
+                self.registry.just_opened = None
+            self._spawn(self.leases.keep(), "leases")
         return opened
 
     async def stop(self) -> None:
         """Read no more; let pages in flight commit; give the leases up."""
         self._stopping = True
-        self.timer.stop()
+        self.scheduler.stop()
         await end(self._running)
-        await self.roster.stop()
-        await self.rests.write()
+        await self.registry.stop()
+        await self.idle_reads.write()
         try:
-            await self.shares.close()
+            await self.leases.close()
         except (RetryLater, LeaseLost) as error:
             log.warning("store.trouble", reason=str(error))
 
@@ -127,19 +127,19 @@ class Intake:
         Feeds to `renew` get a new source although they are the same: their credential is another.
         """
         # what was read last has to stand in the store, or a feed that is replaced would be read again at once
-        await self.rests.write()
-        known = {name: rules.revision for name in self.feeds if (rules := self.rulebook.get(name)) is not None}
-        opened = await self.shares.renewing(self._open, definitions)
-        self.rulebook.adopt(definitions, opened)
+        await self.idle_reads.write()
+        known = {name: rules.revision for name in self.feeds if (rules := self.rule_cache.get(name)) is not None}
+        opened = await self.leases.renewing(self._open, definitions)
+        self.rule_cache.adopt(definitions, opened)
         if INTERNAL in opened.feeds:
             # runs match what they cause without waiting for the store
-            await self.rulebook.learn(INTERNAL)
+            await self.rule_cache.learn(INTERNAL)
         wanted = {feed.name: feed for feed in definitions.feeds}
         for name in [name for name in self.feeds if name not in wanted]:
-            self.roster.drop(name)
+            self.registry.drop(name)
         for feed in wanted.values():
             if feed.way != "internal":
-                self.roster.place(feed, opened.feeds[feed.name], renew=feed.name in renew)
+                self.registry.place(feed, opened.feeds[feed.name], renew=feed.name in renew)
         for name in known.keys() & self.feeds.keys():
             if opened.feeds[name].revision != known[name]:
                 # perhaps by a reset that we have not heard of: stand where the store says before the next read
@@ -156,15 +156,15 @@ class Intake:
 
     async def refresh(self, feed: str) -> None:
         """A person changed something about this feed in the store: stand where it says."""
-        self.rests.drop(feed)
-        await self.rulebook.learn(feed)
+        self.idle_reads.drop(feed)
+        await self.rule_cache.learn(feed)
         live = self.feeds.get(feed)
         if live is None:
             return
         state = await self._store.state(feed)
         if not live.busy:
             live.place(state)
-            self.roster.schedule(live, state)
+            self.registry.schedule(live, state)
         else:
             live.health, live.moved = state.health, True
 
@@ -192,10 +192,10 @@ class Intake:
             await self._clock.sleep(0.05)
             # a reload may have put another in its place
             live = self._readable(feed)
-        self.timer.put(live, None)
+        self.scheduler.put(live, None)
         report = await self._tick(live, by_hand)
         # whoever asked for the read looks at once at what has become of it
-        await self.rests.write(feed)
+        await self.idle_reads.write(feed)
         return report
 
     def _readable(self, feed: str) -> LiveFeed:
@@ -230,9 +230,9 @@ class Intake:
             raise
         finally:
             live.busy = False
-            self.roster.closer.release(live)
+            self.registry.closer.release(live)
             if self.feeds.get(live.feed.name) is live and not self._stopping:
-                self.timer.put(live, live.next_due if self.roster.reads(live) else None)
+                self.scheduler.put(live, live.next_due if self.registry.reads(live) else None)
         if report.result == "skipped":
             self.skipped(live)
         return report
@@ -240,14 +240,14 @@ class Intake:
     async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:
             async with self._room:
-                if not self.roster.reads(live):
+                if not self.registry.reads(live):
                     return TickReport(feed=live.feed.name, result="skipped", error="another replica reads this feed")
-                if self.shares.is_late(live.feed.shard):
+                if self.leases.is_late(live.feed.shard):
                     # better before the read than in vain after it
-                    await self.shares.doubt(live.feed.shard)
+                    await self.leases.doubt(live.feed.shard)
                 if live.moved:
                     await self._stand(live)
-                rules = await self.rulebook.rules(live.feed.name)
+                rules = await self.rule_cache.rules(live.feed.name)
                 if rules.resting:
                     live.next_due = None
                     return TickReport(feed=live.feed.name, result="skipped", error="all its triggers are paused")
@@ -261,7 +261,7 @@ class Intake:
 
     async def _lost(self, live: LiveFeed) -> None:
         """Someone else may have moved the cursor: stand where the store says before reading on."""
-        await self.shares.doubt(live.feed.shard)
+        await self.leases.doubt(live.feed.shard)
         await self._stand(live)
         live.next_due = self._clock.time() + LEASE_RETRY
 
@@ -269,14 +269,14 @@ class Intake:
         """Stand where the store says; what was noted of reads before is out of date."""
         state = await self._store.state(live.feed.name)
         live.moved = False
-        self.rests.drop(live.feed.name)
+        self.idle_reads.drop(live.feed.name)
         live.place(state)
 
     async def _flush(self) -> None:
         while True:
             await self._clock.sleep(FLUSH_SECONDS)
             try:
-                await self.rests.write()
+                await self.idle_reads.write()
             except Exception:
                 # what waits is written with the next ones
                 log.exception("rests.failed")

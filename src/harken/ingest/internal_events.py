@@ -14,21 +14,21 @@ from harken.store import Commit
 __all__ = ["internal_matching", "listening"]
 
 
-def listening(rulebook: RuleCache) -> Callable[[str], bool]:
+def listening(rule_cache: RuleCache) -> Callable[[str], bool]:
     """A function that tells whether anybody listens to internal events of a type."""
 
     def listens(type: str) -> bool:
-        rules = rulebook.get(INTERNAL)
+        rules = rule_cache.get(INTERNAL)
         return rules is not None and any(not rule.trigger.types or type in rule.trigger.types for rule in rules.rules)
 
     return listens
 
 
-def internal_matching(rulebook: RuleCache, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
+def internal_matching(rule_cache: RuleCache, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
     """A function from caused events to their commit; None while there is no internal feed."""
 
     def matched(events: Sequence[Event]) -> Commit | None:
-        rules = rulebook.get(INTERNAL)
+        rules = rule_cache.get(INTERNAL)
         if rules is None:
             return None
         if not events:

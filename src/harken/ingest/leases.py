@@ -30,7 +30,7 @@ class LeaseStore(Protocol):
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None: ...
 
-    async def give_up(self, lease: Lease, holder: str) -> None: ...
+    async def release_lease(self, lease: Lease, holder: str) -> None: ...
 
     async def leases(self) -> Sequence[HeldLease]: ...
 
@@ -239,7 +239,7 @@ class ShardLeases:
             self._forget(shard)
             self._begun.pop(shard, None)
         for lease in leases:
-            await self._store.give_up(lease, self._holder)
+            await self._store.release_lease(lease, self._holder)
         log.info("lease.given_up", shards=sorted(shards))
 
     def _forget(self, shard: int) -> None:

@@ -65,19 +65,19 @@ class Poller:
     def __init__(
         self,
         store: FeedStore,
-        gate: Committer,
-        rests: IdleReads,
+        committer: Committer,
+        idle_reads: IdleReads,
         clock: Clock,
         random: Random,
         token: Callable[[int], int],
     ) -> None:
         self._store = store
-        self._gate = gate
-        self._rests = rests
+        self._committer = committer
+        self._idle_reads = idle_reads
         self._clock = clock
         self._random = random
         self._token = token
-        self._backfill = Backfill(store, gate, clock)
+        self._backfill = Backfill(store, committer, clock)
         self.observe: Callable[[LiveFeed, TickReport, float], None] = lambda live, report, seconds: None
 
     async def tick(self, live: LiveFeed, by_hand: str = "") -> TickReport:
@@ -101,10 +101,10 @@ class Poller:
     async def _read(self, live: LiveFeed, started: float, began: float) -> TickReport:
         seen = new = 0
         feed = live.feed
-        rules = await self._gate.rulebook.rules(feed.name)
+        rules = await self._committer.rule_cache.rules(feed.name)
         if rules.backfilling:
             await self._backfill.decide_again(feed.name, live.token)
-            rules = await self._gate.rulebook.rules(feed.name)
+            rules = await self._committer.rule_cache.rules(feed.name)
         poll = live.poll
         assert poll is not None
         deadline = began + feed.tick_timeout
@@ -132,7 +132,7 @@ class Poller:
     ) -> int:
         feed = live.feed
         now = self._clock.time()
-        sightings = await self._gate.recognise(feed.name, batch.events) if batch.events else []
+        sightings = await self._committer.recognise(feed.name, batch.events) if batch.events else []
         self._list(live, batch, rules)
         done = not batch.more
         step = backoff.after_success(live.health, now) if done else None
@@ -169,7 +169,7 @@ class Poller:
         now: float,
     ) -> None:
         health = step.health if step is not None and step.health is not live.health else None
-        self._rests.add(
+        self._idle_reads.add(
             IdleRead(
                 feed=live.feed.name,
                 token=live.token,
@@ -245,13 +245,13 @@ class Poller:
             epochs={rule.uid: rule.state.epoch for rule in rules.rules},
             ends_first=done and not live.baselined,
         )
-        await self._rests.flush(live.feed.name)
-        committed = await self._gate.take(live.feed.name, page, sightings)
+        await self._idle_reads.flush(live.feed.name)
+        committed = await self._committer.take(live.feed.name, page, sightings)
         # what could not be written before is older than this
-        self._rests.drop(live.feed.name)
+        self._idle_reads.drop(live.feed.name)
         count_fired(live, rules, committed.verdicts, read.now)
         if looked_back:
-            await self._gate.rulebook.learn(live.feed.name)
+            await self._committer.rule_cache.learn(live.feed.name)
 
     def _list(self, live: LiveFeed, batch: Batch, rules: Rules) -> None:
         """While a sweep is due, note what two complete reads list."""
@@ -304,7 +304,7 @@ class Poller:
         self._say(live, step, error)
         live.health = step.health
         try:
-            await self._rests.flush(feed.name)
+            await self._idle_reads.flush(feed.name)
             await self._store.fail(failure)
         except (StoreBusy, StoreUnavailable) as trouble:
             log.warning("store.trouble", feed=feed.name, reason=str(trouble))

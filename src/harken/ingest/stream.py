@@ -27,10 +27,10 @@ class Streamer:
     """Follows one stream for as long as the task lives. Asking for the next batch is what acknowledges the last."""
 
     def __init__(
-        self, store: Feeds, gate: Committer, clock: Clock, random: Random, token: Callable[[int], int]
+        self, store: Feeds, committer: Committer, clock: Clock, random: Random, token: Callable[[int], int]
     ) -> None:
         self._store = store
-        self._gate = gate
+        self._committer = committer
         self._clock = clock
         self._random = random
         self._token = token
@@ -70,7 +70,7 @@ class Streamer:
         rest = {"cursor": batch.cursor, "tick": tick, "health": step.health} if not source.shared else {}
         token = None if source.shared else live.token
         page = CommitRequest(events=batch.events, read=Read(now=now), token=token, rest=rest)
-        await self._gate.take(live.feed.name, page)
+        await self._committer.take(live.feed.name, page)
         live.cursor, live.health = batch.cursor, step.health
 
     async def _failed(self, live: LiveFeed, error: Exception, started: float) -> float | None:

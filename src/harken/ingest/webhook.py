@@ -42,8 +42,8 @@ class _TooLarge(Exception):
 class Webhooks:
     """Answers 202 when the events are on disk, 200 when all were known, 503 while they cannot be stored."""
 
-    def __init__(self, gate: Committer, clock: Clock) -> None:
-        self._gate = gate
+    def __init__(self, committer: Committer, clock: Clock) -> None:
+        self._committer = committer
         self._clock = clock
         self._endpoints: Mapping[str, Endpoint] = {}
         self.received = 0
@@ -93,7 +93,7 @@ class Webhooks:
         self.received += len(events)
         if not events:
             return 202, _ACCEPTED_NOTHING
-        committed = await self._gate.push(endpoint.feed, events, Read(now=now))
+        committed = await self._committer.push(endpoint.feed, events, Read(now=now))
         if len(events) == 1 and (not committed.verdicts[0] or committed.verdicts[0][0].outcome != "duplicate"):
             return 202, _ACCEPTED_ONE
         fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")

@@ -373,30 +373,32 @@ class Tools:
         return await self._operate(tool.operation, **params, agent=self.agent)
 
 
-async def listed(desk: Context, *, agent: str = "", ask: bool = True) -> Plain:
+async def listed(context: Context, *, agent: str = "", ask: bool = True) -> Plain:
     """Every tool of the agent; `notes` says whose could not be found out. Programs are asked unless `ask` is False."""
-    agent = agent or only_agent(desk.loaded)
-    loaded = known_agent(desk.loaded, agent)
+    agent = agent or only_agent(context.loaded)
+    loaded = known_agent(context.loaded, agent)
     own = [
         _row(name, tool.summary, tool.params, tool.hints) | {"result": tool.result.model_json_schema()}
         for name, tool in JOB_TOOLS.items()
     ]
-    found, notes = await offers(loaded, agent, desk.running().lend, ask=ask)
+    found, notes = await offers(loaded, agent, context.running().lend, ask=ask)
     rows = [_row(name, offer.summary, offer.tool.params, _hints(offer)) for name, offer in found.items()]
     return {"agent": agent, "items": own + rows, "notes": notes}
 
 
-async def schemas(desk: Context, *, agent: str = "") -> Plain:
+async def schemas(context: Context, *, agent: str = "") -> Plain:
     """The same tools in the shape that OpenAI's API and its many likenesses take."""
-    answer = await listed(desk, agent=agent)
+    answer = await listed(context, agent=agent)
     return {"tools": [_function(row) for row in answer["items"]], "notes": answer["notes"]}
 
 
-async def call(desk: Context, *, agent: str = "", name: str = "", arguments: Mapping[str, Any] | None = None) -> Plain:
+async def call(
+    context: Context, *, agent: str = "", name: str = "", arguments: Mapping[str, Any] | None = None
+) -> Plain:
     """Use a service's tool with the account that the agent is bound to; its jobs have operations of their own."""
-    agent = agent or only_agent(desk.loaded)
-    loaded = known_agent(desk.loaded, agent)
-    offer = await named_offer(loaded, agent, name, desk.running().lend)
+    agent = agent or only_agent(context.loaded)
+    loaded = known_agent(context.loaded, agent)
+    offer = await named_offer(loaded, agent, name, context.running().lend)
     if offer is None:
         raise NotFound(f"there is no tool {name[:LONGEST_NAME]}", fix="List the tools to see which there are")
     params = _fitting(offer.tool.params, arguments or {}, name)

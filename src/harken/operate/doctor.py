@@ -33,22 +33,22 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-async def doctor(desk: Context) -> Plain:
+async def doctor(context: Context) -> Plain:
     """Run every check. `ok` is False when one of them fails."""
-    place = site(desk.loaded)
-    feeds = await desk.store.feeds()
-    newest = (await desk.store.events(limit=1)).items
+    place = site(context.loaded)
+    feeds = await context.store.feeds()
+    newest = (await context.store.events(limit=1)).items
     checks = [
-        check_config(findings(desk.loaded)),
-        check_store(desk.store.trouble, place),
+        check_config(findings(context.loaded)),
+        check_store(context.store.trouble, place),
         check_file_system(place, _mounts()),
         check_disk(place),
         check_permissions(place),
-        check_clock(desk.clock.now(), newest[0].recorded_at if newest else None),
-        check_models(desk),
-        check_port(place, ours=str(desk.engine.status().get("url", "")) if desk.engine else ""),
+        check_clock(context.clock.now(), newest[0].recorded_at if newest else None),
+        check_models(context),
+        check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
         check_feeds(feeds),
-        await _check_triggers(desk),
+        await _check_triggers(context),
     ]
     return {"items": [plain(check) for check in checks], "ok": all(check.state != "fail" for check in checks)}
 
@@ -143,9 +143,9 @@ def check_clock(now: datetime, newest: datetime | None) -> Check:
     return Check(name="clock", message=stamp(now))
 
 
-def check_models(desk: Context) -> Check:
-    known = models(desk.loaded)
-    needing = sorted(name for name, flow in desk.workflows().items() if _uses_llm(flow.definition))
+def check_models(context: Context) -> Check:
+    known = models(context.loaded)
+    needing = sorted(name for name, flow in context.workflows().items() if _uses_llm(flow.definition))
     if needing and not known:
         message = f"{', '.join(needing)} has llm steps, and no model is configured"
         return Check(
@@ -179,8 +179,8 @@ def check_feeds(feeds: Iterable[FeedState]) -> Check:
     return Check(name="feeds", state=state, message=message, fix="See: harken feeds list")
 
 
-async def _check_triggers(desk: Context) -> Check:
-    rows = (await listed(desk))["items"]
+async def _check_triggers(context: Context) -> Check:
+    rows = (await listed(context))["items"]
     stale = [row for row in rows if row["status"] == "stale"]
     if stale:
         message = f"{count(len(stale), 'trigger')} stale; {stale[0]['name']}: {stale[0]['reason']}"

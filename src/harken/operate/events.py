@@ -52,7 +52,7 @@ MOST = 500
 
 
 async def listed(
-    desk: Context,
+    context: Context,
     *,
     feed: str = "",
     trigger: str = "",
@@ -62,21 +62,21 @@ async def listed(
     limit: int = 50,
 ) -> Plain:
     """Recorded events, newest first."""
-    found = await desk.store.events(
+    found = await context.store.events(
         feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=within(limit)
     )
-    names = await desk.names()
+    names = await context.names()
     return page(found, [event_row(event, names) for event in found.items])
 
 
-async def show(desk: Context, *, id: int) -> Plain:
-    return event_row(await _event(desk, id), await desk.names())
+async def show(context: Context, *, id: int) -> Plain:
+    return event_row(await _event(context, id), await context.names())
 
 
-async def replay(desk: Context, *, id: int, trigger: str = "") -> Plain:
+async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:
     """Start new runs for a stored event: of one trigger, or of every trigger that it started before."""
-    event = await _event(desk, id)
-    names = await desk.names()
+    event = await _event(context, id)
+    names = await context.names()
     before = {names.get(v.trigger, v.trigger): v.run_id for v in event.verdicts}
     chosen = [trigger] if trigger else [name for name, run_id in before.items() if run_id]
     if not chosen:
@@ -84,27 +84,27 @@ async def replay(desk: Context, *, id: int, trigger: str = "") -> Plain:
             f"event {id} started no run that could be replayed",
             fix=f"Name one: harken events replay {id} --trigger NAME",
         )
-    started = [await _start_again(desk, event, name, before.get(name, "")) for name in chosen]
-    desk.nudge()
+    started = [await _start_again(context, event, name, before.get(name, "")) for name in chosen]
+    context.nudge()
     return {"event": id, "runs": started}
 
 
-async def tail(desk: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
+async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
     """Yield events as they are committed, and None when a while passed without one. Ends when the engine stops."""
-    engine = desk.running()
-    last = await _newest(desk) if after is None else after
+    engine = context.running()
+    last = await _newest(context) if after is None else after
     while True:
-        found = await desk.store.events_after(last, TAIL_SLICE)
-        names = await desk.names() if found else {}
+        found = await context.store.events_after(last, TAIL_SLICE)
+        names = await context.names() if found else {}
         for event in found:
             last = event.id
             yield event_row(event, names)
         if len(found) == TAIL_SLICE:
             continue
-        began = desk.clock.monotonic()
+        began = context.clock.monotonic()
         if not await engine.changed(HEARTBEAT_SECONDS):
             return
-        if desk.clock.monotonic() - began >= HEARTBEAT_SECONDS:
+        if context.clock.monotonic() - began >= HEARTBEAT_SECONDS:
             yield None
 
 
@@ -112,9 +112,9 @@ def within(limit: int) -> int:
     return max(1, min(limit, MOST))
 
 
-async def _start_again(desk: Context, event: Recorded, name: str, earlier: str) -> Plain:
-    state = await desk.trigger(name)
-    definition, feed = desk.triggers().get(name), desk.feeds().get(event.feed)
+async def _start_again(context: Context, event: Recorded, name: str, earlier: str) -> Plain:
+    state = await context.trigger(name)
+    definition, feed = context.triggers().get(name), context.feeds().get(event.feed)
     if definition is None or feed is None:
         raise Refused(f"trigger {name} or feed {event.feed} is not configured now", fix="Put it back, then replay")
     again = NewRun(
@@ -122,23 +122,23 @@ async def _start_again(desk: Context, event: Recorded, name: str, earlier: str) 
         workflow=definition.workflow,
         workflow_rev=definition.workflow_rev,
         id_key=f"replay:{uuid4().hex}",
-        input=input_for(event, definition, state, feed, desk.clock.now()),
+        input=input_for(event, definition, state, feed, context.clock.now()),
         event_ids=(event.id,),
         replay_of=earlier,
         max_attempts=definition.max_attempts,
     )
-    return {"trigger": name, "id": await desk.store.start(again), "replay_of": earlier}
+    return {"trigger": name, "id": await context.store.start(again), "replay_of": earlier}
 
 
-async def _event(desk: Context, event_id: int) -> Recorded:
-    event = await desk.store.event(event_id)
+async def _event(context: Context, event_id: int) -> Recorded:
+    event = await context.store.event(event_id)
     if event is None:
         raise NotFound(f"there is no event {event_id}", fix="See: harken events list")
     return event
 
 
-async def _newest(desk: Context) -> int:
-    newest: list[Any] = list((await desk.store.events(limit=1)).items)
+async def _newest(context: Context) -> int:
+    newest: list[Any] = list((await context.store.events(limit=1)).items)
     return int(newest[0].id) if newest else 0
 
 

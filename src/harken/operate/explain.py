@@ -24,34 +24,34 @@ PAGES = 20
 SHOWN = 10
 
 
-async def explain(desk: Context, *, name: str, key: str = "") -> Plain:
+async def explain(context: Context, *, name: str, key: str = "") -> Plain:
     """What happened to an event (by key, subject or id), at a time, or to the trigger as a whole."""
-    trigger = await desk.trigger(name)
-    feed = await desk.feed_of(name)
+    trigger = await context.trigger(name)
+    feed = await context.feed_of(name)
     if not key:
-        return _told(trigger, "", await _summary(desk, trigger, feed))
-    found = await _find(desk, feed, key)
+        return _told(trigger, "", await _summary(context, trigger, feed))
+    found = await _find(context, feed, key)
     if found:
-        return _told(trigger, key, await _decided(desk, trigger, found))
-    return _told(trigger, key, await _missing(desk, trigger, feed, key))
+        return _told(trigger, key, await _decided(context, trigger, found))
+    return _told(trigger, key, await _missing(context, trigger, feed, key))
 
 
-async def _find(desk: Context, feed: str, key: str) -> Sequence[Recorded]:
+async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
     """Every occurrence of the key or subject, newest first; an event's own id comes alone."""
-    exact = (await desk.store.events(feed=feed, key=key, limit=SHOWN)).items
+    exact = (await context.store.events(feed=feed, key=key, limit=SHOWN)).items
     if exact:
         return exact
     if key.isdigit() and len(key) < 19:
-        event = await desk.store.event(int(key))
+        event = await context.store.event(int(key))
         if event is not None and event.feed == feed:
             return [event]
-    return await _of_subject(desk, feed, key)
+    return await _of_subject(context, feed, key)
 
 
-async def _of_subject(desk: Context, feed: str, subject: str) -> Sequence[Recorded]:
+async def _of_subject(context: Context, feed: str, subject: str) -> Sequence[Recorded]:
     before: int | None = None
     for _ in range(PAGES):
-        page = await desk.store.events(feed=feed, before=before, limit=RECENT)
+        page = await context.store.events(feed=feed, before=before, limit=RECENT)
         found = [event for event in page.items if _is_of(event, subject)]
         if found or page.next is None:
             return found[:SHOWN]
@@ -64,53 +64,53 @@ def _is_of(event: Recorded, name: str) -> bool:
     return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
-async def _decided(desk: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
+async def _decided(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
     event = found[0]
     verdict = _verdict(trigger, event)
-    run = await desk.store.run(verdict.run_id) if verdict and verdict.run_id else None
-    now, definition = desk.clock.now(), desk.triggers().get(trigger.name)
+    run = await context.store.run(verdict.run_id) if verdict and verdict.run_id else None
+    now, definition = context.clock.now(), context.triggers().get(trigger.name)
     spent = next_room(definition, trigger, now)
     budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
     given = answer(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
     if len(found) == 1:
         return given
-    earlier = [_line(trigger, other, desk.clock.now()) for other in found[1:]]
+    earlier = [_line(trigger, other, context.clock.now()) for other in found[1:]]
     return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
 
 
-async def _missing(desk: Context, trigger: TriggerState, feed: str, key: str) -> Answer:
+async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Answer:
     # the list of feeds does not count what each remembers
-    state = await desk.store.state(feed) if await _state(desk, feed) else None
-    recent = (await desk.store.events(feed=feed, limit=RECENT)).items if feed else ()
+    state = await context.store.state(feed) if await _state(context, feed) else None
+    recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
     names = [name for event in recent for name in (event.key, event.subject) if name]
     missing = Missing(
         trigger=trigger,
         key=key,
-        feed=desk.feeds().get(feed),
+        feed=context.feeds().get(feed),
         state=state,
         near=near(key, list(dict.fromkeys(names))),
-        now=desk.clock.now(),
+        now=context.clock.now(),
     )
     moment = _moment(key)
     if moment is not None:
         return at_time(missing, moment)
-    sighting = await _sighting(desk, feed, key) if state else None
+    sighting = await _sighting(context, feed, key) if state else None
     return remembered(missing, *sighting) if sighting else unseen(missing)
 
 
-async def _sighting(desk: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
+async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
     """What memory knows of a key, or of the subject that the key of a transition begins with."""
-    known = await desk.store.sighting(feed, key)
-    return known or (await desk.store.sighting(feed, key.rpartition("@")[0]) if "@" in key else None)
+    known = await context.store.memory_of(feed, key)
+    return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
 
 
-async def _summary(desk: Context, trigger: TriggerState, feed: str) -> Answer:
-    now = desk.clock.now()
-    definition = desk.triggers().get(trigger.name)
+async def _summary(context: Context, trigger: TriggerState, feed: str) -> Answer:
+    now = context.clock.now()
+    definition = context.triggers().get(trigger.name)
     stale_after = definition.stale_after if definition else 0.0
-    found = standing(trigger, desk.feeds().get(feed), await _state(desk, feed), now, stale_after)
-    recent = (await desk.store.events(trigger=trigger.name, limit=SHOWN)).items
-    counts = await outcomes(desk, trigger)
+    found = standing(trigger, context.feeds().get(feed), await _state(context, feed), now, stale_after)
+    recent = (await context.store.events(trigger=trigger.name, limit=SHOWN)).items
+    counts = await outcomes(context, trigger)
     reason = f": {found.reason}" if found.reason else ""
     sentence = f"{trigger.name} is {found.status}{reason}. It has fired {count(trigger.fired, 'time')}"
     last = f", last {when(trigger.last_fired_at, now)}" if trigger.last_fired_at else ""
@@ -129,8 +129,8 @@ async def _summary(desk: Context, trigger: TriggerState, feed: str) -> Answer:
     return Answer(stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice))
 
 
-async def _state(desk: Context, feed: str) -> FeedState | None:
-    return next((state for state in await desk.store.feeds() if state.name == feed), None)
+async def _state(context: Context, feed: str) -> FeedState | None:
+    return next((state for state in await context.store.feeds() if state.name == feed), None)
 
 
 def _verdict(trigger: TriggerState, event: Recorded) -> Verdict | None:

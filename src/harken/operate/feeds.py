@@ -8,21 +8,21 @@ from harken.operate.rows import Plain, feed_row, plain, spans
 __all__ = ["listed", "show"]
 
 
-async def listed(desk: Context) -> Plain:
-    states = {state.name: state for state in await desk.store.feeds()}
-    known = desk.feeds()
+async def listed(context: Context) -> Plain:
+    states = {state.name: state for state in await context.store.feeds()}
+    known = context.feeds()
     # what left the configuration stays in the store for its return, but nobody asks for it here
     names = sorted(name for name in states if name in known or not known)
-    rows = [feed_row(states[name], known.get(name), _listeners(desk, name)) for name in names]
+    rows = [feed_row(states[name], known.get(name), _listeners(context, name)) for name in names]
     return {"items": rows, "next": None}
 
 
-async def show(desk: Context, *, name: str) -> Plain:
+async def show(context: Context, *, name: str) -> Plain:
     """One feed with its query, its coverage ledger and its last reads."""
-    state = await desk.feed(name)
-    feed = desk.feeds().get(name)
-    ticks = await desk.store.ticks(name)
-    return feed_row(state, feed, _listeners(desk, name)) | {
+    state = await context.feed(name)
+    feed = context.feeds().get(name)
+    ticks = await context.store.ticks(name)
+    return feed_row(state, feed, _listeners(context, name)) | {
         "query": plain(feed.query) if feed else {},
         "identity": feed.identity if feed else "",
         "lookback": feed.lookback if feed else 0.0,
@@ -33,5 +33,5 @@ async def show(desk: Context, *, name: str) -> Plain:
     }
 
 
-def _listeners(desk: Context, feed: str) -> list[str]:
-    return sorted(trigger.name for trigger in desk.triggers().values() if trigger.feed == feed)
+def _listeners(context: Context, feed: str) -> list[str]:
+    return sorted(trigger.name for trigger in context.triggers().values() if trigger.feed == feed)

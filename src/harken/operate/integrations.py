@@ -111,36 +111,36 @@ async def asked(
         raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
 
-async def listed(desk: Context) -> Plain:
+async def listed(context: Context) -> Plain:
     """Every account that is configured, stored or in the environment, and every kind that could have one."""
     from harken.services import registry
 
-    stored, notes = await asyncio.to_thread(_stored, desk)
+    stored, notes = await asyncio.to_thread(_stored, context)
     rows: dict[str, Plain] = {}
-    accounts = desk.loaded.integrations if desk.loaded else {}
+    accounts = context.loaded.integrations if context.loaded else {}
     for name, account in accounts.items():
         if account.origin != "none":
             rows[name] = _row(name, account.kind, account.origin, _address(account))
     for name, row in stored.items():
         rows.setdefault(name, row)
-    for name, error in _refused(desk).items():
+    for name, error in _refused(context).items():
         rows.setdefault(name, _row(name, "", "missing") | {"error": error})
     plugins = registry()
     for kind in plugins:
         # one that cannot say who we are needs no account of its own to be useful
         if plugins[kind].whoami is not None and kind not in rows:
             rows[kind] = _row(kind, kind, _from_environment(plugins[kind]))
-    states = {state.name: state for state in await desk.store.feeds()}
-    items = [_with_feeds(desk, row, states) for row in sorted(rows.values(), key=lambda row: str(row["name"]))]
+    states = {state.name: state for state in await context.store.feeds()}
+    items = [_with_feeds(context, row, states) for row in sorted(rows.values(), key=lambda row: str(row["name"]))]
     return {"items": items, "next": None, "notes": notes}
 
 
-def _stored(desk: Context) -> tuple[dict[str, Plain], list[str]]:
+def _stored(context: Context) -> tuple[dict[str, Plain], list[str]]:
     """What is stored, and why some of it cannot be read."""
     rows: dict[str, Plain] = {}
     notes: list[str] = []
     try:
-        credentials = credentials_of(site(desk.loaded).directory)
+        credentials = credentials_of(site(context.loaded).directory)
         for name, kind in credentials.accounts().items():
             rows[name] = _row(name, kind, "stored")
             entry = credentials.account(name)
@@ -164,8 +164,8 @@ def _shown(address: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
-def _refused(desk: Context) -> dict[str, str]:
-    refused = desk.loaded.refused if desk.loaded else {}
+def _refused(context: Context) -> dict[str, str]:
+    refused = context.loaded.refused if context.loaded else {}
     prefix = "integration:"
     return {name.removeprefix(prefix): str(found[0]) for name, found in refused.items() if name.startswith(prefix)}
 
@@ -177,26 +177,26 @@ def _from_environment(plugin: Plugin) -> str:
     return "environment" if given and required <= given else "missing"
 
 
-def _with_feeds(desk: Context, row: Plain, states: Mapping[str, FeedState]) -> Plain:
-    feeds = sorted(feed.name for feed in desk.feeds().values() if feed.integration == row["name"])
+def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -> Plain:
+    feeds = sorted(feed.name for feed in context.feeds().values() if feed.integration == row["name"])
     failing = [states[name].health.message for name in feeds if name in states and not states[name].health.clean]
     return row | {"feeds": feeds, "error": row["error"] or next(iter(failing), "")}
 
 
-async def whoami(desk: Context, *, name: str) -> Plain:
+async def whoami(context: Context, *, name: str) -> Plain:
     """Who the service says that we are, with the credential of now."""
-    loaded = await _loaded(desk, name)
-    return await identified(loaded, name, desk.running().lend)
+    loaded = await _loaded(context, name)
+    return await identified(loaded, name, context.running().lend)
 
 
-async def test(desk: Context, *, name: str) -> Plain:
+async def test(context: Context, *, name: str) -> Plain:
     """Whether the credential works, and whether everything that its feeds name is there. `ok` is False if not."""
-    loaded = await _loaded(desk, name)
-    return await examined(loaded, name, desk.running().lend)
+    loaded = await _loaded(context, name)
+    return await examined(loaded, name, context.running().lend)
 
 
-async def _loaded(desk: Context, name: str) -> Loaded:
-    return await asyncio.to_thread(load_directory, site(desk.loaded).directory, wanted=(name,))
+async def _loaded(context: Context, name: str) -> Loaded:
+    return await asyncio.to_thread(load_directory, site(context.loaded).directory, wanted=(name,))
 
 
 def account_of(loaded: Loaded, name: str) -> tuple[Account, Plugin]:
@@ -261,16 +261,16 @@ async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) ->
     return {"checks": checks, "problems": problems}
 
 
-async def renew(desk: Context, *, name: str) -> Plain:
+async def renew(context: Context, *, name: str) -> Plain:
     """A credential changed: use it, and read the feeds again that had stopped for want of it.
 
     A pause that a person set stays.
     """
-    running = desk.engine is not None and bool(desk.engine.status())
-    reloaded = await desk.running().reload() if running else {}
-    mine = {feed.name for feed in desk.feeds().values() if feed.integration == name}
-    known = desk.triggers()
-    freed, left = await free(desk.store, known.values(), mine)
+    running = context.engine is not None and bool(context.engine.status())
+    reloaded = await context.running().reload() if running else {}
+    mine = {feed.name for feed in context.feeds().values() if feed.integration == name}
+    known = context.triggers()
+    freed, left = await free(context.store, known.values(), mine)
     freed += [trigger for trigger in reloaded.get("freed", ()) if trigger in known and known[trigger].feed in mine]
-    desk.nudge()
+    context.nudge()
     return {"name": name, "reloaded": running, "freed": freed, "left": left}

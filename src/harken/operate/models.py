@@ -32,22 +32,22 @@ def models_of(loaded: Loaded | None) -> Models:
     return Models(ModelSettings(names=names, providers=accounts, prices=prices, watched=watched))
 
 
-async def listed(desk: Context) -> Plain:
+async def listed(context: Context) -> Plain:
     rows = [
         {"tier": named.name, "model": named.model, "offline": named.model == "echo"}
-        for named in models_of(desk.loaded).list()
+        for named in models_of(context.loaded).list()
     ]
     return {"items": rows, "next": None}
 
 
-async def test(desk: Context, *, name: str = "default") -> Plain:
+async def test(context: Context, *, name: str = "default") -> Plain:
     """Ask a tier or a model for one word."""
-    began = desk.clock.monotonic()
-    answer = await models_of(desk.loaded).test(name)
+    began = context.clock.monotonic()
+    answer = await models_of(context.loaded).test(name)
     return {
         "tier": name,
         "model": answer.model,
         "answer": answer.text,
-        "seconds": round(desk.clock.monotonic() - began, 3),
+        "seconds": round(context.clock.monotonic() - began, 3),
         "usage": dict(answer.usage),
     }

@@ -88,7 +88,7 @@ CHANGES: Mapping[str, Operation] = {
     "runs.cancel": runs.cancel,
     "runs.approve": runs.approve,
     "dead.retry": runs.retry_dead,
-    "dead.drop": runs.drop_dead,
+    "dead.drop": runs.drop_dead_letter,
     "workflows.run": workflows.run,
     "integrations.renew": integrations.renew,
 }
@@ -105,16 +105,16 @@ class Operator:
     """What a person or program may do. Everything it returns is made of JSON's types."""
 
     def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
-        self._desk = Context(store, engine, loaded, clock)
+        self._context = Context(store, engine, loaded, clock)
 
     @property
     def loaded(self) -> Loaded | None:
-        return self._desk.loaded
+        return self._context.loaded
 
     @loaded.setter
     def loaded(self, loaded: Loaded | None) -> None:
         """Set by whoever applied a new configuration."""
-        self._desk.loaded = loaded
+        self._context.loaded = loaded
 
     async def call(self, operation: str, /, **params: Any) -> Plain:
         """Do it and return the answer. A change that succeeded stands in the audit log."""
@@ -124,14 +124,14 @@ class Operator:
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise Malformed(f"{name} is larger than any id")
         try:
-            answer = await OPERATIONS[operation](self._desk, **params)
+            answer = await OPERATIONS[operation](self._context, **params)
         except HarkenError as error:
             raise hush(error, self._secrets()) from None
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
             who = f"agent {params['agent']}" if params.get("agent") else "operator"
-            await self._desk.store.audit(who, operation, what, detail)
+            await self._context.store.audit(who, operation, what, detail)
         return answer
 
     @property
@@ -144,8 +144,8 @@ class Operator:
         return scrub_bytes(answer, self._secrets())
 
     def _secrets(self) -> frozenset[str]:
-        return self._desk.loaded.secrets if self._desk.loaded else frozenset()
+        return self._context.loaded.secrets if self._context.loaded else frozenset()
 
     def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
         """Events as they are committed, and None when a while passed without one; ends when the engine stops."""
-        return events.tail(self._desk, after=after)
+        return events.tail(self._context, after=after)

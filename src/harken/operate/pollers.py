@@ -62,24 +62,24 @@ class Pollers:
         return await self._call("pollers.reset", id=id, agent=agent)
 
 
-async def listed(desk: Context, *, agent: str = "") -> Plain:
+async def listed(context: Context, *, agent: str = "") -> Plain:
     """Every job by its id, also one that is refused: it does not run, and says why."""
-    jobs = _jobs(desk, agent)
-    states = await _states(desk)
-    return {"items": [_row(desk, id, jobs[id], states) for id in sorted(jobs)], "next": None}
+    jobs = _jobs(context, agent)
+    states = await _states(context)
+    return {"items": [_row(context, id, jobs[id], states) for id in sorted(jobs)], "next": None}
 
 
-async def show(desk: Context, *, id: str, agent: str = "") -> Plain:
+async def show(context: Context, *, id: str, agent: str = "") -> Plain:
     """One job with all its settings, and why it stands still if it does."""
-    job = _found(desk, id, agent)
-    loaded, states = _loaded(desk), await _states(desk)
+    job = _found(context, id, agent)
+    loaded, states = _loaded(context), await _states(context)
     feed = states[1].get(job.feed) if job else None
     health = feed.health if feed else Health()
-    return _row(desk, id, job, states) | {
-        "paused_reason": _stop(desk, id, job, states) or None,
-        "breaker": _breaker(health, desk.clock.time()),
+    return _row(context, id, job, states) | {
+        "paused_reason": _stop(context, id, job, states) or None,
+        "breaker": _breaker(health, context.clock.time()),
         "breaker_until_ms": _unix_ms(health.blocked_until),
-        "alert_cooldown_until_ms": _unix_ms(await _cooldown(desk, loaded, job)),
+        "alert_cooldown_until_ms": _unix_ms(await _cooldown(context, loaded, job)),
         "refused": [str(finding) for finding in _findings(loaded, id)],
         "feed": job.feed if job else None,
         "file": loaded.origins.get(JOB + id),
@@ -93,51 +93,51 @@ def _breaker(health: Health, now: float) -> str:
     return "open" if state == "paused" else state
 
 
-async def _cooldown(desk: Context, loaded: Loaded, job: Job | None) -> float | None:
+async def _cooldown(context: Context, loaded: Loaded, job: Job | None) -> float | None:
     """Until when no alert is sent about it; None when one may be sent now."""
-    told = await desk.store.get(ALERT, job.feed) if job else None
+    told = await context.store.get(ALERT, job.feed) if job else None
     if told is None or loaded.pollers is None or not told.value.get("at"):
         return None
     until = float(told.value["at"]) + loaded.pollers.failure_alert_cooldown_secs
-    return until if until > desk.clock.time() else None
+    return until if until > context.clock.time() else None
 
 
-async def run_now(desk: Context, *, id: str, agent: str = "") -> Plain:
+async def run_now(context: Context, *, id: str, agent: str = "") -> Plain:
     """Read it now, through the same lease and commit as its schedule; what it found is delivered as always."""
-    job, state = await _opened(desk, id, agent)
+    job, state = await _opened(context, id, agent)
     if state.paused:
         raise Refused(f"job {id} is paused: {state.paused}", fix=f"Resume it first: harken pollers resume {id}")
-    report = await desk.running().tick(job.feed, id)
+    report = await context.running().tick(job.feed, id)
     found = {name: report.get(name, 0) for name in ("seen", "new")}
     return {"id": id, "result": report["result"], **found, "error": report.get("error") or None}
 
 
-async def pause(desk: Context, *, id: str, agent: str = "") -> Plain:
+async def pause(context: Context, *, id: str, agent: str = "") -> Plain:
     """Read and deliver nothing until it is resumed."""
-    await _opened(desk, id, agent)
-    await desk.store.pause(id, f"paused by the agent {agent}" if agent else "paused by a person")
-    return await _changed(desk, id, agent)
+    await _opened(context, id, agent)
+    await context.store.pause(id, f"paused by the agent {agent}" if agent else "paused by a person")
+    return await _changed(context, id, agent)
 
 
-async def resume(desk: Context, *, id: str, agent: str = "") -> Plain:
+async def resume(context: Context, *, id: str, agent: str = "") -> Plain:
     """Let go what was held, forget errors and read again."""
-    await _opened(desk, id, agent)
-    await desk.store.resume(id)
-    return await _changed(desk, id, agent)
+    await _opened(context, id, agent)
+    await context.store.resume(id)
+    return await _changed(context, id, agent)
 
 
-async def reset(desk: Context, *, id: str, agent: str = "") -> Plain:
+async def reset(context: Context, *, id: str, agent: str = "") -> Plain:
     """Wipe the cursor, the memory and every error, lift any pause, and begin at now."""
-    await _opened(desk, id, agent)
-    await desk.store.reset(id, cursor=True)
-    return await _changed(desk, id, agent)
+    await _opened(context, id, agent)
+    await context.store.reset(id, cursor=True)
+    return await _changed(context, id, agent)
 
 
-async def reload(desk: Context) -> Plain:
+async def reload(context: Context) -> Plain:
     """Load the configuration again and apply it. The plan has jobs only; `runs`: the old version of it goes on."""
-    had = desk.loaded is not None and desk.loaded.pollers is not None
-    plan = await desk.running().reload()
-    loaded = _loaded(desk) if not had else desk.loaded
+    had = context.loaded is not None and context.loaded.pollers is not None
+    plan = await context.running().reload()
+    loaded = _loaded(context) if not had else context.loaded
     assert loaded is not None
     refused = [_refusal(loaded, name) for name in sorted(loaded.refused) if name.startswith(JOB) or name in WHOLE]
     return {"ok": not refused, **{what: _ids(plan.get(what, ())) for what in PLAN}, "refused": refused}
@@ -153,9 +153,9 @@ def _ids(names: Iterable[str]) -> list[str]:
     return [name.removeprefix(JOB) for name in names if name.startswith(JOB)]
 
 
-def _loaded(desk: Context) -> Loaded:
+def _loaded(context: Context) -> Loaded:
     """The configuration, if it has pollers in it that are switched on."""
-    loaded = desk.loaded
+    loaded = context.loaded
     if loaded is not None and loaded.pollers is not None:
         return loaded
     broken = [finding for name in WHOLE for finding in (loaded.refused.get(name, ()) if loaded else ())]
@@ -165,42 +165,42 @@ def _loaded(desk: Context) -> Loaded:
     raise NotFound("there is no pollers section", fix=fix)
 
 
-def _jobs(desk: Context, agent: str) -> dict[str, Job | None]:
+def _jobs(context: Context, agent: str) -> dict[str, Job | None]:
     """The jobs that the agent may see. Whose a refused one is, nobody can tell: it is for people only."""
-    loaded = _loaded(desk)
+    loaded = _loaded(context)
     if agent:
         return {id: job for id, job in loaded.jobs.items() if job.agent == agent}
     refused = dict.fromkeys(_ids(loaded.refused))
     return {**refused, **loaded.jobs}
 
 
-def _found(desk: Context, id: str, agent: str) -> Job | None:
-    jobs = _jobs(desk, agent)
+def _found(context: Context, id: str, agent: str) -> Job | None:
+    jobs = _jobs(context, agent)
     if id not in jobs:
         raise NotFound(f"there is no job {id}", fix=did_you_mean(id, jobs))
     return jobs[id]
 
 
-async def _opened(desk: Context, id: str, agent: str) -> tuple[Job, TriggerState]:
+async def _opened(context: Context, id: str, agent: str) -> tuple[Job, TriggerState]:
     """A job that the store knows, so that something can be done with it."""
-    job = _found(desk, id, agent)
+    job = _found(context, id, agent)
     if job is None:
-        found = _findings(_loaded(desk), id)[0]
+        found = _findings(_loaded(context), id)[0]
         raise Misconfigured(f"job {id} is refused: {found.message}", fix=found.fix or "See: harken config check")
-    states = {state.name: state for state in await desk.store.triggers()}
+    states = {state.name: state for state in await context.store.triggers()}
     if id not in states:
         raise NotFound(f"job {id} is configured, but no controller has opened it yet", fix="Run: harken start")
     return job, states[id]
 
 
-async def _changed(desk: Context, id: str, agent: str) -> Plain:
-    desk.nudge()
-    return _row(desk, id, _found(desk, id, agent), await _states(desk))
+async def _changed(context: Context, id: str, agent: str) -> Plain:
+    context.nudge()
+    return _row(context, id, _found(context, id, agent), await _states(context))
 
 
-async def _states(desk: Context) -> States:
-    triggers = {state.name: state for state in await desk.store.triggers()}
-    return triggers, {state.name: state for state in await desk.store.feeds()}
+async def _states(context: Context) -> States:
+    triggers = {state.name: state for state in await context.store.triggers()}
+    return triggers, {state.name: state for state in await context.store.feeds()}
 
 
 def _findings(loaded: Loaded, id: str) -> list[Finding]:
@@ -208,25 +208,25 @@ def _findings(loaded: Loaded, id: str) -> list[Finding]:
     return sorted(loaded.refused.get(JOB + id, ()), key=lambda finding: finding.severity != "error")
 
 
-def _row(desk: Context, id: str, job: Job | None, states: States) -> Plain:
+def _row(context: Context, id: str, job: Job | None, states: States) -> Plain:
     trigger, feed = states[0].get(id), states[1].get(job.feed) if job else None
-    stopped = bool(_stop(desk, id, job, states))
+    stopped = bool(_stop(context, id, job, states))
     return {
         "id": id,
         "kind": job.kind if job else None,
         "agent": job.agent if job else None,
         "paused": stopped,
         "last_run_at_ms": _ms(feed.last_tick) if feed else None,
-        "next_run_at_ms": _ms(_next(desk, job, feed)) if job and feed and not stopped else None,
+        "next_run_at_ms": _ms(_next(context, job, feed)) if job and feed and not stopped else None,
         "last_status": _status(feed) if feed else None,
-        "last_error": _error(desk, id, feed),
+        "last_error": _error(context, id, feed),
         "consecutive_errors": feed.health.failures if feed else 0,
         "items_seen_total": feed.seen if feed else 0,
         "items_dispatched_total": trigger.done if trigger and job else 0,
     }
 
 
-def _stop(desk: Context, id: str, job: Job | None, states: States) -> str:
+def _stop(context: Context, id: str, job: Job | None, states: States) -> str:
     """Why it is not read, empty when it is."""
     if job is None:
         return "it is refused as it is written, so it does not run"
@@ -235,16 +235,16 @@ def _stop(desk: Context, id: str, job: Job | None, states: States) -> str:
         return trigger.paused
     if feed is not None and feed.health.state == "paused":
         return feed.health.message or feed.health.code
-    definition = desk.feeds().get(job.feed)
+    definition = context.feeds().get(job.feed)
     schedule = definition.schedule if definition else None
     if feed is not None and isinstance(schedule, At) and is_over(schedule, feed.last_success):
         return f"it was to be read once, at {stamp(schedule.instant)}, and was"
     return ""
 
 
-def _next(desk: Context, job: Job, feed: FeedState) -> datetime | None:
+def _next(context: Context, job: Job, feed: FeedState) -> datetime | None:
     """When it is read next; before its first read only its schedule knows."""
-    definition = desk.feeds().get(job.feed)
+    definition = context.feeds().get(job.feed)
     schedule = definition.schedule if definition else None
     if isinstance(schedule, At):
         return max(schedule.instant, feed.next_due or schedule.instant)
@@ -265,10 +265,10 @@ def _status(feed: FeedState) -> str | None:
     return "permanent" if health.state == "paused" or is_permanent(health.code) else "transient"
 
 
-def _error(desk: Context, id: str, feed: FeedState | None) -> str | None:
+def _error(context: Context, id: str, feed: FeedState | None) -> str | None:
     if feed is not None and not feed.health.clean:
         return feed.health.message
-    found = _findings(_loaded(desk), id)
+    found = _findings(_loaded(context), id)
     return str(found[0]) if found else None
 
 

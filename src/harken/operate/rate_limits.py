@@ -24,20 +24,20 @@ WHY = {
 }
 
 
-async def listed(desk: Context) -> Plain:
+async def listed(context: Context) -> Plain:
     """Every credential that feeds or steps spend from, by its name."""
-    return {"items": _all(desk), "next": None}
+    return {"items": _all(context), "next": None}
 
 
-def budget_of(desk: Context, feed: str) -> Plain | None:
+def budget_of(context: Context, feed: str) -> Plain | None:
     """The budget that this feed spends from, if anything is known of it."""
-    return next((row for row in _all(desk) if feed in row["feeds"]), None)
+    return next((row for row in _all(context) if feed in row["feeds"]), None)
 
 
-def _all(desk: Context) -> list[Plain]:
-    if desk.engine is None or desk.loaded is None:
+def _all(context: Context) -> list[Plain]:
+    if context.engine is None or context.loaded is None:
         return []
-    return rows(desk.loaded, desk.engine.budgets(), desk.clock.now())
+    return rows(context.loaded, context.engine.budgets(), context.clock.now())
 
 
 def rows(loaded: Loaded, levels: Mapping[str, Level], now: datetime) -> list[Plain]:

@@ -11,13 +11,13 @@ from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
 from harken.operate.wording import did_you_mean
 from harken.runs import RunState
 
-__all__ = ["approve", "buried", "cancel", "drop_dead", "listed", "retry", "retry_dead", "show"]
+__all__ = ["approve", "buried", "cancel", "drop_dead_letter", "listed", "retry", "retry_dead", "show"]
 
 APPROVAL = "approval"
 
 
 async def listed(
-    desk: Context,
+    context: Context,
     *,
     trigger: str = "",
     status: str = "",
@@ -28,65 +28,67 @@ async def listed(
     """Runs, newest first."""
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=did_you_mean(status, get_args(RunState)))
-    found = await desk.store.runs(trigger=trigger, status=status, workflow=workflow, before=before, limit=within(limit))
+    found = await context.store.runs(
+        trigger=trigger, status=status, workflow=workflow, before=before, limit=within(limit)
+    )
     return page(found, [run_row(run) for run in found.items])
 
 
-async def show(desk: Context, *, id: str) -> Plain:
+async def show(context: Context, *, id: str) -> Plain:
     """One run with its steps. A unique beginning of the id is enough."""
-    return run_detail(await desk.run(id))
+    return run_detail(await context.run(id))
 
 
-async def retry(desk: Context, *, id: str, latest: bool = False) -> Plain:
+async def retry(context: Context, *, id: str, latest: bool = False) -> Plain:
     """Try a run again that is over; with `latest`, with the workflow as it is now and from its first step."""
-    run = await desk.run(id)
-    rev = desk.workflow(run.workflow).rev if latest else ""
-    if not await desk.store.retry(run.id, workflow_rev=rev):
+    run = await context.run(id)
+    rev = context.workflow(run.workflow).rev if latest else ""
+    if not await context.store.retry(run.id, workflow_rev=rev):
         fix = "Only failed, dead and cancelled runs can be retried; for a done one: harken events replay ID"
         raise Refused(f"run {run.id} is {run.status}", fix=fix)
-    return await _after(desk, run.id)
+    return await _after(context, run.id)
 
 
-async def cancel(desk: Context, *, id: str) -> Plain:
+async def cancel(context: Context, *, id: str) -> Plain:
     """Cancel what has not begun, and ask what runs to stop."""
-    run = await desk.run(id)
-    if not await desk.store.cancel(run.id):
+    run = await context.run(id)
+    if not await context.store.cancel(run.id):
         raise Refused(f"run {run.id} is {run.status} already")
-    return await _after(desk, run.id)
+    return await _after(context, run.id)
 
 
-async def approve(desk: Context, *, id: str, approved: bool = True, comment: str = "") -> Plain:
+async def approve(context: Context, *, id: str, approved: bool = True, comment: str = "") -> Plain:
     """Answer a run that waits for a person."""
-    run = await desk.run(id)
+    run = await context.run(id)
     answer = {"approved": approved, "comment": comment, "by": "operator"}
     # a run that waits for a sub-run would take this for the sub-run's answer
-    if run.waiting_for != APPROVAL or not await desk.store.answer(run.id, answer):
+    if run.waiting_for != APPROVAL or not await context.store.answer(run.id, answer):
         raise Refused(f"run {run.id} does not wait for an answer: it is {run.status}")
-    return await _after(desk, run.id)
+    return await _after(context, run.id)
 
 
-async def buried(desk: Context, *, before: int | None = None, limit: int = 50) -> Plain:
+async def buried(context: Context, *, before: int | None = None, limit: int = 50) -> Plain:
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
-    found = await desk.store.dead(before=before, limit=within(limit))
+    found = await context.store.dead(before=before, limit=within(limit))
     return page(found, [dead_row(letter) for letter in found.items])
 
 
-async def retry_dead(desk: Context, *, id: str) -> Plain:
-    run = await desk.store.run(id)
+async def retry_dead(context: Context, *, id: str) -> Plain:
+    run = await context.store.run(id)
     if run is None:
         raise NotFound(
             f"no dead run is called {id}",
             fix="An event that the store refused can only be dropped. See: harken dead list",
         )
-    return await retry(desk, id=run.id)
+    return await retry(context, id=run.id)
 
 
-async def drop_dead(desk: Context, *, id: str) -> Plain:
-    if not await desk.store.drop_dead(id):
+async def drop_dead_letter(context: Context, *, id: str) -> Plain:
+    if not await context.store.drop_dead_letter(id):
         raise NotFound(f"no dead letter is called {id}", fix="See: harken dead list")
     return {"id": id, "dropped": True}
 
 
-async def _after(desk: Context, run_id: str) -> Plain:
-    desk.nudge()
-    return run_row(await desk.run(run_id))
+async def _after(context: Context, run_id: str) -> Plain:
+    context.nudge()
+    return run_row(await context.run(run_id))

@@ -18,11 +18,11 @@ from harken.operate.triggers import listed
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
 
 
-async def status(desk: Context) -> Plain:
+async def status(context: Context) -> Plain:
     """Whether a controller runs, how much there is, and what needs a look."""
-    running = dict(desk.engine.status()) if desk.engine else {}
-    triggers = (await listed(desk))["items"]
-    found = list(findings(desk.loaded))
+    running = dict(context.engine.status()) if context.engine else {}
+    triggers = (await listed(context))["items"]
+    found = list(findings(context.loaded))
     attention = [
         {"name": row["name"], "status": row["status"], "reason": row["reason"], "advice": row["advice"]}
         for row in triggers
@@ -31,45 +31,45 @@ async def status(desk: Context) -> Plain:
     return {
         "running": bool(running),
         "version": __version__,
-        "config": str(site(desk.loaded).directory),
-        "store_trouble": desk.store.trouble,
+        "config": str(site(context.loaded).directory),
+        "store_trouble": context.store.trouble,
         "triggers": dict(Counter(row["status"] for row in triggers)),
-        "counts": dict(await desk.store.counts()),
+        "counts": dict(await context.store.counts()),
         "config_errors": sum(row["severity"] == "error" for row in found),
         "attention": attention,
         "controller": plain(running),
-        "fleet": await fleet(desk.store),
+        "fleet": await fleet(context.store),
     }
 
 
-async def reload(desk: Context) -> Plain:
+async def reload(context: Context) -> Plain:
     """Load the configuration again and apply it; the plan says what changed and what was refused."""
-    return dict(await desk.running().reload())
+    return dict(await context.running().reload())
 
 
-async def diff(desk: Context) -> Plain:
+async def diff(context: Context) -> Plain:
     """What `reload` would do."""
-    return dict(await desk.running().diff())
+    return dict(await context.running().diff())
 
 
-async def check_config(desk: Context) -> Plain:
+async def check_config(context: Context) -> Plain:
     """Every finding in the files as they are now, which a running controller may not have loaded yet."""
-    rows = await asyncio.to_thread(config_findings, site(desk.loaded).directory)
+    rows = await asyncio.to_thread(config_findings, site(context.loaded).directory)
     return {"items": rows, "next": None}
 
 
-async def check_store(desk: Context) -> Plain:
+async def check_store(context: Context) -> Plain:
     """Look for inconsistencies; `problems` is empty when the store is sound."""
-    problems = list(await desk.store.check())
+    problems = list(await context.store.check())
     return {"ok": not problems, "problems": problems}
 
 
-async def backup(desk: Context, *, target: str) -> Plain:
+async def backup(context: Context, *, target: str) -> Plain:
     """Write a consistent copy to `target` while everything runs. Never overwrites."""
     path = Path(target).expanduser().absolute()
     if path.exists():
         raise Refused(f"{path} exists already", fix="Name a new file, or move that one away")
     if not path.parent.is_dir():
         raise Refused(f"there is no folder {path.parent}", fix="Make it first")
-    await desk.store.backup(str(path))
+    await context.store.backup(str(path))
     return {"target": str(path), "bytes": path.stat().st_size if path.exists() else 0}

@@ -23,24 +23,24 @@ UNOPENED = TriggerStatus(
 )
 
 
-async def listed(desk: Context, *, type: str = "") -> Plain:
+async def listed(context: Context, *, type: str = "") -> Plain:
     """Every trigger that is configured, opened or not, by name."""
-    states = {state.name: state for state in await desk.store.triggers() if state.removed_at is None}
-    feeds = {state.name: state for state in await desk.store.feeds()}
-    for name in desk.triggers():
-        states.setdefault(name, _unopened(desk, name))
-    rows = [_row(desk, states[name], feeds) for name in sorted(states)]
+    states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
+    feeds = {state.name: state for state in await context.store.feeds()}
+    for name in context.triggers():
+        states.setdefault(name, _unopened(context, name))
+    rows = [_row(context, states[name], feeds) for name in sorted(states)]
     return {"items": [row for row in rows if type in ("", row["type"])], "next": None}
 
 
-async def show(desk: Context, *, name: str) -> Plain:
+async def show(context: Context, *, name: str) -> Plain:
     """One trigger: its definition, how far its feed has come, its recent verdicts and what is held."""
-    state = await desk.trigger(name)
-    feeds = {found.name: found for found in await desk.store.feeds()}
-    definition = desk.triggers().get(name)
-    feed = desk.feeds().get(definition.feed) if definition else None
-    held = await desk.store.runs(trigger=name, status="held", limit=RECENT)
-    shown = _row(desk, state, feeds) | {
+    state = await context.trigger(name)
+    feeds = {found.name: found for found in await context.store.feeds()}
+    definition = context.triggers().get(name)
+    feed = context.feeds().get(definition.feed) if definition else None
+    held = await context.store.runs(trigger=name, status="held", limit=RECENT)
+    shown = _row(context, state, feeds) | {
         "uid": state.uid,
         "epoch": state.epoch,
         "created_at": plain(state.created_at),
@@ -52,18 +52,18 @@ async def show(desk: Context, *, name: str) -> Plain:
         "source": definition.source if definition else "",
         "held": len(held.items),
         "held_more": held.next is not None,
-        "recent": await outcomes(desk, state),
-        **limits(definition, state, desk.clock.now()),
+        "recent": await outcomes(context, state),
+        **limits(definition, state, context.clock.now()),
     }
-    return shown | await _reading(desk, feed, opened=feed is not None and feed.name in feeds)
+    return shown | await _reading(context, feed, opened=feed is not None and feed.name in feeds)
 
 
-async def _reading(desk: Context, feed: Feed | None, *, opened: bool) -> Plain:
+async def _reading(context: Context, feed: Feed | None, *, opened: bool) -> Plain:
     """How far the feed has come: what it remembers, what it has proven to have read, and its last reads."""
-    state = await desk.store.state(feed.name) if feed and opened else None
-    ticks = await desk.store.ticks(feed.name, limit=TICKS) if feed and opened else ()
+    state = await context.store.state(feed.name) if feed and opened else None
+    ticks = await context.store.ticks(feed.name, limit=TICKS) if feed and opened else ()
     wrong = next((tick for tick in ticks if tick.error), None)
-    spent = budget_of(desk, feed.name) if feed else None
+    spent = budget_of(context, feed.name) if feed else None
     return {
         "identity": feed.identity if feed else "",
         "lookback": feed.lookback if feed else 0.0,
@@ -87,20 +87,20 @@ def _tick(tick: TickSpan) -> Plain:
     return shown
 
 
-async def outcomes(desk: Context, state: TriggerState, limit: int = RECENT) -> dict[str, int]:
+async def outcomes(context: Context, state: TriggerState, limit: int = RECENT) -> dict[str, int]:
     """How many of the trigger's most recent events had which outcome."""
-    found = (await desk.store.events(trigger=state.name, limit=limit)).items
+    found = (await context.store.events(trigger=state.name, limit=limit)).items
     return dict(Counter(v.outcome for event in found for v in event.verdicts if v.trigger in (state.name, state.uid)))
 
 
-async def test(desk: Context, *, name: str, lookback: float = LOOKBACK_SECONDS) -> Plain:
+async def test(context: Context, *, name: str, lookback: float = LOOKBACK_SECONDS) -> Plain:
     """What would fire now and why the rest would not; changes nothing."""
-    if name not in desk.triggers():
-        desk.refuse_broken(name)
-        await desk.trigger(name)
+    if name not in context.triggers():
+        context.refuse_broken(name)
+        await context.trigger(name)
     if not 0 <= lookback <= MOST_LOOKBACK:
         raise Refused("the lookback is from 0 seconds to ten years")
-    preview = await desk.running().preview(name, lookback)
+    preview = await context.running().preview(name, lookback)
     firing = sum(shown.outcome in ("fired", "gathered") for shown in preview.shown)
     total = count(len(preview.shown), "item")
     sentence = f"{firing} of {total} would start a run" if preview.shown else "The source shows nothing in that time"
@@ -108,82 +108,82 @@ async def test(desk: Context, *, name: str, lookback: float = LOOKBACK_SECONDS) 
     return found | {"would_fire": firing, "sentence": sentence}
 
 
-async def run_now(desk: Context, *, name: str) -> Plain:
+async def run_now(context: Context, *, name: str) -> Plain:
     """Read the trigger's feed now, through the same lease and commit as its schedule."""
-    await desk.trigger(name)
-    engine = desk.running()
-    feed = desk.feeds().get(await desk.feed_of(name))
+    await context.trigger(name)
+    engine = context.running()
+    feed = context.feeds().get(await context.feed_of(name))
     if feed is None or feed.way != "poll":
         kind = trigger_type(feed) or "removed"
-        fix = f"Start its workflow by hand with: harken workflows run {_workflow(desk, name)}"
+        fix = f"Start its workflow by hand with: harken workflows run {_workflow(context, name)}"
         raise Refused(f"trigger {name} is a {kind} trigger: there is nothing to read now", fix=fix)
     return {"trigger": name, "feed": feed.name} | dict(await engine.tick(feed.name, name))
 
 
-async def pause(desk: Context, *, name: str, reason: str = "") -> Plain:
+async def pause(context: Context, *, name: str, reason: str = "") -> Plain:
     """Hold the trigger's runs from now on; its feed is still read and its events recorded."""
-    await desk.trigger(name)
-    await desk.store.pause(name, reason or "no reason given")
-    return await _changed(desk, name)
+    await context.trigger(name)
+    await context.store.pause(name, reason or "no reason given")
+    return await _changed(context, name)
 
 
-async def resume(desk: Context, *, name: str) -> Plain:
+async def resume(context: Context, *, name: str) -> Plain:
     """Release what the pause held, oldest first, and read the feed again."""
-    await desk.trigger(name)
-    await desk.store.resume(name)
-    return await _changed(desk, name)
+    await context.trigger(name)
+    await context.store.resume(name)
+    return await _changed(context, name)
 
 
-async def reset(desk: Context, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:
+async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:
     """Clear errors and pause. With `cursor`, also forget what was read and start at now."""
-    state = await desk.trigger(name)
+    state = await context.trigger(name)
     if cursor and not yes:
-        feed = await desk.feed_of(name)
-        others = sorted(other for other, one in desk.triggers().items() if one.feed == feed and other != name)
+        feed = await context.feed_of(name)
+        others = sorted(other for other, one in context.triggers().items() if one.feed == feed and other != name)
         shared = f", which {', '.join(others)} also listens to" if others else ""
         message = f"resetting the cursor of {name} wipes what its feed has read and remembers{shared}"
         raise Refused(message, fix=f"If you mean it: harken triggers reset {name} --cursor --yes")
-    await desk.store.reset(state.name, cursor=cursor)
-    return await _changed(desk, name)
+    await context.store.reset(state.name, cursor=cursor)
+    return await _changed(context, name)
 
 
-async def release(desk: Context, *, name: str) -> Plain:
+async def release(context: Context, *, name: str) -> Plain:
     """Let the trigger's held runs go."""
-    await desk.trigger(name)
-    released = await desk.store.release(name)
-    desk.nudge()
+    await context.trigger(name)
+    released = await context.store.release(name)
+    context.nudge()
     return {"trigger": name, "released": released}
 
 
-async def drop(desk: Context, *, name: str) -> Plain:
+async def drop(context: Context, *, name: str) -> Plain:
     """Cancel the trigger's held runs."""
-    await desk.trigger(name)
-    dropped = await desk.store.release(name, drop=True)
-    desk.nudge()
+    await context.trigger(name)
+    dropped = await context.store.release(name, drop=True)
+    context.nudge()
     return {"trigger": name, "dropped": dropped}
 
 
-async def _changed(desk: Context, name: str) -> Plain:
-    desk.nudge()
-    feeds = {state.name: state for state in await desk.store.feeds()}
-    return _row(desk, await desk.trigger(name), feeds)
+async def _changed(context: Context, name: str) -> Plain:
+    context.nudge()
+    feeds = {state.name: state for state in await context.store.feeds()}
+    return _row(context, await context.trigger(name), feeds)
 
 
-def _row(desk: Context, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
-    definition: Trigger | None = desk.triggers().get(state.name)
-    feed = desk.feeds().get(definition.feed) if definition else None
+def _row(context: Context, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
+    definition: Trigger | None = context.triggers().get(state.name)
+    feed = context.feeds().get(definition.feed) if definition else None
     feed_state = feeds.get(definition.feed) if definition else None
     stale_after = definition.stale_after if definition else 0.0
-    found = standing(state, feed, feed_state, desk.clock.now(), stale_after) if state.uid else UNOPENED
+    found = standing(state, feed, feed_state, context.clock.now(), stale_after) if state.uid else UNOPENED
     row = trigger_row(state, definition, feed, feed_state, found)
-    return row | {"type": "poller"} if desk.loaded and state.name in desk.loaded.jobs else row
+    return row | {"type": "poller"} if context.loaded and state.name in context.loaded.jobs else row
 
 
-def _unopened(desk: Context, name: str) -> TriggerState:
-    now = desk.clock.now()
+def _unopened(context: Context, name: str) -> TriggerState:
+    now = context.clock.now()
     return TriggerState(uid="", name=name, epoch=0, start_line=now, created_at=now)
 
 
-def _workflow(desk: Context, name: str) -> str:
-    definition = desk.triggers().get(name)
+def _workflow(context: Context, name: str) -> str:
+    definition = context.triggers().get(name)
     return definition.workflow if definition else "NAME"

@@ -17,9 +17,9 @@ from harken.store import NewRun
 __all__ = ["check", "listed", "run"]
 
 
-async def listed(desk: Context) -> Plain:
+async def listed(context: Context) -> Plain:
     starting: dict[str, list[str]] = {}
-    for trigger in desk.triggers().values():
+    for trigger in context.triggers().values():
         starting.setdefault(trigger.workflow, []).append(trigger.name)
     rows = [
         {
@@ -29,22 +29,22 @@ async def listed(desk: Context) -> Plain:
             "steps": len(_field(workflow.definition, "steps", [])),
             "triggers": sorted(starting.get(name, [])),
         }
-        for name, workflow in sorted(desk.workflows().items())
+        for name, workflow in sorted(context.workflows().items())
     ]
     return {"items": rows, "next": None}
 
 
-async def check(desk: Context, *, name: str = "") -> Plain:
+async def check(context: Context, *, name: str = "") -> Plain:
     """The findings in the files of workflows as they were last loaded."""
-    rows = of_workflows(list(findings(desk.loaded)), name)
+    rows = of_workflows(list(findings(context.loaded)), name)
     if name and not rows:
-        desk.workflow(name)
+        context.workflow(name)
     return {"items": rows, "next": None}
 
 
-async def run(desk: Context, *, name: str, input: Mapping[str, Any] | None = None) -> Plain:
+async def run(context: Context, *, name: str, input: Mapping[str, Any] | None = None) -> Plain:
     """Start a run by hand with this input; it is executed by the controller."""
-    workflow = desk.workflow(name)
+    workflow = context.workflow(name)
     new = NewRun(
         trigger="",
         workflow=workflow.name,
@@ -52,8 +52,8 @@ async def run(desk: Context, *, name: str, input: Mapping[str, Any] | None = Non
         id_key=f"manual:{uuid4().hex}",
         input=msgspec.json.encode(input or {}),
     )
-    run_id = await desk.store.start(new)
-    desk.nudge()
+    run_id = await context.store.start(new)
+    context.nudge()
     return {"id": run_id, "workflow": name}
 
 

@@ -58,7 +58,7 @@ class Feeds(Protocol):
         With `generation` also None, and ours is given up, when the store is at another one."""
         ...
 
-    async def give_up(self, lease: Lease, holder: str) -> None:
+    async def release_lease(self, lease: Lease, holder: str) -> None:
         """End the lease at once. Does nothing if it is no longer ours."""
         ...
 
@@ -70,7 +70,7 @@ class Feeds(Protocol):
 
     async def fail(self, failure: Failure) -> None: ...
 
-    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
         """Note them. Those of feeds at another revision are left out, and named: a person changed the feed meanwhile,
         and what was read before says nothing about where it stands now."""
         ...
@@ -79,7 +79,7 @@ class Feeds(Protocol):
         """Keep what the last two complete reads listed; drop what is absent from them and was last seen before."""
         ...
 
-    async def bury(self, feed: str, event: Event, reason: str) -> None:
+    async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
         """Dead-letter an event that the store refuses to take, alone."""
         ...
 
@@ -156,7 +156,7 @@ class Runs(Protocol):
         """Let the trigger's held runs go, whatever its budget says (or cancel them); how many."""
         ...
 
-    async def drop_dead(self, run_id: str) -> bool:
+    async def drop_dead_letter(self, run_id: str) -> bool:
         """Drop a dead letter: its run becomes cancelled."""
         ...
 
@@ -195,7 +195,7 @@ class Records(Protocol):
 
     async def event(self, event_id: int) -> Recorded | None: ...
 
-    async def sighting(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+    async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         """What the feed remembers of this one, first seen and last seen."""
         ...
 
@@ -236,11 +236,11 @@ class Records(Protocol):
 
 
 class Upkeep(Protocol):
-    async def reap(self) -> int:
+    async def requeue_expired(self) -> int:
         """Make runs ready whose claim has run out; how many."""
         ...
 
-    async def retain(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
         """Delete what is older than so many seconds, a small slice at a time; how many rows went this time."""
         ...
 

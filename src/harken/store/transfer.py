@@ -155,7 +155,7 @@ class ExclusiveStore:
         """Who uses the store now. When nobody does, it is ours until `leave`, as long as we `stay`."""
         await refuse_marked(self._store)
         # runs whose worker died would look like running ones for good
-        await self._store.reap()
+        await self._store.requeue_expired()
         found = sorted({f"{held.holder} holds leases of it" for held in await self._store.leases()})
         running = (await self._store.counts()).get("runs_running", 0)
         found += [f"workers have {running} of its runs"] if running else []
@@ -194,5 +194,5 @@ class ExclusiveStore:
         if mark is not None and mark.value["holder"] == self.holder:
             await self._store.delete(MARK, HERE)
         for lease in self._leases.values():
-            await self._store.give_up(lease, self.holder)
+            await self._store.release_lease(lease, self.holder)
         self._leases = {}

@@ -40,11 +40,11 @@ __all__ = ["PostgresStore", "Settings"]
 class PostgresStore:
     """All five protocols on one database. Nothing is reached before the first verb, or `connect`."""
 
-    def __init__(self, door: Database) -> None:
-        self.place = door.where
-        self._door = door
+    def __init__(self, database: Database) -> None:
+        self.place = database.where
+        self._database = database
         self._pushes = GroupCommit(self._commit)
-        self._waking = Waking(door)
+        self._waking = Waking(database)
 
     @classmethod
     def at(
@@ -64,7 +64,7 @@ class PostgresStore:
 
     async def connect(self) -> None:
         """Reach the server and bring the schema up to date now, so that a person hears of trouble at the start."""
-        await self._door.connect()
+        await self._database.connect()
 
     def listen(self, heard: Callable[[], object]) -> None:
         """Call `heard` when another replica has made runs ready: a hint, so go on asking now and then."""
@@ -72,37 +72,37 @@ class PostgresStore:
 
     @property
     def trouble(self) -> str:
-        return self._door.trouble
+        return self._database.trouble
 
     @property
     def queued(self) -> int:
-        return self._door.waiting
+        return self._database.waiting
 
     async def close(self) -> None:
         await self._waking.close()
-        await self._door.close()
+        await self._database.close()
 
     def abandon(self) -> None:
         """Let go of the server without ceremony, as a dying process does."""
-        self._door.abandon()
+        self._database.abandon()
 
     async def open(self, wanted: Definitions) -> Opened:
         return await self._waking.write(definitions.open_all, wanted)
 
     async def state(self, feed: str) -> FeedState:
-        return await self._door.read(definitions.state, feed)
+        return await self._database.read(definitions.state, feed)
 
     async def listeners(self, feed: str) -> Listeners:
-        return await self._door.read(definitions.listeners, feed)
+        return await self._database.read(definitions.listeners, feed)
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
         return await self._waking.write(leases.lease, shard, holder, seconds, generation)
 
-    async def give_up(self, lease: Lease, holder: str) -> None:
-        await self._waking.write(leases.give_up, lease, holder)
+    async def release_lease(self, lease: Lease, holder: str) -> None:
+        await self._waking.write(leases.release_lease, lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
-        return await self._door.at_once(feeds.recall, feed, memory_ids, writes=False) if memory_ids else {}
+        return await self._database.at_once(feeds.recall, feed, memory_ids, writes=False) if memory_ids else {}
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
         return await (self._pushes.commit(wanted) if may_share(wanted) else self._commit(wanted))
@@ -113,14 +113,14 @@ class PostgresStore:
     async def fail(self, failure: Failure) -> None:
         await self._waking.write(feeds.fail, failure, timed=False)
 
-    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
-        return await self._waking.write(feeds.rest, rests, timed=False) if rests else ()
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
+        return await self._waking.write(feeds.record_idle, reads, timed=False) if reads else ()
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
         return await self._waking.write(feeds.forget, feed, token, listed, before, timed=False)
 
-    async def bury(self, feed: str, event: Event, reason: str) -> None:
-        await self._waking.write(feeds.bury, feed, event, reason, timed=False)
+    async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
+        await self._waking.write(feeds.dead_letter, feed, event, reason, timed=False)
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
         return await self._waking.write(definitions.pause, trigger, reason)
@@ -135,13 +135,13 @@ class PostgresStore:
         return await self._waking.write(definitions.wake, feed)
 
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
-        claimed = await self._door.at_once(claims.claim_quickly, holder, limit, seconds)
+        claimed = await self._database.at_once(claims.claim_quickly, holder, limit, seconds)
         if claimed is None:
             return await self._waking.write(claims.claim_carefully, holder, limit, seconds)
         return claimed
 
     async def next_due(self) -> datetime | None:
-        return await self._door.at_once(claims.next_due, writes=False)
+        return await self._database.at_once(claims.next_due, writes=False)
 
     async def journal(
         self,
@@ -156,18 +156,18 @@ class PostgresStore:
     async def extend(
         self, claims: Mapping[str, int], seconds: float
     ) -> Mapping[str, Literal["kept", "lost", "cancel"]]:
-        return await self._door.at_once(runs.extend, claims, seconds)
+        return await self._database.at_once(runs.extend, claims, seconds)
 
     async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
         await self._waking.write(runs.park, run_id, token, park, record)
 
     async def answer(self, run_id: str, answer: Any) -> bool:
-        return await self._door.at_once(runs.answer, run_id, answer)
+        return await self._database.at_once(runs.answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
         """Each counts by itself, so those that nothing depends on need no transaction around them."""
         plain = [one for one in settlements if runs.is_plain(one)]
-        settled = await self._door.at_once(runs.settle_plain, plain) if plain else frozenset()
+        settled = await self._database.at_once(runs.settle_plain, plain) if plain else frozenset()
         if len(settled) == len(settlements):
             return ["settled"] * len(settlements)
         return await self._waking.write(runs.settle, settlements, settled)
@@ -184,24 +184,24 @@ class PostgresStore:
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._waking.write(runs.release, trigger, drop, hold)
 
-    async def drop_dead(self, run_id: str) -> bool:
-        return await self._waking.write(runs.drop_dead, run_id)
+    async def drop_dead_letter(self, run_id: str) -> bool:
+        return await self._waking.write(runs.drop_dead_letter, run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
-        found = await self._door.at_once(registry.documents, kind, name, writes=False)
+        found = await self._database.at_once(registry.documents, kind, name, writes=False)
         return found[0] if found else None
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
-        return await self._door.at_once(registry.put, kind, name, value, expect)
+        return await self._database.at_once(registry.put, kind, name, value, expect)
 
     async def delete(self, kind: str, name: str) -> bool:
-        return await self._door.at_once(registry.delete, kind, name)
+        return await self._database.at_once(registry.delete, kind, name)
 
     async def documents(self, kind: str) -> Sequence[Document]:
-        return await self._door.at_once(registry.documents, kind, writes=False)
+        return await self._database.at_once(registry.documents, kind, writes=False)
 
     async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-        await self._door.at_once(registry.audit, who, did, what, detail)
+        await self._database.at_once(registry.audit, who, did, what, detail)
 
     async def events(
         self,
@@ -213,16 +213,16 @@ class PostgresStore:
         before: int | None = None,
         limit: int = 50,
     ) -> Page:
-        return await self._door.read(records.events, feed, key, trigger, since, before, limit)
+        return await self._database.read(records.events, feed, key, trigger, since, before, limit)
 
     async def events_after(self, after: int, limit: int = 200) -> Sequence[Recorded]:
-        return await self._door.at_once(records.events_after, after, limit, writes=False)
+        return await self._database.at_once(records.events_after, after, limit, writes=False)
 
     async def event(self, event_id: int) -> Recorded | None:
-        return await self._door.read(records.event, event_id)
+        return await self._database.read(records.event, event_id)
 
-    async def sighting(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
-        return await self._door.read(records.sighting, feed, memory_id)
+    async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+        return await self._database.read(records.memory_of, feed, memory_id)
 
     async def runs(
         self,
@@ -234,43 +234,43 @@ class PostgresStore:
         before: int | None = None,
         limit: int = 50,
     ) -> Page:
-        return await self._door.read(records.runs, trigger, status, workflow, event_id, before, limit)
+        return await self._database.read(records.runs, trigger, status, workflow, event_id, before, limit)
 
     async def run(self, run_id: str) -> Run | None:
-        return await self._door.read(records.run, run_id)
+        return await self._database.read(records.run, run_id)
 
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await self._door.read(records.dead, before, limit)
+        return await self._database.read(records.dead, before, limit)
 
     async def feeds(self) -> Sequence[FeedState]:
-        return await self._door.read(definitions.feed_states)
+        return await self._database.read(definitions.feed_states)
 
     async def triggers(self) -> Sequence[TriggerState]:
-        return await self._door.read(definitions.trigger_states)
+        return await self._database.read(definitions.trigger_states)
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
-        return await self._door.read(records.ticks, feed, limit)
+        return await self._database.read(records.ticks, feed, limit)
 
     async def counts(self) -> Mapping[str, int]:
-        return await self._door.read(records.counts)
+        return await self._database.read(records.counts)
 
     async def leases(self) -> Sequence[HeldLease]:
-        return await self._door.read(leases.leases)
+        return await self._database.read(leases.leases)
 
     async def generation(self) -> Generation:
-        return await self._door.read(leases.generation)
+        return await self._database.read(leases.generation)
 
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
-        return await self._door.read(registry.audits, before, limit)
+        return await self._database.read(registry.audits, before, limit)
 
-    async def reap(self) -> int:
-        return await self._door.at_once(upkeep.reap)
+    async def requeue_expired(self) -> int:
+        return await self._database.at_once(upkeep.requeue_expired)
 
-    async def retain(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
-        return await self._waking.write(upkeep.retain, events, ticks, runs, pushed)
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+        return await self._waking.write(upkeep.prune, events, ticks, runs, pushed)
 
     async def check(self) -> Sequence[str]:
-        return await self._door.read(upkeep.check)
+        return await self._database.read(upkeep.check)
 
     async def backup(self, target: str) -> None:
         """Refused: the server's own tools copy a database that is being written."""

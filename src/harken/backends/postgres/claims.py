@@ -20,59 +20,59 @@ from harken.schedule import quiet_hours
 __all__ = ["claim_carefully", "claim_quickly", "let_in", "may_start", "next_due"]
 
 
-async def may_start(books: Transaction, run: Any) -> bool:
+async def may_start(tx: Transaction, run: Any) -> bool:
     """Count the run and let it start; or postpone or hold it, and the slot that it may have stays its own."""
-    now = books.now
+    now = tx.now
     if run["started_at"] is None and run["quiet_from"] is not None:
         inside = run["quiet_from"] <= now < run["quiet_until"]
-        until = run["quiet_until"] if inside else await _quiet_until(books, run["trigger"])
+        until = run["quiet_until"] if inside else await _quiet_until(tx, run["trigger"])
         if now < until:
-            await books.do("UPDATE runs SET due_at=$1 WHERE seq=$2", until, run["seq"])
+            await tx.do("UPDATE runs SET due_at=$1 WHERE seq=$2", until, run["seq"])
             return False
-    return not run["budgeted"] or await _enters(books, run["seq"], run["trigger"])
+    return not run["budgeted"] or await _enters(tx, run["seq"], run["trigger"])
 
 
-async def _quiet_until(books: Transaction, trigger: int) -> int:
+async def _quiet_until(tx: Transaction, trigger: int) -> int:
     """The end of the quiet hours that it is now, for a run that has waited past those it was told of; else now."""
-    found = await books.trigger_numbered(trigger)
+    found = await tx.trigger_numbered(trigger)
     if found is None or found.definition.quiet is None:
-        return books.now
-    begin, end = quiet_hours(found.definition.quiet, moment(books.now))
-    return micros(end) if micros(begin) <= books.now else books.now
+        return tx.now
+    begin, end = quiet_hours(found.definition.quiet, moment(tx.now))
+    return micros(end) if micros(begin) <= tx.now else tx.now
 
 
-async def _enters(books: Transaction, seq: int, trigger: int) -> bool:
-    await lock_budget(books, trigger)
-    found = await books.trigger_numbered(trigger)
-    if found is None or found.budget is None or await has_room(books, trigger, found.budget):
-        await count_run(books, seq, trigger)
+async def _enters(tx: Transaction, seq: int, trigger: int) -> bool:
+    await lock_budget(tx, trigger)
+    found = await tx.trigger_numbered(trigger)
+    if found is None or found.budget is None or await has_room(tx, trigger, found.budget):
+        await count_run(tx, seq, trigger)
         return True
-    await books.do(f"UPDATE runs SET state={HELD}, hold='budget' WHERE seq=$1", seq)
+    await tx.do(f"UPDATE runs SET state={HELD}, hold='budget' WHERE seq=$1", seq)
     return False
 
 
-async def let_in(books: Transaction, limit: int) -> None:
+async def let_in(tx: Transaction, limit: int) -> None:
     """Make held runs ready for which there is room again, oldest first, a few at a time."""
-    short = await books.rows(
+    short = await tx.rows(
         f"""SELECT id FROM triggers WHERE paused='' AND id IN (SELECT trigger FROM runs WHERE state={HELD}
         AND hold='budget') ORDER BY id"""
     )
     for (trigger,) in short:
-        await lock_budget(books, trigger)
-        found = await books.trigger_numbered(trigger)
+        await lock_budget(tx, trigger)
+        found = await tx.trigger_numbered(trigger)
         few = limit
         if found is not None and found.budget is not None:
-            few = int(min(limit, await room(books, trigger, found.budget)))
+            few = int(min(limit, await room(tx, trigger, found.budget)))
         if few <= 0:
             continue
-        rows = await books.rows(
+        rows = await tx.rows(
             f"""SELECT seq, due_at FROM runs WHERE state={HELD} AND trigger=$1 AND hold='budget'
             ORDER BY due_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED""",
             trigger,
             few,
         )
         for seq, due in rows:
-            await admit(books, seq, due=due)
+            await admit(tx, seq, due=due)
 
 
 _RUN = """r.seq, r.id AS run_id, r.token, r.trigger, r.workflow_rev, r.attempt, r.max_attempts, r.event, r.input,
@@ -101,66 +101,66 @@ SELECT {_RUN}, {RECORDED} {_JOINED.format("r")}"""
 FIRST_EVENT_COLUMN = 15
 
 
-async def claim_quickly(books: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed] | None:
+async def claim_quickly(tx: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed] | None:
     """None when something needs a closer look first: a window that closes, a wait that ends, quiet hours, a budget."""
-    rows = await books.rows(QUICK, holder, round(seconds * 1_000_000), limit, books.given_now)
+    rows = await tx.rows(QUICK, holder, round(seconds * 1_000_000), limit, tx.given_now)
     if not rows[0]["clear"]:
         return None
-    return await _claims(books, [row for row in rows if row["seq"] is not None])
+    return await _claims(tx, [row for row in rows if row["seq"] is not None])
 
 
-async def claim_carefully(books: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
-    await _close_due(books)
-    await let_in(books, limit)
+async def claim_carefully(tx: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
+    await _close_due(tx)
+    await let_in(tx, limit)
     seqs: list[int] = []
-    for (priority,) in await books.rows("SELECT priority FROM priorities ORDER BY priority DESC"):
-        ready = await books.rows(
+    for (priority,) in await tx.rows("SELECT priority FROM priorities ORDER BY priority DESC"):
+        ready = await tx.rows(
             f"""SELECT seq, trigger, budgeted, started_at, quiet_from, quiet_until FROM runs
             WHERE state={READY} AND priority=$1 AND due_at<=$2 ORDER BY due_at, seq LIMIT $3 FOR UPDATE SKIP LOCKED""",
             priority,
-            books.now,
+            tx.now,
             limit - len(seqs),
         )
-        seqs += [run["seq"] for run in ready if _is_free(run) or await may_start(books, run)]
+        seqs += [run["seq"] for run in ready if _is_free(run) or await may_start(tx, run)]
         if len(seqs) >= limit:
             break
     if not seqs:
         return []
-    rows = await books.rows(CLAIM, holder, round(seconds * 1_000_000), books.now, seqs)
-    return await _claims(books, rows)
+    rows = await tx.rows(CLAIM, holder, round(seconds * 1_000_000), tx.now, seqs)
+    return await _claims(tx, rows)
 
 
 def _is_free(run: Any) -> bool:
     return run["quiet_from"] is None and not run["budgeted"]
 
 
-async def _close_due(books: Transaction) -> None:
-    await books.do(
+async def _close_due(tx: Transaction) -> None:
+    await tx.do(
         f"""UPDATE runs SET state={READY} WHERE seq=ANY(ARRAY(SELECT seq FROM runs
         WHERE state IN ({GATHERING}, {WAITING}) AND state={WAITING} AND due_at<=$1 FOR UPDATE SKIP LOCKED))""",
-        books.now,
+        tx.now,
     )
-    due = await books.rows(
+    due = await tx.rows(
         f"""SELECT seq FROM runs WHERE state IN ({GATHERING}, {WAITING}) AND state={GATHERING} AND due_at<=$1
         ORDER BY due_at, seq FOR UPDATE SKIP LOCKED""",
-        books.now,
+        tx.now,
     )
     for (seq,) in due:
-        await close_gathering(books, seq)
+        await close_gathering(tx, seq)
 
 
-async def _claims(books: Transaction, rows: Sequence[Any]) -> list[Claimed]:
+async def _claims(tx: Transaction, rows: Sequence[Any]) -> list[Claimed]:
     """What a worker needs of each; nobody else writes to a run that is ours."""
     rows = sorted(rows, key=lambda row: (-row["priority"], row["due_at"], row["seq"]))
-    names = await books.name_triggers(row["trigger"] for row in rows)
+    names = await tx.name_triggers(row["trigger"] for row in rows)
     # a journal or an answer exists only where somebody had the run before
-    journals = await journals_of(books, [row["seq"] for row in rows if row["token"] > 1])
-    gathered = await events_of(books, [row["seq"] for row in rows if row["event"] is None])
-    return [_claimed(books, row, names, journals, gathered) for row in rows]
+    journals = await journals_of(tx, [row["seq"] for row in rows if row["token"] > 1])
+    gathered = await events_of(tx, [row["seq"] for row in rows if row["event"] is None])
+    return [_claimed(tx, row, names, journals, gathered) for row in rows]
 
 
 def _claimed(
-    books: Transaction,
+    tx: Transaction,
     row: Any,
     names: Mapping[int, str],
     journals: Mapping[int, tuple[StepRecord, ...]],
@@ -169,7 +169,7 @@ def _claimed(
     # by place: a look-up by name for every column of every run is felt
     seq, id, token, trigger, rev, attempt, most, event, given, answer, parent, created_at, cancel = row[:13]
     found = row[FIRST_EVENT_COLUMN:] if event is not None else ()
-    events = (recorded(books, found),) if found and found[0] is not None else tuple(gathered.get(seq, ()))
+    events = (recorded(tx, found),) if found and found[0] is not None else tuple(gathered.get(seq, ()))
     return Claimed(
         id=id.hex(),
         token=token,
@@ -178,9 +178,9 @@ def _claimed(
         attempt=attempt,
         max_attempts=most,
         events=events,
-        input=books.json(given),
+        input=tx.json(given),
         journal=journals.get(seq, ()),
-        answer=books.json(answer),
+        answer=tx.json(answer),
         parent=parent.hex() if parent else "",
         created_at=moment(created_at),
         cancel_requested=cancel,
@@ -193,8 +193,8 @@ FROM (SELECT (SELECT min(due_at) FROM runs WHERE state={READY} AND priority=p.pr
 UNION ALL SELECT min(due_at) FROM runs WHERE state IN ({GATHERING}, {WAITING}) AND due_at < {NEVER}) soonest"""
 
 
-async def next_due(books: Transaction) -> datetime | None:
-    due, now, short = await books.row(NEXT_DUE, books.given_now)
+async def next_due(tx: Transaction) -> datetime | None:
+    due, now, short = await tx.row(NEXT_DUE, tx.given_now)
     if short:
         # every budget begins anew with an hour or a day, and every day with an hour
         anew = now - now % HOUR + HOUR

@@ -45,29 +45,29 @@ Decided = list[tuple[Verdict, ...]]
 New = tuple[int, Event, tuple[Verdict, ...]]
 
 
-async def commit(books: Transaction, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
+async def commit(tx: Transaction, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
     """Raise Withdrawn(Stale) when memory moved on after something was written already.
 
     `shares`: several asked for this page, each for so many of its entries and for so many runs to be handed over."""
     entries = wanted.entries
     intents = [one for entry in entries for one in entry.decisions if isinstance(one, Intent)]
-    feed = await enter(books, wanted.feed, leased=wanted.token is not None, events=len(entries), runs=len(intents))
+    feed = await enter(tx, wanted.feed, leased=wanted.token is not None, events=len(entries), runs=len(intents))
     if wanted.token is not None:
-        check_lease(wanted.token, feed.token, feed.until, books.now)
+        check_lease(wanted.token, feed.token, feed.until, tx.now)
     if feed.revision != wanted.revision:
         return Stale(feed.revision)
-    await books.know(wanted.feed, feed.revision, {intent.trigger for intent in intents})
+    await tx.know(wanted.feed, feed.revision, {intent.trigger for intent in intents})
     event_ids: list[int] = list(feed.event_ids)
-    resolver = Resolver(books, shares or [(len(entries), wanted.claim)], wanted.holder)
+    resolver = Resolver(tx, shares or [(len(entries), wanted.claim)], wanted.holder)
     verdicts: Decided = [()] * len(entries)
-    fresh = await _record(books, feed, entries, event_ids, verdicts, resolver) if entries else []
-    await _end(books, feed, wanted, len(fresh))
-    claimed = [_claimed(books, wanted.feed, entries, verdicts, wish, run_id) for wish, run_id in resolver.handed]
+    fresh = await _record(tx, feed, entries, event_ids, verdicts, resolver) if entries else []
+    await _end(tx, feed, wanted, len(fresh))
+    claimed = [_claimed(tx, wanted.feed, entries, verdicts, wish, run_id) for wish, run_id in resolver.handed]
     return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
 
 
 async def _record(
-    books: Transaction,
+    tx: Transaction,
     feed: LockedFeed,
     entries: Sequence[Entry],
     event_ids: list[int],
@@ -75,7 +75,7 @@ async def _record(
     resolver: Resolver,
 ) -> list[int]:
     """Fill in what was decided, and the ids of events that are known already; the places of the new ones."""
-    firsts = await remember(books, feed, entries, event_ids)
+    firsts = await remember(tx, feed, entries, event_ids)
     fresh = [place for place, entry in enumerate(entries) if not entry.again and place not in firsts]
     seqs = iter(feed.run_seqs)
     wishes = [
@@ -90,27 +90,25 @@ async def _record(
         verdicts[place] = tuple(one if isinstance(one, Verdict) else next(decided) for one in said)
     if fresh:
         new = [(event_ids[place], entries[place].event, verdicts[place]) for place in fresh]
-        await _insert_events(books, feed.id, new, resolver.tallied())
+        await _insert_events(tx, feed.id, new, resolver.tallied())
     if firsts:
-        await _repeat(books, entries, firsts, event_ids, verdicts)
+        await _repeat(tx, entries, firsts, event_ids, verdicts)
     for place, entry in enumerate(entries):
         if entry.again:
-            event_ids[place], verdicts[place] = await _again(books, entry, place, seqs, resolver)
-            await books.do(TALLY, books.now, *resolver.tallied())
+            event_ids[place], verdicts[place] = await _again(tx, entry, place, seqs, resolver)
+            await tx.do(TALLY, tx.now, *resolver.tallied())
     return fresh
 
 
-async def _insert_events(
-    books: Transaction, feed: int, events: Sequence[New], fired: tuple[list[int], list[int]]
-) -> None:
-    seal = books.seal
+async def _insert_events(tx: Transaction, feed: int, events: Sequence[New], fired: tuple[list[int], list[int]]) -> None:
+    seal = tx.seal
     rows = [
         (
             event_id,
             seal.name(event.key),
             seal.shut(event.key.encode("utf-8", "surrogatepass")),
             seal.shut(event.subject.encode("utf-8", "surrogatepass")),
-            None if event.state is None else books.shut(event.state),
+            None if event.state is None else tx.shut(event.state),
             event.type,
             micros_or_none(event.occurred_at),
             seal.shut(_encode_verdicts(verdicts)),
@@ -119,41 +117,41 @@ async def _insert_events(
         for event_id, event, verdicts in events
     ]
     text, values = ROWS.of(rows, fixed=4)
-    await books.do(INSERT_EVENTS.format(text), books.now, *fired, feed, *values)
+    await tx.do(INSERT_EVENTS.format(text), tx.now, *fired, feed, *values)
 
 
 async def _repeat(
-    books: Transaction, entries: Sequence[Entry], firsts: dict[int, int], event_ids: list[int], verdicts: Decided
+    tx: Transaction, entries: Sequence[Entry], firsts: dict[int, int], event_ids: list[int], verdicts: Decided
 ) -> None:
     """Count the repeats on their first events, and say which runs those have."""
-    rows = await books.rows(
+    rows = await tx.rows(
         """UPDATE events e SET repeats=repeats+u.n, last_repeat_at=$2
         FROM (SELECT id, count(*) AS n FROM unnest($1::bigint[]) AS ids(id) GROUP BY id) u
         WHERE e.id=u.id RETURNING e.id, e.verdicts""",
         sorted(firsts.values()),
-        books.now,
+        tx.now,
     )
-    earlier = {row[0]: decode_verdicts(books.seal.open(row[1])) for row in rows}
+    earlier = {row[0]: decode_verdicts(tx.seal.open(row[1])) for row in rows}
     for place, first in firsts.items():
         event_ids[place] = first
-        names = (_name(books, decision) for decision in entries[place].decisions)
+        names = (_name(tx, decision) for decision in entries[place].decisions)
         verdicts[place] = repeated(first, earlier.get(first, ()), names)
 
 
-def _name(books: Transaction, decision: Verdict | Intent) -> str:
-    return decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
+def _name(tx: Transaction, decision: Verdict | Intent) -> str:
+    return decision.trigger if isinstance(decision, Verdict) else tx.trigger(decision.trigger).name
 
 
 async def _again(
-    books: Transaction, entry: Entry, place: int, seqs: Any, resolver: Resolver
+    tx: Transaction, entry: Entry, place: int, seqs: Any, resolver: Resolver
 ) -> tuple[int, tuple[Verdict, ...]]:
     """Decide a stored event for those triggers that had nothing to do with it before."""
-    sealed = await books.value("SELECT verdicts FROM events WHERE id=$1 FOR UPDATE", entry.again)
+    sealed = await tx.value("SELECT verdicts FROM events WHERE id=$1 FOR UPDATE", entry.again)
     if sealed is None:
         return 0, ()
-    verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(books.seal.open(sealed))}
+    verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(tx.seal.open(sealed))}
     for decision in entry.decisions:
-        name = _name(books, decision)
+        name = _name(tx, decision)
         if name in verdicts and verdicts[name].outcome != "before_start":
             continue
         if isinstance(decision, Verdict):
@@ -162,33 +160,33 @@ async def _again(
             [verdicts[name]] = await resolver.resolve([Wish(place, decision, entry.again, next(seqs))], hand=False)
     decided = tuple(verdicts.values())
     sql = "UPDATE events SET verdicts=$1 WHERE id=$2"
-    await books.do(sql, books.seal.shut(_encode_verdicts(decided)), entry.again)
+    await tx.do(sql, tx.seal.shut(_encode_verdicts(decided)), entry.again)
     return entry.again, decided
 
 
 def _claimed(
-    books: Transaction, feed: str, entries: Sequence[Entry], verdicts: Decided, wish: Wish, run_id: bytes
+    tx: Transaction, feed: str, entries: Sequence[Entry], verdicts: Decided, wish: Wish, run_id: bytes
 ) -> Claimed:
-    recorded = just_recorded(entries[wish.place].event, wish.event_id, feed, moment(books.now), verdicts[wish.place])
-    return first_claim(wish.intent, run_id, books.trigger(wish.intent.trigger).name, recorded)
+    recorded = just_recorded(entries[wish.place].event, wish.event_id, feed, moment(tx.now), verdicts[wish.place])
+    return first_claim(wish.intent, run_id, tx.trigger(wish.intent.trigger).name, recorded)
 
 
-async def _end(books: Transaction, feed: LockedFeed, wanted: Commit, fresh: int) -> None:
+async def _end(tx: Transaction, feed: LockedFeed, wanted: Commit, fresh: int) -> None:
     """What the page says about the feed and its triggers."""
     # a page about stored events only says nothing about the feed being alive
     looks_back = bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
     if wanted.tick is not None or (wanted.token is not None and not looks_back):
-        await _advance(books, feed.id, wanted, fresh)
+        await _advance(tx, feed.id, wanted, fresh)
     elif not looks_back:
-        await _touch(books, feed)
+        await _touch(tx, feed)
     if wanted.backfilled:
-        await books.do("UPDATE triggers SET backfilling=false WHERE uid=ANY($1::text[])", list(wanted.backfilled))
-        await books.value("SELECT 1 FROM feeds WHERE id=$1 FOR UPDATE", feed.id)
-        await books.do("UPDATE feeds SET revision=revision+1 WHERE id=$1", feed.id)
+        await tx.do("UPDATE triggers SET backfilling=false WHERE uid=ANY($1::text[])", list(wanted.backfilled))
+        await tx.value("SELECT 1 FROM feeds WHERE id=$1 FOR UPDATE", feed.id)
+        await tx.do("UPDATE feeds SET revision=revision+1 WHERE id=$1", feed.id)
     if wanted.release:
-        await books.know(wanted.feed, feed.revision, wanted.release)
+        await tx.know(wanted.feed, feed.revision, wanted.release)
     for uid, limit in wanted.release.items():
-        await release_flood(books, books.trigger(uid).id, limit)
+        await release_flood(tx, tx.trigger(uid).id, limit)
 
 
 ADVANCE = """WITH told AS (INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
@@ -204,36 +202,36 @@ WHERE id=$1"""
 """A read that is told of ends the span of those that found nothing, whose row comes first."""
 
 
-async def _advance(books: Transaction, feed: int, wanted: Commit, fresh: int) -> None:
+async def _advance(tx: Transaction, feed: int, wanted: Commit, fresh: int) -> None:
     tick = wanted.tick
-    await books.do(
+    await tx.do(
         ADVANCE,
         feed,
-        books.now,
-        None if wanted.cursor is msgspec.UNSET else books.shut_json(wanted.cursor),
+        tx.now,
+        None if wanted.cursor is msgspec.UNSET else tx.shut_json(wanted.cursor),
         micros_or_none(wanted.watermark),
         wanted.next_due is not None or wanted.done,
         micros_or_none(wanted.next_due),
-        None if wanted.health is None else books.shut_json(wanted.health),
+        None if wanted.health is None else tx.shut_json(wanted.health),
         fresh,
         wanted.done,
         *((None,) * 5 if tick is None else _told(tick)),
     )
     if tick is not None and tick.covered is not None:
-        await extend_coverage(books, feed, tick.covered)
+        await extend_coverage(tx, feed, tick.covered)
 
 
 def _told(tick: Tick) -> tuple[str, int, int, int, float]:
     return tick.result, micros(tick.started_at), tick.seen, tick.new, tick.seconds
 
 
-async def _touch(books: Transaction, feed: LockedFeed) -> None:
+async def _touch(tx: Transaction, feed: LockedFeed) -> None:
     """Note that the feed is alive, unless that is known for this second or another replica notes it now."""
-    if (feed.last_success or 0) > books.now - TOUCH_US:
+    if (feed.last_success or 0) > tx.now - TOUCH_US:
         return
-    await books.do(
+    await tx.do(
         """UPDATE feeds SET last_success=$2, last_tick=$2
         WHERE id=(SELECT id FROM feeds WHERE id=$1 FOR NO KEY UPDATE SKIP LOCKED)""",
         feed.id,
-        books.now,
+        tx.now,
     )

@@ -261,8 +261,8 @@ class Database:
             now = self.given_now or 0
             if timed and not now:
                 now = await connection.fetchval("SELECT harken_now()")
-            books = Transaction(connection, self.seal, self.shelf, now)
-            answer = await verb(books, *args)
+            tx = Transaction(connection, self.seal, self.shelf, now)
+            answer = await verb(tx, *args)
             await connection.execute("COMMIT")
         except asyncio.CancelledError:
             await _undo(connection)
@@ -274,7 +274,7 @@ class Database:
             if isinstance(error, Withdrawn):
                 return error.answer  # type: ignore[no-any-return]
             raise
-        for one in books.afterwards:
+        for one in tx.afterwards:
             one()
         return answer
 

@@ -34,34 +34,34 @@ FROM tallies GROUP BY trigger) n
 ON n.trigger=t.id"""
 
 
-async def feed_states(books: Transaction, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
-    rows = await books.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
-    return [feed_of(books, row) for row in rows]
+async def feed_states(tx: Transaction, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
+    rows = await tx.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
+    return [feed_of(tx, row) for row in rows]
 
 
-async def trigger_states(books: Transaction, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
+async def trigger_states(tx: Transaction, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
     """`where` has its own bindings from $4 on."""
-    windows = [window(what, books.now) for what in ("runs", "tokens", "usd")]
-    rows = await books.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
-    return [trigger_of(books, row) for row in rows]
+    windows = [window(what, tx.now) for what in ("runs", "tokens", "usd")]
+    rows = await tx.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
+    return [trigger_of(tx, row) for row in rows]
 
 
-async def state(books: Transaction, feed: str) -> FeedState:
-    found = await feed_states(books, "name=$1", feed)
+async def state(tx: Transaction, feed: str) -> FeedState:
+    found = await feed_states(tx, "name=$1", feed)
     if not found:
         raise NotFound(f"there is no feed {feed!r}")
-    count = await books.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1)", feed)
+    count = await tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1)", feed)
     return msgspec.structs.replace(found[0], memory=count)
 
 
-async def listeners(books: Transaction, feed: str) -> Listeners:
-    row = await books.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
+async def listeners(tx: Transaction, feed: str) -> Listeners:
+    row = await tx.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
-    rows = await books.rows("SELECT definition FROM triggers WHERE feed=$1 AND removed_at IS NULL ORDER BY name", feed)
-    definitions = [decode_trigger(books.seal.open(found[0])) for found in rows]
-    states = await trigger_states(books, "t.feed=$4 AND t.removed_at IS NULL", feed)
-    definition = decode_feed(books.seal.open(row[1]))
+    rows = await tx.rows("SELECT definition FROM triggers WHERE feed=$1 AND removed_at IS NULL ORDER BY name", feed)
+    definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
+    states = await trigger_states(tx, "t.feed=$4 AND t.removed_at IS NULL", feed)
+    definition = decode_feed(tx.seal.open(row[1]))
     return Listeners(revision=row[0], feed=definition, triggers=list(zip(definitions, states, strict=True)))
 
 
@@ -70,110 +70,110 @@ TURN = 0x6861726B656F
 """The advisory lock of whoever makes a configuration current."""
 
 
-async def open_all(books: Transaction, definitions: Definitions) -> Opened:
+async def open_all(tx: Transaction, definitions: Definitions) -> Opened:
     # two replicas take turns, and nobody commits under a revision that is about to change
-    await books.value("SELECT pg_advisory_xact_lock($1)", TURN)
-    known = await books.rows("SELECT name, id, definition, removed_at FROM feeds ORDER BY id FOR UPDATE")
-    changed = await _open_triggers(books, definitions)
-    await _open_feeds(books, definitions, changed, {row["name"]: row for row in known})
-    await _keep_workflows(books, definitions.workflows)
+    await tx.value("SELECT pg_advisory_xact_lock($1)", TURN)
+    known = await tx.rows("SELECT name, id, definition, removed_at FROM feeds ORDER BY id FOR UPDATE")
+    changed = await _open_triggers(tx, definitions)
+    await _open_feeds(tx, definitions, changed, {row["name"]: row for row in known})
+    await _keep_workflows(tx, definitions.workflows)
     # last, so that those who renew their leases wait for a moment only
-    epoch = await leases.begin(books, definitions.generation, definitions.holder)
+    epoch = await leases.begin(tx, definitions.generation, definitions.holder)
     return Opened(
-        feeds={feed.name: feed for feed in await feed_states(books)},
-        triggers={trigger.name: trigger for trigger in await trigger_states(books)},
+        feeds={feed.name: feed for feed in await feed_states(tx)},
+        triggers={trigger.name: trigger for trigger in await trigger_states(tx)},
         epoch=epoch,
     )
 
 
-async def _keep_workflows(books: Transaction, workflows: Mapping[str, tuple[str, bytes]]) -> None:
+async def _keep_workflows(tx: Transaction, workflows: Mapping[str, tuple[str, bytes]]) -> None:
     rows = [
-        (rev, books.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)})), books.now)
+        (rev, tx.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)})), tx.now)
         for name, (rev, definition) in workflows.items()
     ]
-    await books.each(
+    await tx.each(
         """INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow', $1, $2, 1, $3)
         ON CONFLICT DO NOTHING""",
         rows,
     )
 
 
-async def _open_triggers(books: Transaction, definitions: Definitions) -> set[str]:
+async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
     """Insert, update and remove triggers; the feeds whose listeners changed."""
     changed: set[str] = set()
-    rows = await books.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
+    rows = await tx.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
     known = {row["name"]: row for row in rows}
     new = [trigger for trigger in definitions.triggers if trigger.name not in known]
-    await _insert_triggers(books, new)
+    await _insert_triggers(tx, new)
     changed |= {trigger.feed for trigger in new}
     for trigger in definitions.triggers:
         row = known.pop(trigger.name, None)
         if row is not None:
-            changed |= await _keep_trigger(books, trigger, row, starting=definitions.starting)
+            changed |= await _keep_trigger(tx, trigger, row, starting=definitions.starting)
     for row in known.values():
         if row["removed_at"] is None:
             changed.add(row["feed"])
             # what it had yet to look back for is no longer wanted: it must not come back with a surprise
-            await books.do("UPDATE triggers SET removed_at=$1, backfilling=false WHERE id=$2", books.now, row["id"])
-    return changed | (await _pause(books, definitions.pause) if definitions.starting else set())
+            await tx.do("UPDATE triggers SET removed_at=$1, backfilling=false WHERE id=$2", tx.now, row["id"])
+    return changed | (await _pause(tx, definitions.pause) if definitions.starting else set())
 
 
-async def _keep_trigger(books: Transaction, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
+async def _keep_trigger(tx: Transaction, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
     """Edit it, or bring it back as it was; the feeds that this concerns."""
     changed: set[str] = set()
     encoded, removed = msgspec.json.encode(trigger), row["removed_at"] is not None
-    if removed or books.seal.open(row["definition"]) != encoded:
+    if removed or tx.seal.open(row["definition"]) != encoded:
         changed = {trigger.feed, row["feed"]}
-        await books.do(
+        await tx.do(
             "UPDATE triggers SET feed=$1, definition=$2, removed_at=NULL WHERE id=$3",
             trigger.feed,
-            books.seal.shut(encoded),
+            tx.seal.shut(encoded),
             row["id"],
         )
-    if removed and await books.value("SELECT baselined FROM feeds WHERE name=$1", trigger.feed):
+    if removed and await tx.value("SELECT baselined FROM feeds WHERE name=$1", trigger.feed):
         # the first read came to its end without it, and nobody else will let its runs go
-        await release_flood(books, row["id"], trigger.flood_limit)
+        await release_flood(tx, row["id"], trigger.flood_limit)
     if starting and trigger.startup != "since_last":
-        await _start_again(books, trigger, row["id"])
+        await _start_again(tx, trigger, row["id"])
         changed.add(trigger.feed)
     return changed
 
 
-async def _pause(books: Transaction, reasons: Mapping[str, str]) -> set[str]:
+async def _pause(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these before anyone can read for them; their feeds."""
     for name, reason in reasons.items():
-        await books.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", books.shut(reason), name)
-    return {(await books.trigger_named(name)).feed for name in reasons}
+        await tx.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", tx.shut(reason), name)
+    return {(await tx.trigger_named(name)).feed for name in reasons}
 
 
-async def _insert_triggers(books: Transaction, triggers: Sequence[Trigger]) -> None:
+async def _insert_triggers(tx: Transaction, triggers: Sequence[Trigger]) -> None:
     rows = [
         (
             secrets.token_hex(8),
             trigger.name,
             trigger.feed,
-            books.shut_json(trigger),
-            books.now - round(trigger.backfill * 1_000_000),
+            tx.shut_json(trigger),
+            tx.now - round(trigger.backfill * 1_000_000),
             trigger.backfill > 0,
-            books.now,
+            tx.now,
         )
         for trigger in triggers
     ]
-    await books.each(
+    await tx.each(
         """INSERT INTO triggers (uid, name, feed, definition, start_line, reads_from, backfilling, created_at)
         VALUES ($1, $2, $3, $4, $5, $5, $6, $7)""",
         rows,
     )
 
 
-async def _start_again(books: Transaction, trigger: Trigger, id: int) -> None:
+async def _start_again(tx: Transaction, trigger: Trigger, id: int) -> None:
     """Apply the startup mode that the user chose for every start."""
     if trigger.startup == "ignore_historical":
         # what happened meanwhile is read all the same, so that each of it gets its verdict
-        await books.do("UPDATE triggers SET start_line=$1 WHERE id=$2", books.now, id)
+        await tx.do("UPDATE triggers SET start_line=$1 WHERE id=$2", tx.now, id)
         return
-    start = books.now - round(trigger.backfill * 1_000_000)
-    await books.do(
+    start = tx.now - round(trigger.backfill * 1_000_000)
+    await tx.do(
         """UPDATE triggers SET start_line=greatest($1, reset_at), reads_from=greatest($1, reset_at), backfilling=true
         WHERE id=$2""",
         start,
@@ -181,62 +181,59 @@ async def _start_again(books: Transaction, trigger: Trigger, id: int) -> None:
     )
 
 
-async def _open_feeds(books: Transaction, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
-    await _insert_feeds(books, [feed for feed in definitions.feeds if feed.name not in known])
+async def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
+    await _insert_feeds(tx, [feed for feed in definitions.feeds if feed.name not in known])
     for feed in definitions.feeds:
         row = known.pop(feed.name, None)
         if row is None:
             continue
-        edited = row["removed_at"] is not None or books.seal.open(row["definition"]) != msgspec.json.encode(feed)
+        edited = row["removed_at"] is not None or tx.seal.open(row["definition"]) != msgspec.json.encode(feed)
         if edited or feed.name in changed:
-            await _edit_feed(books, feed, row)
+            await _edit_feed(tx, feed, row)
     gone = [row["id"] for row in known.values() if row["removed_at"] is None]
-    await books.do("UPDATE feeds SET removed_at=$1, revision=revision+1 WHERE id=ANY($2::int[])", books.now, gone)
+    await tx.do("UPDATE feeds SET removed_at=$1, revision=revision+1 WHERE id=ANY($2::int[])", tx.now, gone)
 
 
-async def _edit_feed(books: Transaction, feed: Feed, row: Any) -> None:
-    before = decode_feed(books.seal.open(row["definition"]))
-    await books.do(
+async def _edit_feed(tx: Transaction, feed: Feed, row: Any) -> None:
+    before = decode_feed(tx.seal.open(row["definition"]))
+    await tx.do(
         "UPDATE feeds SET definition=$1, identity=$2, shard=$3, revision=revision+1, removed_at=NULL WHERE id=$4",
-        books.shut_json(feed),
+        tx.shut_json(feed),
         feed.identity,
         feed.shard,
         row["id"],
     )
     if before.identity != feed.identity:
-        await _begin_anew(books, feed, row["id"])
+        await _begin_anew(tx, feed, row["id"])
     # a shorter or longer interval is found out when the next read is planned
     regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
     if before.schedule != feed.schedule and not regular:
-        await _due_anew(books, row["id"])
+        await _due_anew(tx, row["id"])
 
 
-async def _due_anew(books: Transaction, id: int) -> None:
+async def _due_anew(tx: Transaction, id: int) -> None:
     """What was due by the old schedule is not due by the new one. A wait after failures stays."""
-    sealed = await books.value("SELECT health FROM feeds WHERE id=$1", id)
-    if sealed is None or decode_health(books.seal.open(sealed)).clean:
-        await books.do("UPDATE feeds SET next_due=NULL WHERE id=$1", id)
+    sealed = await tx.value("SELECT health FROM feeds WHERE id=$1", id)
+    if sealed is None or decode_health(tx.seal.open(sealed)).clean:
+        await tx.do("UPDATE feeds SET next_due=NULL WHERE id=$1", id)
 
 
-async def _insert_feeds(books: Transaction, feeds: Sequence[Feed]) -> None:
-    await books.each(
+async def _insert_feeds(tx: Transaction, feeds: Sequence[Feed]) -> None:
+    await tx.each(
         """INSERT INTO feeds (name, identity, shard, definition, revision, pushed, created_at)
         VALUES ($1, $2, $3, $4, 1, $5, $6)""",
-        [
-            (feed.name, feed.identity, feed.shard, books.shut_json(feed), feed.way != "poll", books.now)
-            for feed in feeds
-        ],
+        [(feed.name, feed.identity, feed.shard, tx.shut_json(feed), feed.way != "poll", tx.now) for feed in feeds],
     )
     for feed in feeds:
         if feed.inherits:
-            earlier = await books.row("SELECT id, identity FROM feeds WHERE name=$1", feed.inherits)
-            heir = await books.value("SELECT id FROM feeds WHERE name=$1", feed.name)
+            earlier = await tx.row("SELECT id, identity FROM feeds WHERE name=$1", feed.inherits)
+            heir = await tx.value("SELECT id FROM feeds WHERE name=$1", feed.name)
             if earlier is not None:
-                await _inherit(books, feed, heir, earlier[0], same=earlier[1] == feed.identity)
+                await _inherit(tx, feed, heir, earlier[0], same=earlier[1] == feed.identity)
 
 
-async def _inherit(books: Transaction, feed: Feed, heir: int, earlier: int, *, same: bool) -> None:
-    await books.do(
+async def _inherit(tx: Transaction, feed: Feed, heir: int, earlier: int, *, same: bool) -> None:
+    await tx.do(
         """UPDATE feeds h SET cursor=e.cursor, watermark=e.watermark, next_due=e.next_due, reads=e.reads,
         baselined=e.baselined, last_success=e.last_success, cover_start=e.cover_start, cover_end=e.cover_end,
         coverage=e.coverage FROM feeds e WHERE e.id=$1 AND h.id=$2""",
@@ -244,9 +241,9 @@ async def _inherit(books: Transaction, feed: Feed, heir: int, earlier: int, *, s
         heir,
     )
     if not same:
-        await _begin_anew(books, feed, heir)
+        await _begin_anew(tx, feed, heir)
         return
-    await books.do(
+    await tx.do(
         """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
         SELECT $1, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=$2""",
         heir,
@@ -254,79 +251,79 @@ async def _inherit(books: Transaction, feed: Feed, heir: int, earlier: int, *, s
     )
 
 
-async def _begin_anew(books: Transaction, feed: Feed, id: int) -> None:
+async def _begin_anew(tx: Transaction, feed: Feed, id: int) -> None:
     """Another identity names everything differently: what was read up to now must not be found a second time."""
-    await books.do("DELETE FROM memory WHERE feed=$1", id)
+    await tx.do("DELETE FROM memory WHERE feed=$1", id)
     if feed.first == "baseline":
-        await books.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
-    last = await books.value("SELECT last_success FROM feeds WHERE id=$1", id) or books.now
-    await books.do(
+        await tx.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
+    last = await tx.value("SELECT last_success FROM feeds WHERE id=$1", id) or tx.now
+    await tx.do(
         """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=greatest(start_line, $1),
         reads_from=greatest(reads_from, $1) WHERE feed=$2 AND removed_at IS NULL AND created_at<$3""",
         last,
         feed.name,
-        books.now,
+        tx.now,
     )
 
 
-async def pause(books: Transaction, trigger: str, reason: str) -> TriggerState:
-    found = await books.trigger_named(trigger)
-    await _lock(books, found.feed)
-    await books.do("UPDATE triggers SET paused=$1 WHERE id=$2", books.shut(reason or "paused"), found.id)
-    await _new_revision(books, found.feed)
-    return (await trigger_states(books, "t.id=$4", found.id))[0]
+async def pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
+    found = await tx.trigger_named(trigger)
+    await _lock(tx, found.feed)
+    await tx.do("UPDATE triggers SET paused=$1 WHERE id=$2", tx.shut(reason or "paused"), found.id)
+    await _new_revision(tx, found.feed)
+    return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
-async def resume(books: Transaction, trigger: str) -> TriggerState:
-    found = await books.trigger_named(trigger)
-    await _lock(books, found.feed)
-    await _clear(books, found.id, found.feed)
-    return (await trigger_states(books, "t.id=$4", found.id))[0]
+async def resume(tx: Transaction, trigger: str) -> TriggerState:
+    found = await tx.trigger_named(trigger)
+    await _lock(tx, found.feed)
+    await _clear(tx, found.id, found.feed)
+    return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
-async def reset(books: Transaction, trigger: str, cursor: bool) -> TriggerState:
-    found = await books.trigger_named(trigger)
-    await _lock(books, found.feed)
+async def reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
+    found = await tx.trigger_named(trigger)
+    await _lock(tx, found.feed)
     if cursor:
-        await books.do(
+        await tx.do(
             """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=$1, reads_from=$1,
             reset_at=$1, backfilling=false WHERE id=$2""",
-            books.now,
+            tx.now,
             found.id,
         )
-        await books.do("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=$1", found.feed)
-        await _wipe_memory(books, found.feed)
-    await _clear(books, found.id, found.feed)
-    return (await trigger_states(books, "t.id=$4", found.id))[0]
+        await tx.do("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=$1", found.feed)
+        await _wipe_memory(tx, found.feed)
+    await _clear(tx, found.id, found.feed)
+    return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
-async def _lock(books: Transaction, feed: str) -> None:
+async def _lock(tx: Transaction, feed: str) -> None:
     """Wait for whoever writes to the feed under its revision of now."""
-    await books.value("SELECT 1 FROM feeds WHERE name=$1 FOR UPDATE", feed)
+    await tx.value("SELECT 1 FROM feeds WHERE name=$1 FOR UPDATE", feed)
 
 
-async def _clear(books: Transaction, trigger: int, feed: str) -> None:
+async def _clear(tx: Transaction, trigger: int, feed: str) -> None:
     """Nothing is paused and nothing failed; what the pause held goes."""
-    await books.do("UPDATE triggers SET paused='' WHERE id=$1", trigger)
-    await let_go(books, trigger, "paused")
-    await books.do("UPDATE feeds SET health=NULL, next_due=$1 WHERE name=$2", books.now, feed)
-    await _new_revision(books, feed)
+    await tx.do("UPDATE triggers SET paused='' WHERE id=$1", trigger)
+    await let_go(tx, trigger, "paused")
+    await tx.do("UPDATE feeds SET health=NULL, next_due=$1 WHERE name=$2", tx.now, feed)
+    await _new_revision(tx, feed)
 
 
-async def _wipe_memory(books: Transaction, name: str) -> None:
-    id, identity = await books.row("SELECT id, identity FROM feeds WHERE name=$1", name)
-    listening = await books.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
+async def _wipe_memory(tx: Transaction, name: str) -> None:
+    id, identity = await tx.row("SELECT id, identity FROM feeds WHERE name=$1", name)
+    listening = await tx.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
     if identity == "transition" and listening > 1:
         # keys count the changes of a subject: beginning again would give the others' next change an old key
         return
-    await books.do("DELETE FROM memory WHERE feed=$1", id)
-    await books.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
+    await tx.do("DELETE FROM memory WHERE feed=$1", id)
+    await tx.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
 
 
-async def _new_revision(books: Transaction, feed: str) -> None:
-    await books.do("UPDATE feeds SET revision=revision+1 WHERE name=$1", feed)
+async def _new_revision(tx: Transaction, feed: str) -> None:
+    await tx.do("UPDATE feeds SET revision=revision+1 WHERE name=$1", feed)
 
 
-async def wake(books: Transaction, feed: str) -> FeedState:
-    await books.do("UPDATE feeds SET next_due=$1 WHERE name=$2", books.now, feed)
-    return await state(books, feed)
+async def wake(tx: Transaction, feed: str) -> FeedState:
+    await tx.do("UPDATE feeds SET next_due=$1 WHERE name=$2", tx.now, feed)
+    return await state(tx, feed)

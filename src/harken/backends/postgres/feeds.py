@@ -15,11 +15,21 @@ from harken.backends.postgres.transaction import LockedFeed, Transaction, Withdr
 from harken.event import Event, Known, Span
 from harken.store import Entry, Failure, IdleRead, Stale
 
-__all__ = ["ABSENT", "bury", "close_span", "extend_coverage", "fail", "forget", "recall", "remember", "rest"]
+__all__ = [
+    "ABSENT",
+    "close_span",
+    "dead_letter",
+    "extend_coverage",
+    "fail",
+    "forget",
+    "recall",
+    "record_idle",
+    "remember",
+]
 
 
-async def close_span(books: Transaction, feed: int) -> None:
-    await books.do(
+async def close_span(tx: Transaction, feed: int) -> None:
+    await tx.do(
         """WITH span AS (SELECT span_start, span_end, span_count, span_result, span_seen FROM feeds
             WHERE id=$1 AND span_result IS NOT NULL),
         closed AS (UPDATE feeds SET span_result=NULL WHERE id=$1 AND span_result IS NOT NULL)
@@ -29,19 +39,19 @@ async def close_span(books: Transaction, feed: int) -> None:
     )
 
 
-async def extend_coverage(books: Transaction, feed: int, covered: Span) -> None:
+async def extend_coverage(tx: Transaction, feed: int, covered: Span) -> None:
     """Add a proven span; adjoining ones grow together."""
     start, end = micros(covered.start), micros(covered.end)
     grown = """UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"""
-    if await books.do(grown, end, feed, start):
+    if await tx.do(grown, end, feed, start):
         return
-    row = await books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
-    *older, newest = merged([covered, *spans_of(books.seal, row[2], row[0], row[1])])
-    await books.do(
+    row = await tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
+    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
+    await tx.do(
         "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
         micros(newest.start),
         micros(newest.end),
-        books.shut_json(older[-KEPT_SPANS:]) if older else None,
+        tx.shut_json(older[-KEPT_SPANS:]) if older else None,
         feed,
     )
 
@@ -68,30 +78,28 @@ class Sight(NamedTuple):
     event_id: int
 
 
-async def remember(
-    books: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]
-) -> dict[int, int]:
+async def remember(tx: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
     """Note the new states. For entries that are known already: the id of the first event, by place.
 
     Raise Withdrawn when somebody else moved a subject to another state meanwhile.
     """
     firsts: dict[int, int] = {}
-    for sights in _rounds(books, entries, ids):
-        new = await _written(books, NOTE, feed, [sight for sight in sights if sight.entry.expect == 0])
-        new |= await _written(books, MOVE, feed, [sight for sight in sights if sight.entry.expect != 0])
+    for sights in _rounds(tx, entries, ids):
+        new = await _written(tx, NOTE, feed, [sight for sight in sights if sight.entry.expect == 0])
+        new |= await _written(tx, MOVE, feed, [sight for sight in sights if sight.entry.expect != 0])
         known = [sight for sight in sights if sight.mid not in new]
         if known:
-            firsts.update(await _repeated(books, feed, known))
+            firsts.update(await _repeated(tx, feed, known))
     return firsts
 
 
-def _rounds(books: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[Sight]]:
+def _rounds(tx: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[Sight]]:
     """Each subject once in a round: a page may show one there and back again."""
     rounds: list[list[Sight]] = []
     seen: dict[bytes, int] = {}
     for place, entry in enumerate(entries):
         if entry.memory_id and not entry.again:
-            mid = books.seal.name(entry.memory_id)
+            mid = tx.seal.name(entry.memory_id)
             turn = seen[mid] = seen.get(mid, -1) + 1
             if turn == len(rounds):
                 rounds.append([])
@@ -102,14 +110,14 @@ def _rounds(books: Transaction, entries: Sequence[Entry], ids: Sequence[int]) ->
     return rounds
 
 
-async def _written(books: Transaction, sql: str, feed: LockedFeed, sights: Sequence[Sight]) -> set[bytes]:
+async def _written(tx: Transaction, sql: str, feed: LockedFeed, sights: Sequence[Sight]) -> set[bytes]:
     """Those for which the statement had something to do."""
     if not sights:
         return set()
     rows = [
         (
             sight.mid,
-            None if sight.entry.event.state is None else books.shut(sight.entry.event.state),
+            None if sight.entry.event.state is None else tx.shut(sight.entry.event.state),
             sight.entry.seq,
             sight.event_id,
             sight.entry.expect,
@@ -117,13 +125,13 @@ async def _written(books: Transaction, sql: str, feed: LockedFeed, sights: Seque
         for sight in sights
     ]
     text, values = ROWS.of(rows, fixed=2)
-    return {row[0] for row in await books.rows(sql.format(text), feed.id, books.now, *values)}
+    return {row[0] for row in await tx.rows(sql.format(text), feed.id, tx.now, *values)}
 
 
-async def _repeated(books: Transaction, feed: LockedFeed, sights: Sequence[Sight]) -> dict[int, int]:
+async def _repeated(tx: Transaction, feed: LockedFeed, sights: Sequence[Sight]) -> dict[int, int]:
     sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
-    rows = await books.rows(sql, feed.id, [sight.mid for sight in sights])
-    known = {row[0]: (None if row[1] is None else books.text(row[1]), row[2]) for row in rows}
+    rows = await tx.rows(sql, feed.id, [sight.mid for sight in sights])
+    known = {row[0]: (None if row[1] is None else tx.text(row[1]), row[2]) for row in rows}
     firsts: dict[int, int] = {}
     for sight in sights:
         found = known.get(sight.mid)
@@ -134,9 +142,9 @@ async def _repeated(books: Transaction, feed: LockedFeed, sights: Sequence[Sight
     return firsts
 
 
-async def recall(books: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
-    by_mid = {books.seal.name(name): name for name in memory_ids}
-    rows = await books.rows(
+async def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+    by_mid = {tx.seal.name(name): name for name in memory_ids}
+    rows = await tx.rows(
         """SELECT mid, state, seq, absent FROM memory
         WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=ANY($2::bytea[])""",
         feed,
@@ -144,45 +152,45 @@ async def recall(books: Transaction, feed: str, memory_ids: Sequence[str]) -> di
     )
     known: dict[str, Known] = {}
     for mid, sealed, seq, absent in rows:
-        state = ABSENT if absent else None if sealed is None else books.text(sealed)
+        state = ABSENT if absent else None if sealed is None else tx.text(sealed)
         known[by_mid[mid]] = Known(state, seq)
     return known
 
 
-async def forget(books: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
-    feed = await enter(books, feed_name, leased=True)
-    check_lease(token, feed.token, feed.until, books.now)
-    mids = [books.seal.name(name) for name in listed]
+async def forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    feed = await enter(tx, feed_name, leased=True)
+    check_lease(token, feed.token, feed.until, tx.now)
+    mids = [tx.seal.name(name) for name in listed]
     seen = "UPDATE memory SET last_seen=$1 WHERE feed=$2 AND mid=ANY($3::bytea[])"
-    await books.do(seen, books.now, feed.id, mids)
+    await tx.do(seen, tx.now, feed.id, mids)
     if feed.identity == "transition":
         # only the state goes: the count stays, so that coming back is a change with a key of its own
         gone = "UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND last_seen<$2 AND NOT absent"
     else:
         gone = "DELETE FROM memory WHERE feed=$1 AND last_seen<$2"
-    return await books.do(gone, feed.id, micros(before))
+    return await tx.do(gone, feed.id, micros(before))
 
 
-async def fail(books: Transaction, failure: Failure) -> None:
-    feed = await enter(books, failure.feed, leased=failure.token is not None)
+async def fail(tx: Transaction, failure: Failure) -> None:
+    feed = await enter(tx, failure.feed, leased=failure.token is not None)
     if failure.token is not None:
-        check_lease(failure.token, feed.token, feed.until, books.now)
-    await close_span(books, feed.id)
-    await books.do(
+        check_lease(failure.token, feed.token, feed.until, tx.now)
+    await close_span(tx, feed.id)
+    await tx.do(
         "UPDATE feeds SET health=$1, next_due=$2, last_tick=$3 WHERE id=$4",
-        books.shut_json(failure.health),
+        tx.shut_json(failure.health),
         micros_or_none(failure.next_due),
-        books.now,
+        tx.now,
         feed.id,
     )
-    await books.do(
+    await tx.do(
         """INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, error, seconds)
         VALUES ($1, $2, $3, 1, $4, 0, 0, $5, $6)""",
         feed.id,
         micros(failure.started_at),
-        books.now,
+        tx.now,
         failure.result,
-        books.shut(failure.error),
+        tx.shut(failure.error),
         failure.seconds,
     )
 
@@ -206,23 +214,23 @@ RETURNING f.name"""
 """All feeds are locked before the first lease, as by everybody else who needs both."""
 
 
-async def rest(books: Transaction, rests: Sequence[IdleRead]) -> list[str]:
+async def record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
     """Extend the spans of all that go on as before with one statement, then look at the others one by one."""
     quick: dict[str, IdleRead] = {}
-    left = [one for one in rests if quick.setdefault(one.feed, one) is not one]
+    left = [one for one in reads if quick.setdefault(one.feed, one) is not one]
     rows = [
-        (one.feed, *_columns(books, one), one.result, *_covered(one), one.token, one.revision) for one in quick.values()
+        (one.feed, *_columns(tx, one), one.result, *_covered(one), one.token, one.revision) for one in quick.values()
     ]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    done = {row[0] for row in await books.rows(QUICK_REST, *columns, books.given_now)}
+    done = {row[0] for row in await tx.rows(QUICK_REST, *columns, tx.given_now)}
     left = [one for one in quick.values() if one.feed not in done] + left
-    return [one.feed for one in sorted(left, key=lambda one: one.feed) if not await _rest(books, one)]
+    return [one.feed for one in sorted(left, key=lambda one: one.feed) if not await _rest(tx, one)]
 
 
-def _columns(books: Transaction, one: IdleRead) -> tuple[Any, ...]:
+def _columns(tx: Transaction, one: IdleRead) -> tuple[Any, ...]:
     last = micros(one.last_at)
-    health = None if one.health is None else books.shut_json(one.health)
-    cursor = None if one.cursor is msgspec.UNSET else books.shut_json(one.cursor)
+    health = None if one.health is None else tx.shut_json(one.health)
+    cursor = None if one.cursor is msgspec.UNSET else tx.shut_json(one.cursor)
     return micros_or_none(one.next_due), last, one.seen, micros_or_none(one.watermark), health, cursor, one.count
 
 
@@ -235,36 +243,36 @@ $5::bytea AS health, $6::bytea AS cursor, $7::bigint AS count)
 UPDATE feeds f SET {_RESTED.format("u.")}, span_count="""
 
 
-async def _rest(books: Transaction, one: IdleRead) -> bool:
+async def _rest(tx: Transaction, one: IdleRead) -> bool:
     """Whether it could be noted: the feed is at the revision that it knew."""
-    feed = await enter(books, one.feed, leased=True)
-    check_lease(one.token, feed.token, feed.until, books.now)
+    feed = await enter(tx, one.feed, leased=True)
+    check_lease(one.token, feed.token, feed.until, tx.now)
     if one.revision is not None and one.revision != feed.revision:
         return False
-    columns = _columns(books, one)
+    columns = _columns(tx, one)
     goes_on = f"{REST}f.span_count+u.count FROM u WHERE f.id=$8 AND f.span_result=$9"
-    if not await books.do(goes_on, *columns, feed.id, one.result):
-        await close_span(books, feed.id)
+    if not await tx.do(goes_on, *columns, feed.id, one.result):
+        await close_span(tx, feed.id)
         first = f"{REST}u.count, span_result=$9, span_start=$10, baselined=true FROM u WHERE f.id=$8"
-        await books.do(first, *columns, feed.id, one.result, micros(one.first_at))
+        await tx.do(first, *columns, feed.id, one.result, micros(one.first_at))
     if one.covered is not None:
-        await extend_coverage(books, feed.id, one.covered)
+        await extend_coverage(tx, feed.id, one.covered)
     return True
 
 
-async def bury(books: Transaction, feed_name: str, event: Event, reason: str) -> None:
-    feed = await enter(books, feed_name, leased=False)
+async def dead_letter(tx: Transaction, feed_name: str, event: Event, reason: str) -> None:
+    feed = await enter(tx, feed_name, leased=False)
     payload = repr(dict(event.data))[:10_000].encode("utf-8", "backslashreplace")
     key = event.key or event.subject
     # a listing shows it again with every read
-    known = await books.rows("SELECT key FROM buried WHERE feed=$1 ORDER BY id DESC LIMIT 1000", feed.id)
-    if any(books.text(sealed) == key for (sealed,) in known):
+    known = await tx.rows("SELECT key FROM buried WHERE feed=$1 ORDER BY id DESC LIMIT 1000", feed.id)
+    if any(tx.text(sealed) == key for (sealed,) in known):
         return
-    await books.do(
+    await tx.do(
         "INSERT INTO buried (feed, key, reason, payload, at) VALUES ($1, $2, $3, $4, $5)",
         feed.id,
-        books.shut(key),
-        books.shut(reason),
-        books.seal.shut(payload),
-        books.now,
+        tx.shut(key),
+        tx.shut(reason),
+        tx.seal.shut(payload),
+        tx.now,
     )

@@ -19,8 +19,8 @@ CHANNEL = "harken"
 class Waking:
     """Writes through the door, and tells other replicas when that made runs ready which they may claim."""
 
-    def __init__(self, door: Database) -> None:
-        self._door = door
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._hints = Notifications(self._hear, self._tell)
 
     def listen(self, heard: Callable[[], object]) -> None:
@@ -31,12 +31,12 @@ class Waking:
         """As the door's own."""
         woken: list[bool] = []
 
-        async def noted(books: Transaction) -> T:
-            answer = await verb(books, *args)
-            woken[:] = [books.wakes]
+        async def noted(tx: Transaction) -> T:
+            answer = await verb(tx, *args)
+            woken[:] = [tx.wakes]
             return answer
 
-        answer = await self._door.write(noted, timed=timed)
+        answer = await self._database.write(noted, timed=timed)
         if woken == [True]:
             self._hints.give()
         return answer
@@ -45,13 +45,13 @@ class Waking:
         await self._hints.close()
 
     async def _hear(self, hint: Callable[[str], None]) -> None:
-        await _hear(self._door.connection_of_its_own, hint)
+        await _hear(self._database.connection_of_its_own, hint)
 
     async def _tell(self, who: str) -> None:
-        async def notify(books: Transaction) -> None:
-            await books.value("SELECT pg_notify($1, $2)", CHANNEL, who)
+        async def notify(tx: Transaction) -> None:
+            await tx.value("SELECT pg_notify($1, $2)", CHANNEL, who)
 
-        await self._door.at_once(notify)
+        await self._database.at_once(notify)
 
 
 async def _hear(connect: Callable[[], Awaitable[Any]], hint: Callable[[str], None]) -> None:

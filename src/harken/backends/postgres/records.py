@@ -38,9 +38,9 @@ __all__ = [
     "events_of",
     "full_page",
     "journals_of",
+    "memory_of",
     "run",
     "runs",
-    "sighting",
     "ticks",
 ]
 
@@ -57,18 +57,18 @@ WHERE datname=current_database() AND backend_xid IS NOT NULL AND pid<>pg_backend
 
 
 async def events(
-    books: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
+    tx: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     if trigger:
-        feed = await books.value("SELECT feed FROM triggers WHERE name=$1", trigger) or feed
-    kid = books.seal.name(key) if key else None
+        feed = await tx.value("SELECT feed FROM triggers WHERE name=$1", trigger) or feed
+    kid = tx.seal.name(key) if key else None
     begin = micros(since) if since is not None else None
 
     async def some(before: int | None) -> list[Recorded]:
         where = Where().and_("e.id<{}", before).and_("e.kid={}", kid).and_("e.recorded_at>={}", begin)
         where.and_("e.feed=(SELECT id FROM feeds WHERE name={})", feed or None)
         ends, bindings = where.ends("e.id DESC", limit)
-        return [recorded(books, row) for row in await books.rows(f"SELECT {RECORDED} {_EVENTS} {ends}", *bindings)]
+        return [recorded(tx, row) for row in await tx.rows(f"SELECT {RECORDED} {_EVENTS} {ends}", *bindings)]
 
     def concerns(found: Recorded) -> bool:
         return not trigger or any(verdict.trigger == trigger for verdict in found.verdicts)
@@ -82,56 +82,56 @@ async def full_page(some: Callable[[int | None], Awaitable[list[Any]]], filling:
     return filling.page()
 
 
-async def events_after(books: Transaction, after: int, limit: int) -> list[Recorded]:
+async def events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
     """Up to the first event below which another commit may still put one: the tail misses nothing.
 
     Not in one transaction: whoever writes must be looked for before the rows are."""
-    oldest = await books.value(OLDEST_WRITER, TAIL_PATIENCE_US)
-    rows = await books.rows(
+    oldest = await tx.value(OLDEST_WRITER, TAIL_PATIENCE_US)
+    rows = await tx.rows(
         f"SELECT {RECORDED}, e.written_at {_EVENTS} WHERE e.id>$1 ORDER BY e.id LIMIT $2", after, limit
     )
-    return [recorded(books, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
+    return [recorded(tx, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
 
 
-async def event(books: Transaction, event_id: int) -> Recorded | None:
-    row = await books.row(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=$1", event_id)
-    return recorded(books, row) if row is not None else None
+async def event(tx: Transaction, event_id: int) -> Recorded | None:
+    row = await tx.row(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=$1", event_id)
+    return recorded(tx, row) if row is not None else None
 
 
-async def events_of(books: Transaction, seqs: Sequence[int]) -> dict[int, list[Recorded]]:
+async def events_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, list[Recorded]]:
     """The events of runs that gathered several, oldest first."""
     found: dict[int, list[Recorded]] = {}
     if seqs:
-        rows = await books.rows(
+        rows = await tx.rows(
             f"""SELECT {RECORDED}, g.run FROM run_events g JOIN events e ON e.id=g.event JOIN feeds f ON f.id=e.feed
             WHERE g.run=ANY($1::bigint[]) ORDER BY e.id""",
             seqs,
         )
         for row in rows:
-            found.setdefault(row["run"], []).append(recorded(books, row))
+            found.setdefault(row["run"], []).append(recorded(tx, row))
     return found
 
 
-async def journals_of(books: Transaction, seqs: Sequence[int]) -> dict[int, tuple[StepRecord, ...]]:
+async def journals_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, tuple[StepRecord, ...]]:
     found: dict[int, list[bytes]] = {}
     if seqs:
-        rows = await books.rows("SELECT run, record FROM journal WHERE run=ANY($1::bigint[]) ORDER BY run, n", seqs)
+        rows = await tx.rows("SELECT run, record FROM journal WHERE run=ANY($1::bigint[]) ORDER BY run, n", seqs)
         for run, sealed in rows:
-            found.setdefault(run, []).append(books.seal.open(sealed))
+            found.setdefault(run, []).append(tx.seal.open(sealed))
     return {run: steps(records) for run, records in found.items()}
 
 
-async def sighting(books: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
-    row = await books.row(
+async def memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+    row = await tx.row(
         f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
         feed,
-        books.seal.name(memory_id),
+        tx.seal.name(memory_id),
     )
-    return None if row is None else sighting_of(books, row)
+    return None if row is None else sighting_of(tx, row)
 
 
-async def ticks(books: Transaction, feed: str, limit: int) -> list[TickSpan]:
-    rows = await books.rows(
+async def ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
+    rows = await tx.rows(
         """(SELECT span_start, span_end, span_count, span_result, span_seen, 0::bigint, NULL::bytea, 0.0::float8
         FROM feeds WHERE name=$1 AND span_result IS NOT NULL)
         UNION ALL
@@ -140,25 +140,25 @@ async def ticks(books: Transaction, feed: str, limit: int) -> list[TickSpan]:
         feed,
         limit,
     )
-    return [tick_of(books, feed, row) for row in rows]
+    return [tick_of(tx, feed, row) for row in rows]
 
 
-async def counts(books: Transaction) -> dict[str, int]:
-    rows = await books.rows("SELECT state, count(*) FROM runs GROUP BY state")
+async def counts(tx: Transaction) -> dict[str, int]:
+    rows = await tx.rows("SELECT state, count(*) FROM runs GROUP BY state")
     found = {f"runs_{STATES[state]}": count for state, count in rows}
-    found["events"] = await books.value("SELECT count(*) FROM events")
-    found["refused_events"] = await books.value("SELECT count(*) FROM buried")
+    found["events"] = await tx.value("SELECT count(*) FROM events")
+    found["refused_events"] = await tx.value("SELECT count(*) FROM buried")
     return found
 
 
-async def _shown(books: Transaction, rows: Sequence[Any], *, with_journal: bool = False) -> list[Run]:
-    keys = await _keys_of(books, rows)
-    names = await books.name_triggers(row["trigger"] for row in rows)
-    workflows = await _workflow_names(books, {row["workflow_rev"] for row in rows})
-    journals = await journals_of(books, [row["seq"] for row in rows]) if with_journal else {}
+async def _shown(tx: Transaction, rows: Sequence[Any], *, with_journal: bool = False) -> list[Run]:
+    keys = await _keys_of(tx, rows)
+    names = await tx.name_triggers(row["trigger"] for row in rows)
+    workflows = await _workflow_names(tx, {row["workflow_rev"] for row in rows})
+    journals = await journals_of(tx, [row["seq"] for row in rows]) if with_journal else {}
     return [
         run_of(
-            books,
+            tx,
             row,
             names.get(row["trigger"], ""),
             workflows.get(row["workflow_rev"], ""),
@@ -169,40 +169,38 @@ async def _shown(books: Transaction, rows: Sequence[Any], *, with_journal: bool 
     ]
 
 
-async def _keys_of(books: Transaction, rows: Sequence[Any]) -> dict[int, list[tuple[int, str]]]:
+async def _keys_of(tx: Transaction, rows: Sequence[Any]) -> dict[int, list[tuple[int, str]]]:
     """Ids and keys of the events of each run, oldest first."""
     found: dict[int, list[tuple[int, str]]] = {}
-    owned = await books.rows(
+    owned = await tx.rows(
         """SELECT r.seq, e.id, e.key FROM runs r JOIN events e ON e.id=r.event WHERE r.seq=ANY($1::bigint[])
         UNION SELECT g.run, e.id, e.key FROM run_events g JOIN events e ON e.id=g.event
         WHERE g.run=ANY($1::bigint[]) ORDER BY 2""",
         [row["seq"] for row in rows],
     )
     for seq, event_id, key in owned:
-        found.setdefault(seq, []).append((event_id, books.text(key)))
+        found.setdefault(seq, []).append((event_id, tx.text(key)))
     return found
 
 
-async def _workflow_names(books: Transaction, revs: set[str]) -> dict[str, str]:
-    rows = await books.rows(
-        "SELECT name, value FROM documents WHERE kind='workflow' AND name=ANY($1::text[])", list(revs)
-    )
-    return {rev: str(books.json(value)["name"]) for rev, value in rows}
+async def _workflow_names(tx: Transaction, revs: set[str]) -> dict[str, str]:
+    rows = await tx.rows("SELECT name, value FROM documents WHERE kind='workflow' AND name=ANY($1::text[])", list(revs))
+    return {rev: str(tx.json(value)["name"]) for rev, value in rows}
 
 
 async def runs(
-    books: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
 ) -> Page:
     state = None if not status else STATES.index(status) if status in STATES else -1
-    seqs = None if event_id is None else await _runs_of(books, event_id)
+    seqs = None if event_id is None else await _runs_of(tx, event_id)
 
     async def some(before: int | None) -> list[tuple[int, Run]]:
         where = Where().and_("seq<{}", before).and_("state={}", state)
         where.and_("trigger=(SELECT id FROM triggers WHERE name={})", trigger or None)
         where.and_("seq=ANY({}::bigint[])", seqs)
         ends, bindings = where.ends("seq DESC", limit)
-        rows = await books.rows(f"SELECT {RUN} FROM runs {ends}", *bindings)
-        return list(zip((row["seq"] for row in rows), await _shown(books, rows), strict=True))
+        rows = await tx.rows(f"SELECT {RUN} FROM runs {ends}", *bindings)
+        return list(zip((row["seq"] for row in rows), await _shown(tx, rows), strict=True))
 
     def wanted(item: tuple[int, Run]) -> bool:
         return not workflow or item[1].workflow == workflow
@@ -211,11 +209,11 @@ async def runs(
     return Page(items=[found for _, found in page.items], next=page.next)
 
 
-async def _runs_of(books: Transaction, event_id: int) -> list[int]:
+async def _runs_of(tx: Transaction, event_id: int) -> list[int]:
     """Its verdicts name the runs that it started; others gathered it or were started for it by hand."""
-    found = await event(books, event_id)
+    found = await event(tx, event_id)
     named = [bytes.fromhex(verdict.run_id) for verdict in found.verdicts if verdict.run_id] if found else []
-    rows = await books.rows(
+    rows = await tx.rows(
         """SELECT seq FROM runs WHERE id=ANY($1::bytea[]) AND event=$2
         UNION SELECT run FROM run_events WHERE event=$2""",
         named,
@@ -224,25 +222,25 @@ async def _runs_of(books: Transaction, event_id: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def run(books: Transaction, run_id: str) -> Run | None:
+async def run(tx: Transaction, run_id: str) -> Run | None:
     span = run_span(run_id)
     if span is None:
         return None
-    rows = await books.rows(f"SELECT {RUN} FROM runs WHERE id BETWEEN $1 AND $2 LIMIT 2", *span)
-    return (await _shown(books, rows, with_journal=True))[0] if len(rows) == 1 else None
+    rows = await tx.rows(f"SELECT {RUN} FROM runs WHERE id BETWEEN $1 AND $2 LIMIT 2", *span)
+    return (await _shown(tx, rows, with_journal=True))[0] if len(rows) == 1 else None
 
 
-async def dead(books: Transaction, before: int | None, limit: int) -> Page:
+async def dead(tx: Transaction, before: int | None, limit: int) -> Page:
     """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
     letters: list[DeadLetter] = []
     if before is None or before > 0:
         ends, bindings = Where().and_("seq<{}", before).ends("seq DESC", limit)
-        rows = await books.rows(f"SELECT {RUN} FROM (SELECT * FROM runs WHERE state={DEAD}) buried {ends}", *bindings)
-        letters = [dead_run(found) for found in await _shown(books, rows)]
+        rows = await tx.rows(f"SELECT {RUN} FROM (SELECT * FROM runs WHERE state={DEAD}) buried {ends}", *bindings)
+        letters = [dead_run(found) for found in await _shown(tx, rows)]
         if len(rows) == limit:
             return Page(items=letters, next=rows[-1]["seq"])
     older = -before if before is not None and before < 0 else None
     ends, bindings = Where().and_("b.id<{}", older).ends("b.id DESC", limit - len(letters))
-    refused = await books.rows(f"SELECT {LETTER} {ends}", *bindings)
-    letters += [letter_of(books, row) for row in refused]
+    refused = await tx.rows(f"SELECT {LETTER} {ends}", *bindings)
+    letters += [letter_of(tx, row) for row in refused]
     return Page(items=letters, next=-refused[-1][0] if len(letters) == limit and refused else None)

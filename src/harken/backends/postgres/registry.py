@@ -21,36 +21,36 @@ PUT_OVER = f"""UPDATE documents SET value=$3, revision=revision+1, updated_at={_
 WHERE kind=$1 AND name=$2 AND revision=$5 RETURNING {DOCUMENT}"""
 
 
-async def put(books: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
-    words = (kind, name, books.shut_json(value), books.given_now)
+async def put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+    words = (kind, name, tx.shut_json(value), tx.given_now)
     if expect:
-        row = await books.row(PUT_OVER, *words, expect)
+        row = await tx.row(PUT_OVER, *words, expect)
     else:
-        row = await books.row(PUT if expect is None else PUT_NEW, *words)
-    return None if row is None else document_of(books, row)
+        row = await tx.row(PUT if expect is None else PUT_NEW, *words)
+    return None if row is None else document_of(tx, row)
 
 
-async def documents(books: Transaction, kind: str, name: str = "") -> list[Document]:
+async def documents(tx: Transaction, kind: str, name: str = "") -> list[Document]:
     sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=$1 AND ($2='' OR name=$2) ORDER BY name"
-    return [document_of(books, row) for row in await books.rows(sql, kind, name)]
+    return [document_of(tx, row) for row in await tx.rows(sql, kind, name)]
 
 
-async def delete(books: Transaction, kind: str, name: str) -> bool:
-    return bool(await books.do("DELETE FROM documents WHERE kind=$1 AND name=$2", kind, name))
+async def delete(tx: Transaction, kind: str, name: str) -> bool:
+    return bool(await tx.do("DELETE FROM documents WHERE kind=$1 AND name=$2", kind, name))
 
 
-async def audit(books: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-    await books.do(
+async def audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+    await tx.do(
         "INSERT INTO audit (at, who, did, what, detail) VALUES (coalesce($1, harken_now()), $2, $3, $4, $5)",
-        books.given_now,
+        tx.given_now,
         who,
         did,
         what,
-        books.shut_json(detail),
+        tx.shut_json(detail),
     )
 
 
-async def audits(books: Transaction, before: int | None, limit: int) -> Page:
+async def audits(tx: Transaction, before: int | None, limit: int) -> Page:
     ends, bindings = Where().and_("id<{}", before).ends("id DESC", limit)
-    rows = await books.rows(f"SELECT {AUDIT} FROM audit {ends}", *bindings)
-    return Page(items=[audit_of(books, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)
+    rows = await tx.rows(f"SELECT {AUDIT} FROM audit {ends}", *bindings)
+    return Page(items=[audit_of(tx, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -35,7 +35,7 @@ from harken.store import Commit, NewRun, Settlement, Stale
 __all__ = [
     "answer",
     "cancel",
-    "drop_dead",
+    "drop_dead_letter",
     "extend",
     "is_plain",
     "journal",
@@ -72,7 +72,7 @@ t AS (INSERT INTO tallies (trigger, fired, done) SELECT t.id, 0, n.done FROM tri
 SELECT id, token FROM s"""
 
 
-async def settle(books: Transaction, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Answer]:
+async def settle(tx: Transaction, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Answer]:
     """One by one, but for those that `settle_plain` has settled already."""
     answers: list[Answer] = []
     left = set(settled)
@@ -80,7 +80,7 @@ async def settle(books: Transaction, settlements: Sequence[Settlement], settled:
         quick = (one.id, one.token) in left and is_plain(one)
         # of two for the same claim only the first counts
         left.discard((one.id, one.token))
-        answers.append("settled" if quick else await _settle_apart(books, one))
+        answers.append("settled" if quick else await _settle_apart(tx, one))
     return answers
 
 
@@ -90,58 +90,58 @@ def is_plain(one: Settlement) -> bool:
     return not (one.caused or charges or isinstance(one.outcome, Again))
 
 
-async def settle_plain(books: Transaction, settlements: Sequence[Settlement]) -> frozenset[Claim]:
+async def settle_plain(tx: Transaction, settlements: Sequence[Settlement]) -> frozenset[Claim]:
     """End all that no slot and no parent depends on, with one statement."""
     values = [
         (
             id_of(one.id),
             one.token,
             FINAL[type(one.outcome)],
-            *_last_bytes(books, one.outcome),
-            None if one.record is None else books.shut_json(one.record),
+            *_last_bytes(tx, one.outcome),
+            None if one.record is None else tx.shut_json(one.record),
             _counted(one),
         )
         for one in settlements
     ]
     text, parameters = ROWS.of(values, fixed=1)
-    rows = await books.rows(QUICK.format(text), books.given_now, *parameters)
+    rows = await tx.rows(QUICK.format(text), tx.given_now, *parameters)
     return frozenset((row[0].hex(), row[1]) for row in rows)
 
 
-async def _settle_apart(books: Transaction, one: Settlement) -> Answer:
+async def _settle_apart(tx: Transaction, one: Settlement) -> Answer:
     """A stale one is undone by itself; the others stay."""
     if not one.caused:
-        return await _settle(books, one)
-    await books.connection.execute("SAVEPOINT settlement")
+        return await _settle(tx, one)
+    await tx.connection.execute("SAVEPOINT settlement")
     try:
-        answer = await _settle(books, one)
+        answer = await _settle(tx, one)
     except Withdrawn as withdrawn:
-        await books.connection.execute("ROLLBACK TO SAVEPOINT settlement")
+        await tx.connection.execute("ROLLBACK TO SAVEPOINT settlement")
         answer = withdrawn.answer
-    await books.connection.execute("RELEASE SAVEPOINT settlement")
+    await tx.connection.execute("RELEASE SAVEPOINT settlement")
     return answer
 
 
-async def _settle(books: Transaction, one: Settlement) -> Answer:
-    slot, parent = await lock_around(books, id_of(one.id))
-    seq = await books.value(_OURS, id_of(one.id), one.token)
+async def _settle(tx: Transaction, one: Settlement) -> Answer:
+    slot, parent = await lock_around(tx, id_of(one.id))
+    seq = await tx.value(_OURS, id_of(one.id), one.token)
     if seq is None:
         return "lost"
     for wanted in one.caused:
-        answer = await commit(books, wanted)
+        answer = await commit(tx, wanted)
         if isinstance(answer, Stale):
             raise Withdrawn(answer)
     if one.record is not None:
-        await _append(books, seq, one.record)
-    await _write_outcome(books, seq, one.outcome)
+        await _append(tx, seq, one.record)
+    await _write_outcome(tx, seq, one.outcome)
     if isinstance(one.outcome, Again):
         return "settled"
-    await _count(books, one)
+    await _count(tx, one)
     if slot is not None:
-        await free_slot(books, slot, seq)
+        await free_slot(tx, slot, seq)
     if parent is not None:
         error, output = last_words(one.outcome)
-        await tell_parent(books, parent, one.id, FINAL[type(one.outcome)], output, error)
+        await tell_parent(tx, parent, one.id, FINAL[type(one.outcome)], output, error)
     return "settled"
 
 
@@ -150,100 +150,100 @@ def _counted(one: Settlement) -> str:
     return one.trigger if isinstance(one.outcome, Finished) and not one.outcome.filtered else ""
 
 
-async def _count(books: Transaction, one: Settlement) -> None:
+async def _count(tx: Transaction, one: Settlement) -> None:
     name = _counted(one)
     if name:
         sql = "INSERT INTO tallies (trigger, fired, done) SELECT id, 0, 1 FROM triggers WHERE name=$1"
-        await books.do(sql, name)
+        await tx.do(sql, name)
 
 
-async def _write_outcome(books: Transaction, seq: int, outcome: RunOutcome) -> None:
+async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None:
     if isinstance(outcome, Again):
-        await books.do(
+        await tx.do(
             f"""UPDATE runs SET state={READY}, due_at=$1, attempt=attempt+$2, error=$3, lease_until=NULL, holder=NULL,
             answer=NULL WHERE seq=$4""",
             micros(outcome.at),
             1 if outcome.counts else 0,
-            books.shut(outcome.error),
+            tx.shut(outcome.error),
             seq,
         )
         return
-    await books.do(
+    await tx.do(
         """UPDATE runs SET state=$1, finished_at=$2, error=$3, output=$4, lease_until=NULL, holder=NULL, answer=NULL
         WHERE seq=$5""",
         FINAL[type(outcome)],
-        books.now,
-        *_last_bytes(books, outcome),
+        tx.now,
+        *_last_bytes(tx, outcome),
         seq,
     )
 
 
-def _last_bytes(books: Transaction, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
+def _last_bytes(tx: Transaction, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
     error, output = last_words(outcome)
-    return books.shut(error) if error else None, None if output is None else books.shut_json(output)
+    return tx.shut(error) if error else None, None if output is None else tx.shut_json(output)
 
 
 async def journal(
-    books: Transaction,
+    tx: Transaction,
     run_id: str,
     token: int,
     records: Sequence[StepRecord],
     caused: Sequence[Commit],
     start_runs: Sequence[NewRun],
 ) -> Stale | None:
-    seq = await _ours(books, run_id, token)
+    seq = await _ours(tx, run_id, token)
     for wanted in caused:
-        answer = await commit(books, wanted)
+        answer = await commit(tx, wanted)
         if isinstance(answer, Stale):
             raise Withdrawn(answer)
     for new in start_runs:
-        await start(books, new)
+        await start(tx, new)
     for record in records:
-        await _append(books, seq, record)
+        await _append(tx, seq, record)
     return None
 
 
-async def _append(books: Transaction, seq: int, record: StepRecord) -> None:
+async def _append(tx: Transaction, seq: int, record: StepRecord) -> None:
     # a worker that does not know whether its write was taken writes the same record again
-    if (record.tokens or record.usd) and record not in (await journals_of(books, [seq])).get(seq, ()):
-        await charge(books, seq, record)
-    await books.do(
+    if (record.tokens or record.usd) and record not in (await journals_of(tx, [seq])).get(seq, ()):
+        await charge(tx, seq, record)
+    await tx.do(
         """INSERT INTO journal (run, n, record)
         VALUES ($1, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=$1), $2)""",
         seq,
-        books.shut_json(record),
+        tx.shut_json(record),
     )
 
 
-async def _ours(books: Transaction, run_id: str, token: int) -> int:
+async def _ours(tx: Transaction, run_id: str, token: int) -> int:
     """Its seq. The run stays ours until this transaction is over."""
-    seq = await books.value(_OURS, id_of(run_id), token)
+    seq = await tx.value(_OURS, id_of(run_id), token)
     if seq is None:
         raise LeaseLost(f"run {run_id[:8]} is no longer ours")
     return int(seq)
 
 
 async def extend(
-    books: Transaction, claims: Mapping[str, int], seconds: float
+    tx: Transaction, claims: Mapping[str, int], seconds: float
 ) -> dict[str, Literal["kept", "lost", "cancel"]]:
-    rows = await books.rows(
+    rows = await tx.rows(
         f"""UPDATE runs r SET lease_until=coalesce($3, harken_now()) + $4
         FROM unnest($1::bytea[], $2::bigint[]) AS u(id, token)
         WHERE r.id=u.id AND r.token=u.token AND r.state::int={RUNNING} RETURNING r.id, r.cancel_requested""",
         [id_of(run_id) for run_id in claims],
         list(claims.values()),
-        books.given_now,
+        tx.given_now,
         round(seconds * 1_000_000),
     )
     kept = {row[0].hex(): row[1] for row in rows}
     return {run_id: "lost" if run_id not in kept else "cancel" if kept[run_id] else "kept" for run_id in claims}
 
 
-async def park(books: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
-    seq = await _ours(books, run_id, token)
+async def park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    seq = await _ours(tx, run_id, token)
     if record is not None:
-        await _append(books, seq, record)
-    await books.do(
+        await _append(tx, seq, record)
+    await tx.do(
         f"""UPDATE runs SET state={WAITING}, due_at=$1, waiting_for=$2, answer=NULL, lease_until=NULL, holder=NULL
         WHERE seq=$3""",
         NEVER if parked.until is None else micros(parked.until),
@@ -251,124 +251,124 @@ async def park(books: Transaction, run_id: str, token: int, parked: Park, record
         seq,
     )
     if parked.waiting_for.startswith("run:"):
-        await _look_for_child(books, id_of(run_id), parked.waiting_for[4:])
+        await _look_for_child(tx, id_of(run_id), parked.waiting_for[4:])
 
 
-async def _look_for_child(books: Transaction, parent: bytes, child: str) -> None:
+async def _look_for_child(tx: Transaction, parent: bytes, child: str) -> None:
     """The sub-run may be over before its parent lay down; locked, so that it does not end between the two."""
-    found = await books.row("SELECT state, output, error FROM runs WHERE id=$1 FOR SHARE", id_of(child))
+    found = await tx.row("SELECT state, output, error FROM runs WHERE id=$1 FOR SHARE", id_of(child))
     if found is not None and found[0] >= DONE:
-        await tell_parent(books, parent, child, found[0], books.json(found[1]), books.text(found[2]))
+        await tell_parent(tx, parent, child, found[0], tx.json(found[1]), tx.text(found[2]))
 
 
 ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, due_at=coalesce($3, harken_now())
 WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
 
 
-async def start(books: Transaction, new: NewRun) -> str:
-    trigger = await books.trigger_named(new.trigger) if new.trigger else None
-    run_id = run_id_of(books.seal, trigger.uid if trigger else new.workflow, 0, new.id_key, "by hand")
+async def start(tx: Transaction, new: NewRun) -> str:
+    trigger = await tx.trigger_named(new.trigger) if new.trigger else None
+    run_id = run_id_of(tx.seal, trigger.uid if trigger else new.workflow, 0, new.id_key, "by hand")
     first = new.event_ids[0] if len(new.event_ids) == 1 else None
-    seq = await books.value(
+    seq = await tx.value(
         f"""INSERT INTO runs (seq, id, trigger, workflow_rev, state, due_at, max_attempts, event, input, parent,
         replay_of, gathered, created_at) VALUES (nextval('run_seqs'), $1, $2, $3, {READY}, $4, $5, $6, $7, $8, $9, $10,
         $11) ON CONFLICT DO NOTHING RETURNING seq""",
         run_id,
         trigger.id if trigger else 0,
         new.workflow_rev,
-        micros(new.due_at) if new.due_at else books.now,
+        micros(new.due_at) if new.due_at else tx.now,
         new.max_attempts,
         first,
-        books.seal.shut(new.input) if new.input else None,
+        tx.seal.shut(new.input) if new.input else None,
         id_of(new.parent) if new.parent else None,
         id_of(new.replay_of) if new.replay_of else None,
         max(1, len(new.event_ids)),
-        books.now,
+        tx.now,
     )
     if seq is not None:
         rows = [(seq, event_id) for event_id in new.event_ids]
-        await books.each("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", rows)
-    books.wakes = True
+        await tx.each("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", rows)
+    tx.wakes = True
     return run_id.hex()
 
 
-async def lock_around(books: Transaction, run_id: bytes) -> tuple[bytes | None, bytes | None]:
+async def lock_around(tx: Transaction, run_id: bytes) -> tuple[bytes | None, bytes | None]:
     """Slot and parent of a run that is about to end, locked in the order in which everybody locks them."""
-    row = await books.row("SELECT slot, parent FROM runs WHERE id=$1", run_id)
+    row = await tx.row("SELECT slot, parent FROM runs WHERE id=$1", run_id)
     if row is None:
         return None, None
     if row["parent"] is not None:
-        await books.value("SELECT 1 FROM runs WHERE id=$1 FOR UPDATE", row["parent"])
+        await tx.value("SELECT 1 FROM runs WHERE id=$1 FOR UPDATE", row["parent"])
     if row["slot"] is not None:
-        await lock_slot(books, row["slot"])
+        await lock_slot(tx, row["slot"])
     return row["slot"], row["parent"]
 
 
-async def cancel(books: Transaction, run_id: str) -> bool:
-    slot, parent = await lock_around(books, id_of(run_id))
-    row = await books.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
+async def cancel(tx: Transaction, run_id: str) -> bool:
+    slot, parent = await lock_around(tx, id_of(run_id))
+    row = await tx.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
     seq, state = row
     if state == RUNNING:
-        await books.do("UPDATE runs SET cancel_requested=true WHERE seq=$1", seq)
+        await tx.do("UPDATE runs SET cancel_requested=true WHERE seq=$1", seq)
         return True
     if state > WAITING:
         return False
-    reason = books.shut(BY_HAND)
-    await books.do(f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3", books.now, reason, seq)
+    reason = tx.shut(BY_HAND)
+    await tx.do(f"UPDATE runs SET state={CANCELLED}, finished_at=$1, error=$2 WHERE seq=$3", tx.now, reason, seq)
     if slot is not None:
-        await free_slot(books, slot, seq)
+        await free_slot(tx, slot, seq)
     if parent is not None:
-        await tell_parent(books, parent, run_id, CANCELLED, None, BY_HAND)
+        await tell_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
     return True
 
 
-async def retry(books: Transaction, run_id: str, workflow_rev: str) -> bool:
-    await lock_around(books, id_of(run_id))
-    row = await books.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
+async def retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
+    await lock_around(tx, id_of(run_id))
+    row = await tx.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
     seq, state = row
     if state not in (FAILED, DEAD, CANCELLED):
         return False
     if workflow_rev:
-        await books.do("DELETE FROM journal WHERE run=$1", seq)
-        await books.do("UPDATE runs SET workflow_rev=$1 WHERE seq=$2", workflow_rev, seq)
-    await books.do(
+        await tx.do("DELETE FROM journal WHERE run=$1", seq)
+        await tx.do("UPDATE runs SET workflow_rev=$1 WHERE seq=$2", workflow_rev, seq)
+    await tx.do(
         """UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=false, due_at=$1, budgeted=false,
         quiet_from=NULL, quiet_until=NULL WHERE seq=$2""",
-        books.now,
+        tx.now,
         seq,
     )
-    await admit(books, seq)
+    await admit(tx, seq)
     return True
 
 
-async def release(books: Transaction, trigger: str, drop: bool, hold: str) -> int:
+async def release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
     """A person decides: what is let go counts, but no budget holds it again."""
-    found = await books.trigger_named(trigger)
+    found = await tx.trigger_named(trigger)
     if not drop:
         held = f"SELECT seq FROM runs WHERE trigger=$1 AND state={HELD} AND budgeted AND ($2='' OR hold=$2) FOR UPDATE"
-        for (seq,) in await books.rows(held, found.id, hold):
-            await count_run(books, seq, found.id)
-    return await let_go(books, found.id, hold, drop=drop)
+        for (seq,) in await tx.rows(held, found.id, hold):
+            await count_run(tx, seq, found.id)
+    return await let_go(tx, found.id, hold, drop=drop)
 
 
-async def drop_dead(books: Transaction, run_id: str) -> bool:
+async def drop_dead_letter(tx: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
-        return bool(await books.do("DELETE FROM buried WHERE id=$1", int(run_id[6:])))
+        return bool(await tx.do("DELETE FROM buried WHERE id=$1", int(run_id[6:])))
     dropped = f"UPDATE runs SET state={CANCELLED} WHERE id=$1 AND state={DEAD}"
-    return bool(await books.do(dropped, id_of(run_id)))
+    return bool(await tx.do(dropped, id_of(run_id)))
 
 
-async def answer(books: Transaction, run_id: str, value: Any) -> bool:
+async def answer(tx: Transaction, run_id: str, value: Any) -> bool:
     """A single statement: of two answers only one finds the run waiting."""
-    return bool(await books.do(ANSWER, id_of(run_id), books.shut_json(value), books.given_now))
+    return bool(await tx.do(ANSWER, id_of(run_id), tx.shut_json(value), tx.given_now))
 
 
-async def tell_parent(books: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
+async def tell_parent(tx: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
     """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
-    told = books.shut_json({"run": child, "status": STATES[state], "output": output, "error": error})
-    if await books.do(f"{ANSWER} AND waiting_for=$4", parent, told, books.given_now, f"run:{child}"):
-        books.wakes = True
+    told = tx.shut_json({"run": child, "status": STATES[state], "output": output, "error": error})
+    if await tx.do(f"{ANSWER} AND waiting_for=$4", parent, told, tx.given_now, f"run:{child}"):
+        tx.wakes = True

@@ -161,10 +161,10 @@ class LockedFeed(NamedTuple):
     run_seqs: list[int]
 
 
-async def enter(books: Transaction, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> LockedFeed:
+async def enter(tx: Transaction, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> LockedFeed:
     """Raise NotFound for a feed that was never opened."""
-    row = await books.row(LEASED if leased else PUSHED, feed, events, runs)
+    row = await tx.row(LEASED if leased else PUSHED, feed, events, runs)
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
-    books.now = books.now or row[8]
+    tx.now = tx.now or row[8]
     return LockedFeed(*row[:8])

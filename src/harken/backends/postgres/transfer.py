@@ -218,8 +218,8 @@ class PostgresTransfer:
         self._url = url
         self._clock = clock
         self._key = key
-        self._door = Database(url, clock, key, Settings(), readonly=False)
-        self.place = self._door.where
+        self._database = Database(url, clock, key, Settings(), readonly=False)
+        self.place = self._database.where
         self._staying = Staying(self.place, self._opened)
 
     @classmethod
@@ -229,7 +229,7 @@ class PostgresTransfer:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
-        connection = await self._door.connection_of_its_own()
+        connection = await self._database.connection_of_its_own()
         try:
             await connection.execute(PATIENT)
             yield connection

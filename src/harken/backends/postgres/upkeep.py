@@ -6,7 +6,7 @@ from harken.backends.codec import decode_verdicts
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import READY, RUNNING
 
-__all__ = ["check", "reap", "retain"]
+__all__ = ["check", "prune", "requeue_expired"]
 
 SLICE = 1000
 """Rows looked at in one call, so that nobody waits for the cleaning."""
@@ -15,32 +15,32 @@ REAP = f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE se
 WHERE state={RUNNING} AND lease_until<(SELECT coalesce($1, harken_now())) FOR UPDATE SKIP LOCKED))"""
 
 
-async def reap(books: Transaction) -> int:
+async def requeue_expired(tx: Transaction) -> int:
     """Make runs ready whose claim ran out."""
-    return await books.do(REAP, books.given_now)
+    return await tx.do(REAP, tx.given_now)
 
 
-async def retain(books: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
+async def prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
     """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
-    await _fold(books)
-    gone = await _forget_runs(books, books.now - round(runs * 1e6))
+    await _fold(tx)
+    gone = await _forget_runs(tx, tx.now - round(runs * 1e6))
     for table, column, seconds in (
         ("ticks", "ended_at", ticks),
         ("events", "recorded_at", events),
         ("buried", "at", events),
     ):
-        old = await _oldest(books, table, "id", column, books.now - round(seconds * 1e6))
+        old = await _oldest(tx, table, "id", column, tx.now - round(seconds * 1e6))
         if old and table == "events":
-            old = await _needless(books, old)
+            old = await _needless(tx, old)
         if old:
-            gone += await books.do(f"DELETE FROM {table} WHERE id=ANY($1::bigint[])", old)
-    gone += await _forget_subjects(books, "f.pushed", books.now - round(pushed * 1e6))
-    return gone + await _forget_subjects(books, "m.absent", books.now - round(runs * 1e6))
+            gone += await tx.do(f"DELETE FROM {table} WHERE id=ANY($1::bigint[])", old)
+    gone += await _forget_subjects(tx, "f.pushed", tx.now - round(pushed * 1e6))
+    return gone + await _forget_subjects(tx, "m.absent", tx.now - round(runs * 1e6))
 
 
-async def _fold(books: Transaction) -> None:
+async def _fold(tx: Transaction) -> None:
     """Add what commits and settlements counted to the triggers."""
-    await books.do(
+    await tx.do(
         """WITH gone AS (DELETE FROM tallies RETURNING trigger, fired, done, fired_at),
         n AS (SELECT trigger, sum(fired) AS fired, sum(done) AS done, max(fired_at) AS fired_at
             FROM gone GROUP BY trigger)
@@ -49,37 +49,37 @@ async def _fold(books: Transaction) -> None:
     )
 
 
-async def _oldest(books: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
+async def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
     """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
-    begin = books.shelf.swept.get(table, 0)
-    rows = await books.rows(f"SELECT {key}, {column} FROM {table} WHERE {key}>$1 ORDER BY {key} LIMIT {SLICE}", begin)
+    begin = tx.shelf.swept.get(table, 0)
+    rows = await tx.rows(f"SELECT {key}, {column} FROM {table} WHERE {key}>$1 ORDER BY {key} LIMIT {SLICE}", begin)
     young = len(rows) < SLICE or (rows[-1][1] or before) >= before
     reached = 0 if young else rows[-1][0]
-    books.afterwards.append(lambda: books.shelf.swept.update({table: reached}))
+    tx.afterwards.append(lambda: tx.shelf.swept.update({table: reached}))
     return [id for id, at in rows if at is not None and at < before]
 
 
-async def _forget_runs(books: Transaction, before: int) -> int:
-    old = await _oldest(books, "runs", "seq", "created_at", before)
+async def _forget_runs(tx: Transaction, before: int) -> int:
+    old = await _oldest(tx, "runs", "seq", "created_at", before)
     over = "DELETE FROM runs WHERE seq=ANY($1::bigint[]) AND state>=6 AND finished_at<$2 RETURNING seq"
-    gone = [row[0] for row in await books.rows(over, old, before)] if old else []
+    gone = [row[0] for row in await tx.rows(over, old, before)] if old else []
     if gone:
-        await books.do("DELETE FROM journal WHERE run=ANY($1::bigint[])", gone)
-        await books.do("DELETE FROM run_events WHERE run=ANY($1::bigint[])", gone)
+        await tx.do("DELETE FROM journal WHERE run=ANY($1::bigint[])", gone)
+        await tx.do("DELETE FROM run_events WHERE run=ANY($1::bigint[])", gone)
     return len(gone)
 
 
-async def _needless(books: Transaction, ids: list[int]) -> list[int]:
+async def _needless(tx: Transaction, ids: list[int]) -> list[int]:
     """Those that no open run needs."""
-    rows = await books.rows("SELECT id, verdicts FROM events WHERE id=ANY($1::bigint[])", ids)
+    rows = await tx.rows("SELECT id, verdicts FROM events WHERE id=ANY($1::bigint[])", ids)
     starts = {
-        id: {bytes.fromhex(verdict.run_id) for verdict in decode_verdicts(books.seal.open(sealed)) if verdict.run_id}
+        id: {bytes.fromhex(verdict.run_id) for verdict in decode_verdicts(tx.seal.open(sealed)) if verdict.run_id}
         for id, sealed in rows
     }
     named = list(set().union(*starts.values()))
-    found = await books.rows("SELECT id FROM runs WHERE id=ANY($1::bytea[]) AND state::int<6", named)
+    found = await tx.rows("SELECT id FROM runs WHERE id=ANY($1::bytea[]) AND state::int<6", named)
     unfinished = {row[0] for row in found}
-    gathered = await books.rows(
+    gathered = await tx.rows(
         """SELECT g.event FROM run_events g JOIN runs r ON r.seq=g.run
         WHERE g.event=ANY($1::bigint[]) AND r.state::int<6""",
         ids,
@@ -88,8 +88,8 @@ async def _needless(books: Transaction, ids: list[int]) -> list[int]:
     return [id for id in ids if id not in needed]
 
 
-async def _forget_subjects(books: Transaction, which: str, before: int) -> int:
-    return await books.do(
+async def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
+    return await tx.do(
         f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
         WHERE {which} AND m.last_seen<$1 LIMIT {SLICE})""",
         before,
@@ -122,14 +122,14 @@ CHECKS = {
 }
 
 
-async def check(books: Transaction) -> list[str]:
+async def check(tx: Transaction) -> list[str]:
     # these read whole tables, which is what the session's settings are there to prevent
     settings = {"enable_seqscan": "on", "enable_hashjoin": "on", "statement_timeout": "0"}
     for name, value in settings.items():
-        await books.connection.execute(f"SET LOCAL {name} = {value}")
+        await tx.connection.execute(f"SET LOCAL {name} = {value}")
     found: list[str] = []
     for sentence, sql in CHECKS.items():
-        count = await books.connection.fetchval(sql, timeout=CHECK_SECONDS)
+        count = await tx.connection.fetchval(sql, timeout=CHECK_SECONDS)
         if count:
             found.append(sentence.format(count))
     return found

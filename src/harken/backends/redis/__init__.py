@@ -53,13 +53,15 @@ __all__ = ["RedisStore"]
 class RedisStore:
     """All five protocols on one Redis primary. `promise` says what survives a crash of it, once it was reached."""
 
-    def __init__(self, link: Connection, key: str) -> None:
+    def __init__(self, connection: Connection, key: str) -> None:
         self.promise: durability.Promise | None = None
-        self._link = link
-        link.on_write = self._wrote
-        self._hints = Notifications(lambda hint: notify.hear(link, hint), lambda name: notify.tell(link, name))
+        self._connection = connection
+        connection.on_write = self._wrote
+        self._hints = Notifications(
+            lambda hint: notify.hear(connection, hint), lambda name: notify.tell(connection, name)
+        )
         self._key = key
-        self._home: Transaction | None = None
+        self._tx: Transaction | None = None
         self._reaching = asyncio.Lock()
 
     @classmethod
@@ -84,42 +86,44 @@ class RedisStore:
     @staticmethod
     async def rekey(url: str, old: str, new: str, *, space: str = "harken") -> None:
         """Make the store open with another key."""
-        link = Connection(url, f"{{{space}:0}}:", None)
+        connection = Connection(url, f"{{{space}:0}}:", None)
         try:
-            await encryption.rekey(link, old, new)
+            await encryption.rekey(connection, old, new)
         finally:
-            await link.close()
+            await connection.close()
 
     async def reach(self) -> durability.Promise:
         """Look what the server keeps, also again later: replicas and settings change.
 
         Raise Misconfigured for one that may lose rows, or a wrong key.
         """
-        self.promise = await durability.keep_promise(self._link, self.promise)
-        await encryption.refuse_newer(self._link)
-        if self._home is None:
-            self._home = Transaction(self._link, await encryption.seal_for(self._link, self._key), secrets.token_hex(8))
+        self.promise = await durability.keep_promise(self._connection, self.promise)
+        await encryption.refuse_newer(self._connection)
+        if self._tx is None:
+            self._tx = Transaction(
+                self._connection, await encryption.seal_for(self._connection, self._key), secrets.token_hex(8)
+            )
         return self.promise
 
     async def _ready(self) -> Transaction:
-        if self._home is None:
+        if self._tx is None:
             async with self._reaching:
-                if self._home is None:
+                if self._tx is None:
                     await self.reach()
-        assert self._home is not None
-        return self._home
+        assert self._tx is not None
+        return self._tx
 
     @property
     def trouble(self) -> str:
-        return self._link.trouble
+        return self._connection.trouble
 
     @property
     def queued(self) -> int:
-        return self._link.waiting
+        return self._connection.waiting
 
     async def close(self) -> None:
         await self._hints.close()
-        await self._link.close()
+        await self._connection.close()
 
     def listen(self, heard: Callable[[], object]) -> None:
         """Call `heard` when another replica may have made runs ready: a hint, so go on asking now and then."""
@@ -145,8 +149,8 @@ class RedisStore:
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
         return await leases.lease(await self._ready(), shard, holder, seconds, generation)
 
-    async def give_up(self, lease: Lease, holder: str) -> None:
-        await leases.give_up(await self._ready(), lease, holder)
+    async def release_lease(self, lease: Lease, holder: str) -> None:
+        await leases.release_lease(await self._ready(), lease, holder)
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await feeds.recall(await self._ready(), feed, memory_ids)
@@ -160,14 +164,14 @@ class RedisStore:
     async def fail(self, failure: Failure) -> None:
         await feeds.fail(await self._ready(), failure)
 
-    async def rest(self, rests: Sequence[IdleRead]) -> Sequence[str]:
-        return await feeds.rest(await self._ready(), rests)
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
+        return await feeds.record_idle(await self._ready(), reads)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
         return await feeds.forget(await self._ready(), feed, token, listed, before)
 
-    async def bury(self, feed: str, event: Event, reason: str) -> None:
-        await feeds.bury(await self._ready(), feed, event, reason)
+    async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
+        await feeds.dead_letter(await self._ready(), feed, event, reason)
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
         return await feeds.steer(await self._ready(), "pause", trigger, reason)
@@ -223,8 +227,8 @@ class RedisStore:
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await runs.release(await self._ready(), trigger, drop, hold)
 
-    async def drop_dead(self, run_id: str) -> bool:
-        return await runs.drop_dead(await self._ready(), run_id)
+    async def drop_dead_letter(self, run_id: str) -> bool:
+        return await runs.drop_dead_letter(await self._ready(), run_id)
 
     async def get(self, kind: str, name: str) -> Document | None:
         return await registry.get(await self._ready(), kind, name)
@@ -259,8 +263,8 @@ class RedisStore:
     async def event(self, event_id: int) -> Recorded | None:
         return await records.event(await self._ready(), event_id)
 
-    async def sighting(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
-        return await records.sighting(await self._ready(), feed, memory_id)
+    async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+        return await records.memory_of(await self._ready(), feed, memory_id)
 
     async def runs(
         self,
@@ -301,11 +305,11 @@ class RedisStore:
     async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
         return await registry.audits(await self._ready(), before, limit)
 
-    async def reap(self) -> int:
-        return await upkeep.reap(await self._ready())
+    async def requeue_expired(self) -> int:
+        return await upkeep.requeue_expired(await self._ready())
 
-    async def retain(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
-        return await upkeep.retain(await self._ready(), events, ticks, runs, pushed)
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+        return await upkeep.prune(await self._ready(), events, ticks, runs, pushed)
 
     async def check(self) -> Sequence[str]:
         return await upkeep.check(await self._ready())

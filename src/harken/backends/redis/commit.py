@@ -29,19 +29,19 @@ Part = tuple[str, bool]
 Hands = dict[bytes, tuple[int, Intent]]
 
 
-async def commit(home: Transaction, wanted: Commit) -> Committed | Stale:
+async def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
     """Write the page. Its cursor moves with the last part, so what was cut off in between is read again."""
-    bodies = _bodies(home, wanted)
+    bodies = _bodies(tx, wanted)
     cuts = list(_cuts(wanted.entries, bodies))
     if len(cuts) == 1:
-        return await _part(home, wanted, bodies, None)
+        return await _part(tx, wanted, bodies, None)
     page = secrets.token_hex(8)
     told: list[Committed] = []
     for begin, end in cuts:
         last = end == len(bodies)
         some = wanted.entries[begin:end]
         part = msgspec.structs.replace(wanted, entries=some) if last else _first_part(wanted, some)
-        answer = await _part(home, part, bodies[begin:end], (page, last))
+        answer = await _part(tx, part, bodies[begin:end], (page, last))
         if isinstance(answer, Stale):
             return answer
         told.append(answer)
@@ -52,31 +52,31 @@ async def commit(home: Transaction, wanted: Commit) -> Committed | Stale:
     )
 
 
-def caused(home: Transaction, ask: Ask, commits: Sequence[Commit]) -> list[Any]:
+def caused(tx: Transaction, ask: Ask, commits: Sequence[Commit]) -> list[Any]:
     """Commits that ride in another call."""
-    return [_instructions(home, ask, each, _bodies(home, each), None, None) for each in commits]
+    return [_instructions(tx, ask, each, _bodies(tx, each), None, None) for each in commits]
 
 
-def _bodies(home: Transaction, wanted: Commit) -> list[bytes]:
-    return [b"" if entry.again else body_of(entry.event, home.seal) for entry in wanted.entries]
+def _bodies(tx: Transaction, wanted: Commit) -> list[bytes]:
+    return [b"" if entry.again else body_of(entry.event, tx.seal) for entry in wanted.entries]
 
 
-async def _part(home: Transaction, wanted: Commit, bodies: Sequence[bytes], part: Part | None) -> Committed | Stale:
-    ask = Ask(home.seal)
+async def _part(tx: Transaction, wanted: Commit, bodies: Sequence[bytes], part: Part | None) -> Committed | Stale:
+    ask = Ask(tx.seal)
     hands: Hands = {}
-    instructions = _instructions(home, ask, wanted, bodies, part, hands if wanted.claim else None)
-    reply = await home.link.write("commit", ask, instructions)
+    instructions = _instructions(tx, ask, wanted, bodies, part, hands if wanted.claim else None)
+    reply = await tx.connection.write("commit", ask, instructions)
     if reply[0] == b"stale":
         return Stale(reply[1])
     _, answers, handed, now = reply
-    verdicts = [_decided(home.seal, answer) for answer in answers]
+    verdicts = [_decided(tx.seal, answer) for answer in answers]
     ids = [answer[0] for answer in answers]
     claimed = [_claimed(wanted, ids, verdicts, hands[run_id], run_id, moment(now)) for run_id in handed]
     return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
 
 
 def _instructions(
-    home: Transaction, ask: Ask, wanted: Commit, bodies: Sequence[bytes], part: Part | None, hands: Hands | None
+    tx: Transaction, ask: Ask, wanted: Commit, bodies: Sequence[bytes], part: Part | None, hands: Hands | None
 ) -> tuple[Any, ...]:
     return (
         wanted.feed,
@@ -87,7 +87,7 @@ def _instructions(
         list(wanted.release.items()),
         wanted.claim,
         wanted.holder,
-        home.life,
+        tx.life,
         list(wanted.backfilled),
         bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again)),
         part or False,

@@ -41,39 +41,39 @@ AT_ONCE = 500
 Row = Mapping[str, bytes]
 
 
-async def rows_of(home: Transaction, keys: Sequence[str]) -> list[Row]:
+async def rows_of(tx: Transaction, keys: Sequence[str]) -> list[Row]:
     """Whole hashes, some at a time."""
     found: list[Row] = []
     for begin in range(0, len(keys), AT_ONCE):
         some = keys[begin : begin + AT_ONCE]
-        for row in await home.link.read(*(("HGETALL", home.link.key(key)) for key in some)):
+        for row in await tx.connection.read(*(("HGETALL", tx.connection.key(key)) for key in some)):
             found.append({field.decode(): value for field, value in row.items()})
     return found
 
 
-async def now_of(home: Transaction) -> int:
+async def now_of(tx: Transaction) -> int:
     """The store's time."""
-    if home.link.clock:
-        return int(home.link.clock.time() * 1_000_000)
-    [[seconds, us]] = await home.link.read(("TIME",))
+    if tx.connection.clock:
+        return int(tx.connection.clock.time() * 1_000_000)
+    [[seconds, us]] = await tx.connection.read(("TIME",))
     return int(seconds) * 1_000_000 + int(us)
 
 
-async def feed_states(home: Transaction) -> list[FeedState]:
-    [names] = await home.link.read(("SMEMBERS", home.link.key("feeds")))
+async def feed_states(tx: Transaction) -> list[FeedState]:
+    [names] = await tx.connection.read(("SMEMBERS", tx.connection.key("feeds")))
     known = sorted(name.decode() for name in names)
-    rows = await rows_of(home, [f"f:{name}" for name in known])
-    return [_feed_state(home, name, row) for name, row in zip(known, rows, strict=True) if "removed" not in row]
+    rows = await rows_of(tx, [f"f:{name}" for name in known])
+    return [_feed_state(tx, name, row) for name, row in zip(known, rows, strict=True) if "removed" not in row]
 
 
-def _feed_state(home: Transaction, name: str, row: Row) -> FeedState:
+def _feed_state(tx: Transaction, name: str, row: Row) -> FeedState:
     return FeedState(
         name=name,
         revision=int(row["revision"]),
-        cursor=home.json(row["cursor"]) if "cursor" in row else None,
+        cursor=tx.json(row["cursor"]) if "cursor" in row else None,
         watermark=moment_or_none(row.get("watermark")),
         next_due=moment_or_none(row.get("due")),
-        health=decode_health(home.seal.open(row["health"])) if "health" in row else Health(),
+        health=decode_health(tx.seal.open(row["health"])) if "health" in row else Health(),
         reads=int(row.get("reads", 0)),
         baselined=row.get("base") == b"1",
         last_success=moment_or_none(row.get("ok")),
@@ -91,39 +91,41 @@ def _coverage(row: Row) -> list[Span]:
     return [Span(moment(begin), moment(end)) for begin, end in [*older, *newest]]
 
 
-async def state(home: Transaction, feed: str) -> FeedState:
-    row, count = await home.link.read(("HGETALL", home.link.key(f"f:{feed}")), ("HLEN", home.link.key(f"m:{feed}")))
+async def state(tx: Transaction, feed: str) -> FeedState:
+    row, count = await tx.connection.read(
+        ("HGETALL", tx.connection.key(f"f:{feed}")), ("HLEN", tx.connection.key(f"m:{feed}"))
+    )
     if not row:
         raise NotFound(f"there is no feed {feed!r}")
-    found = _feed_state(home, feed, {field.decode(): value for field, value in row.items()})
+    found = _feed_state(tx, feed, {field.decode(): value for field, value in row.items()})
     return msgspec.structs.replace(found, memory=count)
 
 
-async def trigger_states(home: Transaction) -> list[TriggerState]:
-    [named] = await home.link.read(("HGETALL", home.link.key("tn")))
+async def trigger_states(tx: Transaction) -> list[TriggerState]:
+    [named] = await tx.connection.read(("HGETALL", tx.connection.key("tn")))
     uids = [uid.decode() for _, uid in sorted(named.items())]
-    now = await now_of(home)
-    rows = await rows_of(home, [f"tr:{uid}" for uid in uids])
-    spent = await rows_of(home, [f"sp:{uid}" for uid in uids])
+    now = await now_of(tx)
+    rows = await rows_of(tx, [f"tr:{uid}" for uid in uids])
+    spent = await rows_of(tx, [f"sp:{uid}" for uid in uids])
     return [
-        _trigger_state(home, uid, row, used, now)
+        _trigger_state(tx, uid, row, used, now)
         for uid, row, used in zip(uids, rows, spent, strict=True)
         if "removed" not in row
     ]
 
 
-async def trigger_state(home: Transaction, uid: str) -> TriggerState:
-    row, used = await rows_of(home, [f"tr:{uid}", f"sp:{uid}"])
-    return _trigger_state(home, uid, row, used, await now_of(home))
+async def trigger_state(tx: Transaction, uid: str) -> TriggerState:
+    row, used = await rows_of(tx, [f"tr:{uid}", f"sp:{uid}"])
+    return _trigger_state(tx, uid, row, used, await now_of(tx))
 
 
-def _trigger_state(home: Transaction, uid: str, row: Row, used: Row, now: int) -> TriggerState:
+def _trigger_state(tx: Transaction, uid: str, row: Row, used: Row, now: int) -> TriggerState:
     return TriggerState(
         uid=uid,
         name=row["name"].decode(),
         epoch=int(row["epoch"]),
         start_line=moment(row["start"]),
-        paused=home.text(row["paused"]) if row["paused"] else "",
+        paused=tx.text(row["paused"]) if row["paused"] else "",
         created_at=moment(row["made"]),
         fired=int(row.get("fired", 0)),
         last_fired_at=moment_or_none(row.get("fired_at")),
@@ -143,49 +145,51 @@ def _spent(used: Row, what: str, now: int) -> float:
     return float(used[what])
 
 
-async def listeners(home: Transaction, feed: str) -> Listeners:
-    revision, definition, found, now = await home.link.look("listeners", home.ask(), (feed,))
+async def listeners(tx: Transaction, feed: str) -> Listeners:
+    revision, definition, found, now = await tx.connection.look("listeners", tx.ask(), (feed,))
     pairs = []
     for uid, flat, used in found:
         row = fields(flat)
-        known = _trigger_state(home, uid.decode(), row, fields(used), int(now))
-        pairs.append((decode_trigger(home.seal.open(row["definition"])), known))
+        known = _trigger_state(tx, uid.decode(), row, fields(used), int(now))
+        pairs.append((decode_trigger(tx.seal.open(row["definition"])), known))
     pairs.sort(key=lambda pair: pair[0].name)
-    return Listeners(revision=int(revision), feed=decode_feed(home.seal.open(definition)), triggers=pairs)
+    return Listeners(revision=int(revision), feed=decode_feed(tx.seal.open(definition)), triggers=pairs)
 
 
-async def definition_of(home: Transaction, uid: str) -> Trigger:
-    [sealed] = await home.link.read(("HGET", home.link.key(f"tr:{uid}"), "definition"))
-    return decode_trigger(home.seal.open(sealed))
+async def definition_of(tx: Transaction, uid: str) -> Trigger:
+    [sealed] = await tx.connection.read(("HGET", tx.connection.key(f"tr:{uid}"), "definition"))
+    return decode_trigger(tx.seal.open(sealed))
 
 
 TRIES = 20
 
 
-async def open_all(home: Transaction, wanted: Definitions) -> Opened:
+async def open_all(tx: Transaction, wanted: Definitions) -> Opened:
     for _ in range(TRIES):
-        epoch = await _open(home, wanted)
+        epoch = await _open(tx, wanted)
         if epoch is not None:
             break
     else:
         raise StoreBusy("others change the definitions all the time", after=1.0)
     return Opened(
-        feeds={feed.name: feed for feed in await feed_states(home)},
-        triggers={trigger.name: trigger for trigger in await trigger_states(home)},
+        feeds={feed.name: feed for feed in await feed_states(tx)},
+        triggers={trigger.name: trigger for trigger in await trigger_states(tx)},
         epoch=epoch,
     )
 
 
-async def _open(home: Transaction, wanted: Definitions) -> int | None:
+async def _open(tx: Transaction, wanted: Definitions) -> int | None:
     """The store's epoch; None when somebody else opened something between our look and our write."""
-    revision, names, uids = await home.link.read(
-        ("GET", home.link.key("defs")), ("SMEMBERS", home.link.key("feeds")), ("HGETALL", home.link.key("tn"))
+    revision, names, uids = await tx.connection.read(
+        ("GET", tx.connection.key("defs")),
+        ("SMEMBERS", tx.connection.key("feeds")),
+        ("HGETALL", tx.connection.key("tn")),
     )
     known = [name.decode() for name in names]
-    feeds = dict(zip(known, await rows_of(home, [f"f:{name}" for name in known]), strict=True))
+    feeds = dict(zip(known, await rows_of(tx, [f"f:{name}" for name in known]), strict=True))
     named = {name.decode(): uid.decode() for name, uid in uids.items()}
-    rows = await rows_of(home, [f"tr:{uid}" for uid in named.values()])
-    ask = home.ask()
+    rows = await rows_of(tx, [f"tr:{uid}" for uid in named.values()])
+    ask = tx.ask()
     changed: set[str] = set()
     triggers = _triggers(ask, wanted, named, dict(zip(named, rows, strict=True)), changed)
     pauses = _pauses(ask, wanted, named, changed)
@@ -198,7 +202,7 @@ async def _open(home: Transaction, wanted: Definitions) -> int | None:
         wanted.generation,
         wanted.holder,
     )
-    epoch = int(await home.link.write("open", ask, instructions))
+    epoch = int(await tx.connection.write("open", ask, instructions))
     return epoch if epoch >= 0 else None
 
 

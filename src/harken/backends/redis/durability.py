@@ -48,11 +48,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return f"{a_day} ({measured}){room}"
 
 
-async def keep_promise(link: Connection, before: Promise | None = None) -> Promise:
+async def keep_promise(connection: Connection, before: Promise | None = None) -> Promise:
     """Refuse a server that would throw rows away; say what the others keep, and wait for replicas where that helps.
 
     What was said `before` is not said again."""
-    [info] = await link.read(("INFO",))
+    [info] = await connection.read(("INFO",))
     if int(info.get("loading", 0)):
         # it does not say yet what it will do
         raise StoreUnavailable("Redis is loading its data", after=2.0)
@@ -66,8 +66,8 @@ async def keep_promise(link: Connection, before: Promise | None = None) -> Promi
         raise Misconfigured(f"Redis evicts keys when its memory is full (maxmemory-policy {policy})", fix=fix)
     if info.get("role") != "master":
         raise Misconfigured("this Redis is a replica", fix="Name the primary in the store's URL")
-    promise = judge(info, await _fsync(link), version)
-    link.replicas = promise.replicas
+    promise = judge(info, await _fsync(connection), version)
+    connection.replicas = promise.replicas
     if promise == before:
         return promise
     if promise.full:
@@ -77,10 +77,10 @@ async def keep_promise(link: Connection, before: Promise | None = None) -> Promi
     return promise
 
 
-async def _fsync(link: Connection) -> str:
+async def _fsync(connection: Connection) -> str:
     """The appendfsync of the server; empty where it does not tell."""
     try:
-        found = await link.redis.config_get("appendfsync")
+        found = await connection.redis.config_get("appendfsync")
     except (NoPermissionError, ResponseError):
         return ""
     return str(found.get("appendfsync") or "")
@@ -108,14 +108,14 @@ def judge(info: dict[str, Any], fsync: str, version: tuple[int, ...]) -> Promise
     return Promise(full=True, words=words, replicas=replicas)
 
 
-async def forecast(home: Transaction, events_per_day: float | None) -> Forecast:
+async def forecast(tx: Transaction, events_per_day: float | None) -> Forecast:
     """Predict memory per day of retention; without a rate, from the events that are there."""
-    [info, rows] = await home.link.read(("INFO", "memory"), ("HMGET", home.link.key("n"), "events", "event"))
+    [info, rows] = await tx.connection.read(("INFO", "memory"), ("HMGET", tx.connection.key("n"), "events", "event"))
     count, following = int(rows[0] or 0), int(rows[1] or 1)
     used = int(info["used_memory"]) - int(info.get("used_memory_startup", 0))
     per_event = used / count if count else 0.0
     if events_per_day is None:
-        events_per_day = await _rate(home, count, following) if count else 0.0
+        events_per_day = await _rate(tx, count, following) if count else 0.0
     limit = int(info.get("maxmemory", 0))
     return Forecast(
         bytes_per_event=per_event,
@@ -125,10 +125,10 @@ async def forecast(home: Transaction, events_per_day: float | None) -> Forecast:
     )
 
 
-async def _rate(home: Transaction, count: int, following: int) -> float:
+async def _rate(tx: Transaction, count: int, following: int) -> float:
     """Events a day since the oldest that is kept."""
-    [first] = await home.link.read(("ZRANGE", home.link.key("eb"), 0, 0))
+    [first] = await tx.connection.read(("ZRANGE", tx.connection.key("eb"), 0, 0))
     begin = int(first[0]) * BUCKET
-    oldest = await home.events(range(begin, min(begin + BUCKET, following)))
-    age = await now_of(home) - oldest[0].recorded_at.timestamp() * 1e6 if oldest else 0
+    oldest = await tx.events(range(begin, min(begin + BUCKET, following)))
+    age = await now_of(tx) - oldest[0].recorded_at.timestamp() * 1e6 if oldest else 0
     return count * DAY / max(age, DAY / 24)

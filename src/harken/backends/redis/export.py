@@ -69,32 +69,32 @@ def text(plain: bytes) -> str:
     return plain.decode("utf-8", "surrogatepass")
 
 
-async def _list(home: Transaction, key: str) -> AsyncIterator[list[Any]]:
+async def _list(tx: Transaction, key: str) -> AsyncIterator[list[Any]]:
     """A long list, some entries at a time."""
     begin = 0
     while True:
-        [some] = await home.link.read(("LRANGE", home.link.key(key), begin, begin + AT_ONCE - 1))
+        [some] = await tx.connection.read(("LRANGE", tx.connection.key(key), begin, begin + AT_ONCE - 1))
         if not some:
             return
         yield some
         begin += AT_ONCE
 
 
-async def ticks(home: Transaction) -> AsyncIterator[ExportedTick]:
+async def ticks(tx: Transaction) -> AsyncIterator[ExportedTick]:
     """In the order of time over all feeds, which is that of the queue in which they wait to be forgotten."""
     places: dict[str, int] = {}
-    async for turns in _list(home, "tq"):
+    async for turns in _list(tx, "tq"):
         names = [feed.decode() for feed in turns]
         commands = []
         for feed in names:
             place = places[feed] = places.get(feed, -1) + 1
-            commands.append(("LINDEX", home.link.key(f"t:{feed}"), place))
-        for feed, row in zip(names, await home.link.read(*commands), strict=True):
+            commands.append(("LINDEX", tx.connection.key(f"t:{feed}"), place))
+        for feed, row in zip(names, await tx.connection.read(*commands), strict=True):
             if row is not None:
-                yield _tick(home, feed, row)
+                yield _tick(tx, feed, row)
 
 
-def _tick(home: Transaction, feed: str, row: bytes) -> ExportedTick:
+def _tick(tx: Transaction, feed: str, row: bytes) -> ExportedTick:
     started_at, ended_at, count, result, seen, new, seconds = TICK.unpack_from(row)
     return ExportedTick(
         feed=feed,
@@ -104,29 +104,27 @@ def _tick(home: Transaction, feed: str, row: bytes) -> ExportedTick:
         result=RESULTS[result],
         seen=seen,
         new=new,
-        error=home.text(row[TICK.size :]) if len(row) > TICK.size else "",
+        error=tx.text(row[TICK.size :]) if len(row) > TICK.size else "",
         seconds=seconds,
     )
 
 
-async def letters(home: Transaction) -> AsyncIterator[ExportedDeadLetter]:
-    [numbers] = await home.link.read(("ZRANGE", home.link.key("bz"), 0, -1))
+async def letters(tx: Transaction) -> AsyncIterator[ExportedDeadLetter]:
+    [numbers] = await tx.connection.read(("ZRANGE", tx.connection.key("bz"), 0, -1))
     for begin in range(0, len(numbers), AT_ONCE):
         some = numbers[begin : begin + AT_ONCE]
-        [rows] = await home.link.read(("HMGET", home.link.key("buried"), *some))
+        [rows] = await tx.connection.read(("HMGET", tx.connection.key("buried"), *some))
         for number, row in zip(some, rows, strict=True):
-            feed, key, reason, payload = _letter(home.seal.open(row[24:]))
+            feed, key, reason, payload = _letter(tx.seal.open(row[24:]))
             said = {"feed": text(feed), "key": text(key), "reason": text(reason)}
             yield ExportedDeadLetter(id=int(number), payload=payload, at=STAMP.unpack_from(row)[0], **said)
 
 
-async def audits(home: Transaction) -> AsyncIterator[ExportedAudit]:
-    async for some in _list(home, "audit"):
+async def audits(tx: Transaction) -> AsyncIterator[ExportedAudit]:
+    async for some in _list(tx, "audit"):
         for row in some:
             who, did, what, sealed = _audit(row[STAMP.size :])
-            yield ExportedAudit(
-                at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=home.seal.open(sealed)
-            )
+            yield ExportedAudit(at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=tx.seal.open(sealed))
 
 
 RUNS_AT_ONCE = 50
@@ -138,44 +136,44 @@ NEVER = 9007199254740992
 _step = msgspec.json.Decoder(StepRecord).decode
 
 
-async def numbered(home: Transaction, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
+async def numbered(tx: Transaction, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
     """A bucket of rows and some of the numbers that may be in it, in the order of the numbers."""
-    [found] = await home.link.read(("ZRANGE", home.link.key(buckets), 0, -1))
+    [found] = await tx.connection.read(("ZRANGE", tx.connection.key(buckets), 0, -1))
     for bucket in map(int, found):
         for begin in range(bucket * BUCKET, (bucket + 1) * BUCKET, RUNS_AT_ONCE):
             yield bucket, list(range(begin, begin + RUNS_AT_ONCE))
 
 
-async def runs(home: Transaction) -> AsyncIterator[ExportedRun]:
-    async for bucket, numbers in numbered(home, "rb"):
-        [ids] = await home.link.read(("HMGET", home.link.key(f"rn:{bucket}"), *numbers))
+async def runs(tx: Transaction) -> AsyncIterator[ExportedRun]:
+    async for bucket, numbers in numbered(tx, "rb"):
+        [ids] = await tx.connection.read(("HMGET", tx.connection.key(f"rn:{bucket}"), *numbers))
         there = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
-        for run in await _some(home, there):
+        for run in await _some(tx, there):
             yield run
 
 
-async def _some(home: Transaction, there: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
-    link = home.link
+async def _some(tx: Transaction, there: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
+    connection = tx.connection
     commands: list[tuple[Any, ...]] = []
     for _, id in there:
         commands += [
-            ("HGETALL", link.key("r:") + id),
-            ("HGETALL", link.key("x:") + id),
-            ("LRANGE", link.key("re:") + id, 0, -1),
-            ("LRANGE", link.key("j:") + id, 0, -1),
+            ("HGETALL", connection.key("r:") + id),
+            ("HGETALL", connection.key("x:") + id),
+            ("LRANGE", connection.key("re:") + id, 0, -1),
+            ("LRANGE", connection.key("j:") + id, 0, -1),
         ]
-    replies = await link.read(*commands)
+    replies = await connection.read(*commands)
     rows = [_named(reply) for reply in replies[::4]]
     more: list[tuple[Any, ...]] = []
     for (_, id), row in zip(there, rows, strict=True):
         more += [
-            ("HGET", link.key("slots"), row.get("slot", b"")),
-            ("SISMEMBER", link.key("er:") + row.get("event", b""), id),
+            ("HGET", connection.key("slots"), row.get("slot", b"")),
+            ("SISMEMBER", connection.key("er:") + row.get("event", b""), id),
         ]
-    answers = await link.read(*more)
+    answers = await connection.read(*more)
     return [
         _run(
-            home,
+            tx,
             *there[at],
             rows[at],
             [_named(replies[4 * at + 1]), *replies[4 * at + 2 : 4 * at + 4]],
@@ -189,9 +187,7 @@ def _named(reply: dict[bytes, bytes]) -> Row:
     return {field.decode(): value for field, value in reply.items()}
 
 
-def _run(
-    home: Transaction, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]
-) -> ExportedRun:
+def _run(tx: Transaction, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]) -> ExportedRun:
     said, gathered, journal = lists
     state = STATES[int(row["state"])]
     due = int(row["due"])
@@ -211,7 +207,7 @@ def _run(
         events=events,
         by_hand=bool(found[1]) if "event" in row else bool(events) and "gather" not in row,
         gathered=int(row.get("gathered", max(1, len(events)))),
-        input=_open(home, said, "input"),
+        input=_open(tx, said, "input"),
         slot=row.get("slot"),
         has_slot="slot" in row and found[0] == id,
         overlap=row.get("overlap", b"").decode(),
@@ -222,15 +218,15 @@ def _run(
         budgeted=row.get("budget") == b"1",
         cancel_requested="stop" in row,
         waiting_for=row.get("wait", b"").decode(),
-        answer=_answer(home, said),
+        answer=_answer(tx, said),
         parent=row.get("parent"),
         replay_of=row.get("replay"),
         created_at=int(row["made"]),
         started_at=_number(row.get("begun")),
         finished_at=_number(row.get("over")),
-        error=WHY.get(row.get("why", b""), "") or (home.text(said["error"]) if "error" in said else ""),
-        output=_open(home, said, "output"),
-        journal=tuple(home.seal.open(record) for record in journal),
+        error=WHY.get(row.get("why", b""), "") or (tx.text(said["error"]) if "error" in said else ""),
+        output=_open(tx, said, "output"),
+        journal=tuple(tx.seal.open(record) for record in journal),
     )
 
 
@@ -238,23 +234,23 @@ def _number(found: bytes | None) -> int | None:
     return int(found) if found else None
 
 
-def _open(home: Transaction, said: Row, field: str) -> bytes | None:
-    return home.seal.open(said[field]) if field in said else None
+def _open(tx: Transaction, said: Row, field: str) -> bytes | None:
+    return tx.seal.open(said[field]) if field in said else None
 
 
-def _answer(home: Transaction, said: Row) -> bytes | None:
+def _answer(tx: Transaction, said: Row) -> bytes | None:
     """What a person said, or what became of the sub-run."""
     if "answer" in said or "told" not in said:
-        return _open(home, said, "answer")
-    error = WHY.get(said["told_why"], "") or (home.text(said["told_error"]) if "told_error" in said else "")
-    output = home.json(said["told_output"]) if "told_output" in said else None
+        return _open(tx, said, "answer")
+    error = WHY.get(said["told_why"], "") or (tx.text(said["told_error"]) if "told_error" in said else "")
+    output = tx.json(said["told_output"]) if "told_output" in said else None
     told = {"run": said["told"].hex(), "status": STATES[int(said["told_state"])], "output": output, "error": error}
     return msgspec.json.encode(told)
 
 
-async def write_runs(home: Transaction, chunk: Sequence[ExportedRun]) -> None:
-    ask = home.ask()
-    await home.link.write("moving_runs", ask, [_instructions(ask, run) for run in chunk])
+async def write_runs(tx: Transaction, chunk: Sequence[ExportedRun]) -> None:
+    ask = tx.ask()
+    await tx.connection.write("moving_runs", ask, [_instructions(ask, run) for run in chunk])
 
 
 def _instructions(ask: Ask, run: ExportedRun) -> tuple[Any, ...]:
@@ -326,20 +322,20 @@ BODY = tuple[bytes, bytes, bytes | None, str, int | None, bytes]
 _body = msgspec.msgpack.Decoder(BODY).decode
 
 
-async def all_rows(home: Transaction, identity: bytes) -> AsyncIterator[Chunk]:
+async def all_rows(tx: Transaction, identity: bytes) -> AsyncIterator[Chunk]:
     """Chunk by chunk, in no more time than reading them takes."""
-    yield [await _beginning(home, identity)]
-    feeds = [feed async for feed in _feeds(home)]
+    yield [await _beginning(tx, identity)]
+    feeds = [feed async for feed in _feeds(tx)]
     for rows in (
         _each(feeds),
-        _triggers(home),
-        _documents(home),
-        _events(home),
-        _memory(home, [feed.name for feed in feeds]),
-        runs(home),
-        ticks(home),
-        letters(home),
-        audits(home),
+        _triggers(tx),
+        _documents(tx),
+        _events(tx),
+        _memory(tx, [feed.name for feed in feeds]),
+        runs(tx),
+        ticks(tx),
+        letters(tx),
+        audits(tx),
     ):
         async for chunk in chunks_of(rows):
             yield chunk
@@ -350,16 +346,16 @@ async def _each(feeds: Sequence[ExportedFeed]) -> AsyncIterator[ExportedFeed]:
         yield feed
 
 
-async def _beginning(home: Transaction, identity: bytes) -> ExportHeader:
-    key = home.link.key
-    numbers, generation, known = await home.link.read(
+async def _beginning(tx: Transaction, identity: bytes) -> ExportHeader:
+    key = tx.connection.key
+    numbers, generation, known = await tx.connection.read(
         ("HMGET", key("n"), "event", "run"),
         ("HMGET", key("gen"), "epoch", "name", "since"),
         ("SMEMBERS", key("shards")),
     )
     # a store from before has the only shard that there was
     shards = sorted({0, *map(int, known)})
-    tokens = await home.link.read(*(("HGET", key(f"lease:{shard}"), "token") for shard in shards))
+    tokens = await tx.connection.read(*(("HGET", key(f"lease:{shard}"), "token") for shard in shards))
     return ExportHeader(
         identity=identity,
         next_event=int(numbers[0] or 1),
@@ -371,19 +367,19 @@ async def _beginning(home: Transaction, identity: bytes) -> ExportHeader:
     )
 
 
-async def _feeds(home: Transaction) -> AsyncIterator[ExportedFeed]:
-    [found] = await home.link.read(("SMEMBERS", home.link.key("feeds")))
+async def _feeds(tx: Transaction) -> AsyncIterator[ExportedFeed]:
+    [found] = await tx.connection.read(("SMEMBERS", tx.connection.key("feeds")))
     names = [name.decode() for name in found]
-    rows = zip(names, await rows_of(home, [f"f:{name}" for name in names]), strict=True)
+    rows = zip(names, await rows_of(tx, [f"f:{name}" for name in names]), strict=True)
     for name, row in sorted(rows, key=lambda pair: (int(pair[1]["made"]), pair[0])):
         yield ExportedFeed(
             name=name,
-            definition=home.seal.open(row["definition"]),
+            definition=tx.seal.open(row["definition"]),
             revision=int(row["revision"]),
-            cursor=home.seal.open(row["cursor"]) if "cursor" in row else None,
+            cursor=tx.seal.open(row["cursor"]) if "cursor" in row else None,
             watermark=_number(row.get("watermark")),
             next_due=_number(row.get("due")),
-            health=home.seal.open(row["health"]) if "health" in row else None,
+            health=tx.seal.open(row["health"]) if "health" in row else None,
             reads=int(row.get("reads", 0)),
             seen=int(row.get("seen", 0)),
             baselined=row.get("base") == b"1",
@@ -409,25 +405,25 @@ def _resting(row: Row) -> ExportedIdleSpan | None:
     return ExportedIdleSpan(result=RESULTS[int(row["span"])], start=start, end=end, count=count, seen=seen)
 
 
-async def _triggers(home: Transaction) -> AsyncIterator[ExportedTrigger]:
-    [named] = await home.link.read(("HGETALL", home.link.key("tn")))
+async def _triggers(tx: Transaction) -> AsyncIterator[ExportedTrigger]:
+    [named] = await tx.connection.read(("HGETALL", tx.connection.key("tn")))
     uids = [uid.decode() for uid in named.values()]
-    rows = await rows_of(home, [f"tr:{uid}" for uid in uids])
-    spent = await rows_of(home, [f"sp:{uid}" for uid in uids])
+    rows = await rows_of(tx, [f"tr:{uid}" for uid in uids])
+    spent = await rows_of(tx, [f"sp:{uid}" for uid in uids])
     together = zip(uids, rows, spent, strict=True)
     for uid, row, used in sorted(together, key=lambda each: (int(each[1]["made"]), each[1]["name"])):
         yield ExportedTrigger(
             uid=uid,
             name=row["name"].decode(),
             feed=row["feed"].decode(),
-            definition=home.seal.open(row["definition"]),
+            definition=tx.seal.open(row["definition"]),
             epoch=int(row["epoch"]),
             epoch_event=int(row.get("epoch_event", 0)),
             start_line=int(row["start"]),
             reads_from=_number(row.get("reads")),
             reset_at=_number(row.get("reset")),
             backfilling=row.get("backfilling") == b"1",
-            paused=home.text(row["paused"]) if row.get("paused") else "",
+            paused=tx.text(row["paused"]) if row.get("paused") else "",
             fired=int(row.get("fired", 0)),
             last_fired_at=_number(row.get("fired_at")),
             done=int(row.get("done", 0)),
@@ -441,23 +437,23 @@ async def _triggers(home: Transaction) -> AsyncIterator[ExportedTrigger]:
         )
 
 
-async def document_kinds(link: Connection) -> list[bytes]:
+async def document_kinds(connection: Connection) -> list[bytes]:
     """The kinds of documents that move."""
-    prefix = link.key("d:")
+    prefix = connection.key("d:")
     found: set[bytes] = set()
     cursor = 0
     while True:
-        [[cursor, keys]] = await link.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
+        [[cursor, keys]] = await connection.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
         found |= {key[len(prefix) :] for key in keys}
         if not cursor:
             return sorted(kind for kind in found if kind.decode() not in UNMOVED)
 
 
-async def _fields(home: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
+async def _fields(tx: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
     """Each field of a large hash once, however often the server shows it."""
     cursor, seen = 0, set[bytes]()
     while True:
-        [[cursor, some]] = await home.link.read(("HSCAN", key, cursor, "COUNT", AT_ONCE))
+        [[cursor, some]] = await tx.connection.read(("HSCAN", key, cursor, "COUNT", AT_ONCE))
         for field, value in some.items():
             if field not in seen:
                 seen.add(field)
@@ -466,30 +462,30 @@ async def _fields(home: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, b
             return
 
 
-async def _documents(home: Transaction) -> AsyncIterator[ExportedDocument]:
-    for kind in await document_kinds(home.link):
-        async for name, row in _fields(home, home.link.key("d:") + kind):
+async def _documents(tx: Transaction) -> AsyncIterator[ExportedDocument]:
+    for kind in await document_kinds(tx.connection):
+        async for name, row in _fields(tx, tx.connection.key("d:") + kind):
             revision, at = DOCUMENT.unpack_from(row)
             yield ExportedDocument(
                 kind=kind.decode(),
                 name=name.decode(),
-                value=home.seal.open(row[DOCUMENT.size :]),
+                value=tx.seal.open(row[DOCUMENT.size :]),
                 revision=revision,
                 updated_at=at,
             )
 
 
-async def _events(home: Transaction) -> AsyncIterator[ExportedEvent]:
-    async for bucket, numbers in numbered(home, "eb"):
-        key = home.link.key(f"e:{bucket}")
-        found = await home.link.read(*(("HMGET", key, *event_fields(number)) for number in numbers))
+async def _events(tx: Transaction) -> AsyncIterator[ExportedEvent]:
+    async for bucket, numbers in numbered(tx, "eb"):
+        key = tx.connection.key(f"e:{bucket}")
+        found = await tx.connection.read(*(("HMGET", key, *event_fields(number)) for number in numbers))
         for number, (body, head, repeats) in zip(numbers, found, strict=True):
             if body is not None and head is not None:
-                yield _event(home, number, body, head, repeats)
+                yield _event(tx, number, body, head, repeats)
 
 
-def _event(home: Transaction, number: int, body: bytes, head: bytes, repeats: bytes | None) -> ExportedEvent:
-    key, subject, state, kind, at, data = _body(home.seal.open(body))
+def _event(tx: Transaction, number: int, body: bytes, head: bytes, repeats: bytes | None) -> ExportedEvent:
+    key, subject, state, kind, at, data = _body(tx.seal.open(body))
     recorded_at, _, size = HEAD.unpack_from(head)
     times, _, last = repeats.partition(b":") if repeats else (b"0", b"", b"")
     verdicts = HEAD.size + size
@@ -504,19 +500,19 @@ def _event(home: Transaction, number: int, body: bytes, head: bytes, repeats: by
         recorded_at=recorded_at,
         repeats=int(times),
         last_repeat_at=_number(last),
-        verdicts=verdicts_of(home.seal, head[verdicts:]),
+        verdicts=verdicts_of(tx.seal, head[verdicts:]),
         data=data,
     )
 
 
-async def _memory(home: Transaction, feeds: Sequence[str]) -> AsyncIterator[ExportedMemory]:
+async def _memory(tx: Transaction, feeds: Sequence[str]) -> AsyncIterator[ExportedMemory]:
     for feed in feeds:
-        async for mid, value in _fields(home, home.link.key(f"m:{feed}")):
+        async for mid, value in _fields(tx, tx.connection.key(f"m:{feed}")):
             first, last, event, seq, kind, size = MEMORY.unpack_from(value)
             mark, sealed = value[MEMORY.size : MEMORY.size + size], value[MEMORY.size + size :]
             state: str | None = None
             if kind not in (NO_STATE, ABSENT_STATE):
-                state = text(mark if kind == PLAIN_STATE else home.seal.open(sealed))
+                state = text(mark if kind == PLAIN_STATE else tx.seal.open(sealed))
             yield ExportedMemory(
                 feed=feed,
                 mid=mid,

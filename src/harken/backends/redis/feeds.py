@@ -17,24 +17,24 @@ from harken.event import Event, Known
 from harken.feed import FeedState, TriggerState
 from harken.store import Failure, IdleRead
 
-__all__ = ["bury", "fail", "forget", "recall", "rest", "steer", "wake"]
+__all__ = ["dead_letter", "fail", "forget", "recall", "record_idle", "steer", "wake"]
 
 AT_ONCE = 200
 NAMES_AT_ONCE = 500
 
 
-async def recall(home: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+async def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
     if not memory_ids:
         return {}
-    key, names = home.link.key(f"m:{feed}"), list(dict.fromkeys(memory_ids))
+    key, names = tx.connection.key(f"m:{feed}"), list(dict.fromkeys(memory_ids))
     slices = [names[begin : begin + NAMES_AT_ONCE] for begin in range(0, len(names), NAMES_AT_ONCE)]
-    rows = await home.link.read(*(("HMGET", key, *map(home.seal.name, some)) for some in slices))
+    rows = await tx.connection.read(*(("HMGET", key, *map(tx.seal.name, some)) for some in slices))
     found = (value for some in rows for value in some)
-    return {name: known_of(home.seal, value)[0] for name, value in zip(names, found, strict=True) if value is not None}
+    return {name: known_of(tx.seal, value)[0] for name, value in zip(names, found, strict=True) if value is not None}
 
 
-async def fail(home: Transaction, failure: Failure) -> None:
-    ask = home.ask()
+async def fail(tx: Transaction, failure: Failure) -> None:
+    ask = tx.ask()
     instructions = (
         failure.feed,
         False if failure.token is None else failure.token,
@@ -46,15 +46,15 @@ async def fail(home: Transaction, failure: Failure) -> None:
         failure.seconds,
         ask.shut(failure.error),
     )
-    await home.link.write("fail", ask, instructions)
+    await tx.connection.write("fail", ask, instructions)
 
 
-async def rest(home: Transaction, rests: Sequence[IdleRead]) -> list[str]:
+async def record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
     stale: list[str] = []
-    for begin in range(0, len(rests), AT_ONCE):
-        ask = home.ask()
-        instructions = [_rest(ask, one) for one in rests[begin : begin + AT_ONCE]]
-        _, *left = await home.link.write("rest", ask, instructions)
+    for begin in range(0, len(reads), AT_ONCE):
+        ask = tx.ask()
+        instructions = [_rest(ask, one) for one in reads[begin : begin + AT_ONCE]]
+        _, *left = await tx.connection.write("record_idle", ask, instructions)
         stale += [name.decode() for name in left]
     return stale
 
@@ -79,37 +79,37 @@ def _rest(ask: Ask, one: IdleRead) -> tuple[Any, ...]:
     )
 
 
-async def forget(home: Transaction, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+async def forget(tx: Transaction, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
     """First all that is listed counts as seen, then what was not seen goes: a stop in between forgets too little."""
     for begin in range(0, max(1, len(listed)), NAMES_AT_ONCE):
-        ask = home.ask()
+        ask = tx.ask()
         some = [ask.name(each) for each in listed[begin : begin + NAMES_AT_ONCE]]
-        await home.link.write("listed", ask, (feed, token, len(some)))
+        await tx.connection.write("listed", ask, (feed, token, len(some)))
     gone, cursor = 0, "0"
     while True:
-        following, some_gone = await home.link.write("forget", home.ask(), (feed, token, micros(before), cursor))
+        following, some_gone = await tx.connection.write("forget", tx.ask(), (feed, token, micros(before), cursor))
         gone, cursor = gone + int(some_gone), following.decode()
         if cursor == "0":
             return gone
 
 
-async def bury(home: Transaction, feed: str, event: Event, reason: str) -> None:
-    ask = home.ask()
+async def dead_letter(tx: Transaction, feed: str, event: Event, reason: str) -> None:
+    ask = tx.ask()
     payload = repr(dict(event.data))[:10_000]
     key = event.key or event.subject
     plain = [each.encode("utf-8", "backslashreplace") for each in (feed, key, reason, payload)]
-    letter = ask.text(home.seal.shut(msgspec.msgpack.encode(plain)))
-    await home.link.write("bury", ask, (feed, ask.name(f"{feed}\0{key}"), letter))
+    letter = ask.text(tx.seal.shut(msgspec.msgpack.encode(plain)))
+    await tx.connection.write("dead_letter", ask, (feed, ask.name(f"{feed}\0{key}"), letter))
 
 
-async def steer(home: Transaction, how: str, trigger: str, more: Any = False) -> TriggerState:
+async def steer(tx: Transaction, how: str, trigger: str, more: Any = False) -> TriggerState:
     """Pause (with a reason), resume or reset (with or without the cursor)."""
-    ask = home.ask()
+    ask = tx.ask()
     asked = ask.shut(more or "paused") if how == "pause" else bool(more)
-    uid = await home.link.write("steer", ask, (how, trigger, asked))
-    return await trigger_state(home, uid.decode())
+    uid = await tx.connection.write("steer", ask, (how, trigger, asked))
+    return await trigger_state(tx, uid.decode())
 
 
-async def wake(home: Transaction, feed: str) -> FeedState:
-    await home.link.write("wake", home.ask(), (feed,))
-    return await state(home, feed)
+async def wake(tx: Transaction, feed: str) -> FeedState:
+    await tx.connection.write("wake", tx.ask(), (feed,))
+    return await state(tx, feed)

@@ -6,23 +6,23 @@ from harken.backends.redis.codec import moment, moment_or_none
 from harken.backends.redis.transaction import Transaction
 from harken.store import Generation, HeldLease, Lease
 
-__all__ = ["generation", "give_up", "lease", "leases"]
+__all__ = ["generation", "lease", "leases", "release_lease"]
 
 
-async def lease(home: Transaction, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
-    found = await home.link.write("lease", home.ask(), (shard, holder, round(seconds * 1e6), serves))
+async def lease(tx: Transaction, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+    found = await tx.connection.write("lease", tx.ask(), (shard, holder, round(seconds * 1e6), serves))
     if not found:
         return None
     token, until, taken_over = found
     return Lease(shard=shard, token=token, until=moment(until), taken_over=bool(taken_over))
 
 
-async def give_up(home: Transaction, held: Lease, holder: str) -> None:
-    await home.link.write("give_up", home.ask(), (held.shard, holder, held.token))
+async def release_lease(tx: Transaction, held: Lease, holder: str) -> None:
+    await tx.connection.write("release_lease", tx.ask(), (held.shard, holder, held.token))
 
 
-async def leases(home: Transaction) -> list[HeldLease]:
-    rows = await home.link.look("leases", home.ask(), ())
+async def leases(tx: Transaction) -> list[HeldLease]:
+    rows = await tx.connection.look("leases", tx.ask(), ())
     found = [
         HeldLease(shard=int(shard), holder=holder.decode(), token=int(token), until=moment(until))
         for shard, holder, token, until in rows
@@ -30,6 +30,6 @@ async def leases(home: Transaction) -> list[HeldLease]:
     return sorted(found, key=lambda held: held.shard)
 
 
-async def generation(home: Transaction) -> Generation:
-    [(epoch, name, since)] = await home.link.read(("HMGET", home.link.key("gen"), "epoch", "name", "since"))
+async def generation(tx: Transaction) -> Generation:
+    [(epoch, name, since)] = await tx.connection.read(("HMGET", tx.connection.key("gen"), "epoch", "name", "since"))
     return Generation(epoch=int(epoch or 0), name=(name or b"").decode(), since=moment_or_none(since))

@@ -50,10 +50,10 @@ _encode_json = msgspec.json.Encoder().encode
 class Loader:
     """Writes chunk after chunk; until `end` nothing may use the store."""
 
-    def __init__(self, home: Transaction) -> None:
-        self._home = home
-        self._key = home.link.key
-        self._seal = home.seal
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._key = tx.connection.key
+        self._seal = tx.seal
         self._pushed: set[str] = set()
         self._uids: dict[str, str] = {}
         self._last_letter = 0
@@ -69,7 +69,7 @@ class Loader:
         }
 
     async def _do(self, commands: Sequence[Command]) -> None:
-        await self._home.link.read(*commands)
+        await self._tx.connection.read(*commands)
 
     async def begin(self, beginning: ExportHeader) -> None:
         key = self._key
@@ -84,7 +84,7 @@ class Loader:
 
     async def take(self, chunk: Chunk) -> None:
         if isinstance(chunk[0], ExportedRun):
-            await write_runs(self._home, [row for row in chunk if isinstance(row, ExportedRun)])
+            await write_runs(self._tx, [row for row in chunk if isinstance(row, ExportedRun)])
             return
         commands_of = self._kinds[type(chunk[0])]
         await self._do([command for row in chunk for command in commands_of(row)])
@@ -99,7 +99,7 @@ class Loader:
         waiting = self._key(f"moving:{feed}")
         begin = 0
         while True:
-            [noted] = await self._home.link.read(("ZRANGE", waiting, begin, begin + AT_ONCE - 1))
+            [noted] = await self._tx.connection.read(("ZRANGE", waiting, begin, begin + AT_ONCE - 1))
             if not noted:
                 break
             await self._do([("RPUSH", self._key(f"mo:{feed}"), *noted)])

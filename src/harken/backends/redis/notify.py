@@ -20,14 +20,14 @@ def leaves_some(committed: Committed) -> bool:
     return fired > len(committed.claimed)
 
 
-async def tell(link: Connection, name: str) -> None:
-    await link.read(("PUBLISH", link.key("hints"), name))
+async def tell(connection: Connection, name: str) -> None:
+    await connection.read(("PUBLISH", connection.key("hints"), name))
 
 
-async def hear(link: Connection, hint: Callable[[str], None]) -> None:
+async def hear(connection: Connection, hint: Callable[[str], None]) -> None:
     """Until the connection ends."""
-    async with link.redis.pubsub(ignore_subscribe_messages=True) as listener:
-        await listener.subscribe(link.key("hints"))
+    async with connection.redis.pubsub(ignore_subscribe_messages=True) as listener:
+        await listener.subscribe(connection.key("hints"))
         # what was said while nobody listened
         hint("")
         while True:

@@ -25,7 +25,7 @@ __all__ = [
     "answer",
     "cancel",
     "claim",
-    "drop_dead",
+    "drop_dead_letter",
     "extend",
     "journal",
     "new_run",
@@ -50,25 +50,25 @@ WHY = {
 """Why the store itself ended a run: Lua knows the word, and only we know the seal."""
 
 
-async def claim(home: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
+async def claim(tx: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
     claimed: list[Claimed] = []
     spans: list[tuple[str, int, int, int]] = []
     while len(claimed) < limit:
         room = min(limit - len(claimed), AT_ONCE)
-        first = holder not in home.greeted
-        asked = (holder, home.life, room, round(seconds * 1e6), first, spans)
-        rows, unknown, now = await home.link.write("claim", home.ask(), asked)
-        home.greeted.add(holder)
-        claimed += await _claims(home, rows)
+        first = holder not in tx.greeted
+        asked = (holder, tx.life, room, round(seconds * 1e6), first, spans)
+        rows, unknown, now = await tx.connection.write("claim", tx.ask(), asked)
+        tx.greeted.add(holder)
+        claimed += await _claims(tx, rows)
         # only the trigger's calendar knows the quiet hours of a later day; the script checks what we tell it
-        spans = [await _quiet_span(home, uid.decode(), int(now)) for uid in unknown]
+        spans = [await _quiet_span(tx, uid.decode(), int(now)) for uid in unknown]
         if len(rows) < room and not spans:
             break
     return claimed
 
 
-async def _quiet_span(home: Transaction, uid: str, now: int) -> tuple[str, int, int, int]:
-    definition = await definition_of(home, uid)
+async def _quiet_span(tx: Transaction, uid: str, now: int) -> tuple[str, int, int, int]:
+    definition = await definition_of(tx, uid)
     if definition.quiet is None:
         # nobody asked for quiet any more: it begins when it ends
         return uid, now, now + 1_000_000, now + 1_000_000
@@ -76,68 +76,68 @@ async def _quiet_span(home: Transaction, uid: str, now: int) -> tuple[str, int, 
     return uid, now, micros(begin), micros(end)
 
 
-async def _claims(home: Transaction, rows: Sequence[Any]) -> list[Claimed]:
-    await home.learn_names(row[2] for row in rows)
-    return [await _claimed(home, row) for row in rows]
+async def _claims(tx: Transaction, rows: Sequence[Any]) -> list[Claimed]:
+    await tx.learn_names(row[2] for row in rows)
+    return [await _claimed(tx, row) for row in rows]
 
 
-async def _claimed(home: Transaction, row: Sequence[Any]) -> Claimed:
+async def _claimed(tx: Transaction, row: Sequence[Any]) -> Claimed:
     run_id, token, trigger, rev, tries, most, parent, made, stop, event, found, gathered, extra, journal = row
     events: list[Recorded] = []
     if event:
-        alone = recorded(home.seal, int(event), found)
+        alone = recorded(tx.seal, int(event), found)
         events = [alone] if alone else []
     elif gathered:
-        events = await home.events(sorted({int(each) for each in gathered}))
+        events = await tx.events(sorted({int(each) for each in gathered}))
     return Claimed(
         id=run_id.hex(),
         token=token,
-        trigger=home.trigger_name(trigger),
+        trigger=tx.trigger_name(trigger),
         workflow_rev=rev.decode(),
         attempt=int(tries),
         max_attempts=int(most),
         events=tuple(events),
-        input=home.json(extra[0]) if extra else None,
-        journal=steps(map(home.seal.open, journal)),
-        answer=_answer(home, extra) if extra else None,
+        input=tx.json(extra[0]) if extra else None,
+        journal=steps(map(tx.seal.open, journal)),
+        answer=_answer(tx, extra) if extra else None,
         parent=parent.hex(),
         created_at=moment(made),
         cancel_requested=bool(stop),
     )
 
 
-def _answer(home: Transaction, extra: Sequence[bytes | None]) -> Any:
+def _answer(tx: Transaction, extra: Sequence[bytes | None]) -> Any:
     """What a person said, or what became of the sub-run."""
     _, answer, child, state, why, output, error = extra
     if answer is not None:
-        return home.json(answer)
+        return tx.json(answer)
     if child is None or state is None:
         return None
-    said = WHY.get(why or b"", "") or (home.text(error) if error else "")
-    return {"run": child.hex(), "status": STATES[int(state)], "output": home.json(output), "error": said}
+    said = WHY.get(why or b"", "") or (tx.text(error) if error else "")
+    return {"run": child.hex(), "status": STATES[int(state)], "output": tx.json(output), "error": said}
 
 
-async def next_due(home: Transaction) -> datetime | None:
-    return moment_or_none(await home.link.look("next_due", home.ask(), ()))
+async def next_due(tx: Transaction) -> datetime | None:
+    return moment_or_none(await tx.connection.look("next_due", tx.ask(), ()))
 
 
 async def journal(
-    home: Transaction,
+    tx: Transaction,
     run_id: str,
     token: int,
     records: Sequence[StepRecord],
     caused: Sequence[Commit],
     start: Sequence[NewRun],
 ) -> Stale | None:
-    ask = home.ask()
+    ask = tx.ask()
     instructions = (
         ask.run(run_id),
         token,
         [_step(ask, record) for record in records],
-        caused_commits(home, ask, caused),
-        [(await new_run(home, ask, new))[1] for new in start],
+        caused_commits(tx, ask, caused),
+        [(await new_run(tx, ask, new))[1] for new in start],
     )
-    reply = await home.link.write("journal", ask, instructions)
+    reply = await tx.connection.write("journal", ask, instructions)
     return Stale(reply[1]) if reply[0] == b"stale" else None
 
 
@@ -149,37 +149,37 @@ def _step(ask: Ask, record: StepRecord) -> tuple[Any, ...]:
 
 
 async def extend(
-    home: Transaction, claims: Mapping[str, int], seconds: float
+    tx: Transaction, claims: Mapping[str, int], seconds: float
 ) -> dict[str, Literal["kept", "lost", "cancel"]]:
     answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
     held = list(claims.items())
     for begin in range(0, len(held), AT_ONCE):
-        ask, some = home.ask(), held[begin : begin + AT_ONCE]
+        ask, some = tx.ask(), held[begin : begin + AT_ONCE]
         pairs = [(ask.run(run_id), token) for run_id, token in some]
-        reply = await home.link.write("extend", ask, (round(seconds * 1e6), pairs))
+        reply = await tx.connection.write("extend", ask, (round(seconds * 1e6), pairs))
         answers.update((run_id, said.decode()) for (run_id, _), said in zip(some, reply, strict=True))
     return answers
 
 
-async def park(home: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
-    ask = home.ask()
+async def park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    ask = tx.ask()
     child = ask.run(parked.waiting_for[4:]) if parked.waiting_for.startswith("run:") else False
     step = False if record is None else _step(ask, record)
     due = micros_or_false(parked.until)
-    await home.link.write("park", ask, (ask.run(run_id), token, due, parked.waiting_for, child, step))
+    await tx.connection.write("park", ask, (ask.run(run_id), token, due, parked.waiting_for, child, step))
 
 
-async def settle(home: Transaction, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+async def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
     answers: list[Literal["settled", "lost"] | Stale] = []
     for begin in range(0, len(settlements), AT_ONCE):
-        ask = home.ask()
-        instructions = [_settlement(home, ask, one) for one in settlements[begin : begin + AT_ONCE]]
-        reply = await home.link.write("settle", ask, instructions)
+        ask = tx.ask()
+        instructions = [_settlement(tx, ask, one) for one in settlements[begin : begin + AT_ONCE]]
+        reply = await tx.connection.write("settle", ask, instructions)
         answers += [Stale(said[1]) if isinstance(said, list) else said.decode() for said in reply]
     return answers
 
 
-def _settlement(home: Transaction, ask: Ask, one: Settlement) -> tuple[Any, ...]:
+def _settlement(tx: Transaction, ask: Ask, one: Settlement) -> tuple[Any, ...]:
     outcome = one.outcome
     error, output = last_words(outcome)
     again = isinstance(outcome, Again)
@@ -193,15 +193,15 @@ def _settlement(home: Transaction, ask: Ask, one: Settlement) -> tuple[Any, ...]
         ask.shut(error) if error or again else False,
         False if output is None else ask.shut_json(output),
         False if one.record is None else _step(ask, one.record),
-        caused_commits(home, ask, one.caused),
+        caused_commits(tx, ask, one.caused),
         one.trigger if counts else False,
     )
 
 
-async def new_run(home: Transaction, ask: Ask, new: NewRun) -> tuple[str, tuple[Any, ...]]:
+async def new_run(tx: Transaction, ask: Ask, new: NewRun) -> tuple[str, tuple[Any, ...]]:
     """The id of the run, and how Lua is told of it."""
-    uid = await home.uid_of(new.trigger) if new.trigger else ""
-    run_id = run_id_of(home.seal, uid or new.workflow, 0, new.id_key, "by hand")
+    uid = await tx.uid_of(new.trigger) if new.trigger else ""
+    run_id = run_id_of(tx.seal, uid or new.workflow, 0, new.id_key, "by hand")
     return run_id.hex(), (
         uid,
         ask.named(run_id),
@@ -215,39 +215,39 @@ async def new_run(home: Transaction, ask: Ask, new: NewRun) -> tuple[str, tuple[
     )
 
 
-async def start(home: Transaction, new: NewRun) -> str:
-    ask = home.ask()
-    run_id, instructions = await new_run(home, ask, new)
-    await home.link.write("start", ask, instructions)
+async def start(tx: Transaction, new: NewRun) -> str:
+    ask = tx.ask()
+    run_id, instructions = await new_run(tx, ask, new)
+    await tx.connection.write("start", ask, instructions)
     return run_id
 
 
-async def cancel(home: Transaction, run_id: str) -> bool:
-    return await _of_run(home, "cancel", run_id)
+async def cancel(tx: Transaction, run_id: str) -> bool:
+    return await _of_run(tx, "cancel", run_id)
 
 
-async def retry(home: Transaction, run_id: str, workflow_rev: str) -> bool:
-    return await _of_run(home, "retry", run_id, workflow_rev)
+async def retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
+    return await _of_run(tx, "retry", run_id, workflow_rev)
 
 
-async def _of_run(home: Transaction, verb: str, run_id: str, *more: Any) -> bool:
-    ask = home.ask()
+async def _of_run(tx: Transaction, verb: str, run_id: str, *more: Any) -> bool:
+    ask = tx.ask()
     try:
-        return bool(await home.link.write(verb, ask, (ask.run(run_id), *more)))
+        return bool(await tx.connection.write(verb, ask, (ask.run(run_id), *more)))
     except NotFound:
         raise NotFound(f"there is no run {run_id!r}") from None
 
 
-async def release(home: Transaction, trigger: str, drop: bool, hold: str) -> int:
-    return int(await home.link.write("release", home.ask(), (trigger, drop, hold)))
+async def release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
+    return int(await tx.connection.write("release", tx.ask(), (trigger, drop, hold)))
 
 
-async def drop_dead(home: Transaction, run_id: str) -> bool:
+async def drop_dead_letter(tx: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
-        return bool(await home.link.write("drop_event", home.ask(), (int(run_id[6:]),)))
-    return await _of_run(home, "drop_dead", run_id)
+        return bool(await tx.connection.write("drop_refused_event", tx.ask(), (int(run_id[6:]),)))
+    return await _of_run(tx, "drop_dead_letter", run_id)
 
 
-async def answer(home: Transaction, run_id: str, value: Any) -> bool:
-    ask = home.ask()
-    return bool(await home.link.write("answer", ask, (ask.run(run_id), ask.shut_json(value))))
+async def answer(tx: Transaction, run_id: str, value: Any) -> bool:
+    ask = tx.ask()
+    return bool(await tx.connection.write("answer", ask, (ask.run(run_id), ask.shut_json(value))))

@@ -19,8 +19,8 @@ AT_ONCE = 200
 class Transaction(Texts):
     """`life`: a worker of the same name in an earlier life of its process is gone, and its claims with it."""
 
-    def __init__(self, link: Connection, seal: Seal, life: str) -> None:
-        self.link = link
+    def __init__(self, connection: Connection, seal: Seal, life: str) -> None:
+        self.connection = connection
         self.seal = seal
         self.life = life
         self.greeted: set[str] = set()
@@ -34,7 +34,7 @@ class Transaction(Texts):
     async def learn_names(self, uids: Iterable[bytes]) -> None:
         """Read the names of triggers that are not known yet: a uid keeps its name for good."""
         unknown = [uid for uid in set(uids) - self._names.keys() if uid]
-        found = await self.link.read(*(("HGET", self.link.key("tr:") + uid, "name") for uid in unknown))
+        found = await self.connection.read(*(("HGET", self.connection.key("tr:") + uid, "name") for uid in unknown))
         self._names.update((uid, name.decode()) for uid, name in zip(unknown, found, strict=True) if name)
 
     def trigger_name(self, uid: bytes) -> str:
@@ -43,7 +43,7 @@ class Transaction(Texts):
     async def uid_of(self, trigger: str) -> str:
         """The uid of a trigger, removed or not; NotFound when there never was one."""
         if trigger not in self._uids:
-            [uid] = await self.link.read(("HGET", self.link.key("tn"), trigger))
+            [uid] = await self.connection.read(("HGET", self.connection.key("tn"), trigger))
             if uid is None:
                 raise NotFound(f"there is no trigger {trigger!r}")
             self._uids[trigger] = uid.decode()
@@ -54,8 +54,8 @@ class Transaction(Texts):
         found: list[Recorded] = []
         for begin in range(0, len(ids), AT_ONCE):
             some = ids[begin : begin + AT_ONCE]
-            rows = await self.link.read(
-                *(("HMGET", self.link.key(f"e:{each // BUCKET}"), *event_fields(each)) for each in some)
+            rows = await self.connection.read(
+                *(("HMGET", self.connection.key(f"e:{each // BUCKET}"), *event_fields(each)) for each in some)
             )
             events = [recorded(self.seal, each, row) for each, row in zip(some, rows, strict=True)]
             found.extend(event for event in events if event is not None)
@@ -66,7 +66,7 @@ class Transaction(Texts):
         wanted = set(revisions)
         unknown = [rev for rev in wanted - self._workflows.keys() if rev]
         if unknown:
-            [rows] = await self.link.read(("HMGET", self.link.key("d:workflow"), *unknown))
+            [rows] = await self.connection.read(("HMGET", self.connection.key("d:workflow"), *unknown))
             for rev, row in zip(unknown, rows, strict=True):
                 if row is not None:
                     self._workflows[rev] = str(self.json(row[12:])["name"])

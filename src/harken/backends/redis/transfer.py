@@ -35,7 +35,7 @@ class RedisTransfer:
     """Nobody else uses the store once `writers` found nobody: its leases are ours then."""
 
     def __init__(self, url: str, clock: Clock | None, key: str, space: str) -> None:
-        self._link = Connection(url, f"{{{space}:0}}:", clock)
+        self._connection = Connection(url, f"{{{space}:0}}:", clock)
         self.place = place_of("Redis", url)
         self._url, self._clock, self._space = url, clock, space
         self._key = key
@@ -53,8 +53,8 @@ class RedisTransfer:
 
     async def _wrapped(self) -> bytes:
         """The store's keys, empty for one without encryption: that is read as it is, also with a key for the other."""
-        wrapped, begun = await self._link.read(
-            ("GET", self._link.key("seal")), ("EXISTS", self._link.key("defs"), self._link.key("n"))
+        wrapped, begun = await self._connection.read(
+            ("GET", self._connection.key("seal")), ("EXISTS", self._connection.key("defs"), self._connection.key("n"))
         )
         if not begun:
             raise Misconfigured(f"there is no store in {self.place}", fix="Name the store that is to be copied")
@@ -64,23 +64,25 @@ class RedisTransfer:
         return await self._staying.writers(self._shards)
 
     async def _shards(self) -> set[int]:
-        [names] = await self._link.read(("SMEMBERS", self._link.key("feeds")))
-        found = await self._link.read(*(("HGET", self._link.key("f:") + name, "shard") for name in names))
+        [names] = await self._connection.read(("SMEMBERS", self._connection.key("feeds")))
+        found = await self._connection.read(*(("HGET", self._connection.key("f:") + name, "shard") for name in names))
         return {int(shard or 0) for shard in found}
 
     async def stay(self) -> None:
         await self._staying.stay()
 
-    async def _home(self) -> tuple[Transaction, bytes]:
+    async def _tx(self) -> tuple[Transaction, bytes]:
         """The store that is there, and the key of its names."""
         wrapped = (await self._wrapped()).decode()
-        seal = await seal_for(self._link, self._key if wrapped else "")
-        return Transaction(self._link, seal, secrets.token_hex(8)), unwrap(self._key, wrapped)[1] if wrapped else b""
+        seal = await seal_for(self._connection, self._key if wrapped else "")
+        return Transaction(self._connection, seal, secrets.token_hex(8)), unwrap(self._key, wrapped)[
+            1
+        ] if wrapped else b""
 
     async def rows(self) -> AsyncIterator[Chunk]:
-        home, identity = await self._home()
+        tx, identity = await self._tx()
         before = await self._traces()
-        async for chunk in all_rows(home, identity):
+        async for chunk in all_rows(tx, identity):
             yield chunk
         if await self._traces() != before:
             fix = "Stop whatever uses it, then copy into an empty store again"
@@ -88,8 +90,8 @@ class RedisTransfer:
 
     async def _traces(self) -> list[Any]:
         """What hardly any verb leaves as it was."""
-        key = self._link.key
-        numbers, *others = await self._link.read(
+        key = self._connection.key
+        numbers, *others = await self._connection.read(
             ("HGETALL", key("n")), ("GET", key("defs")), ("LLEN", key("audit")), ("LLEN", key("tq"))
         )
         # ours is the only token that may be taken meanwhile
@@ -97,31 +99,31 @@ class RedisTransfer:
 
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
         """Interrupted, it leaves a store with which nobody can start; `force` wipes such a one and begins anew."""
-        await keep_promise(self._link)
+        await keep_promise(self._connection)
         await self._refuse_full(force)
         arrival = await arrive(rows, self._key)
-        home = Transaction(self._link, arrival.seal, secrets.token_hex(8))
-        await self._link.read(("SET", self._link.key("half"), origin))
+        tx = Transaction(self._connection, arrival.seal, secrets.token_hex(8))
+        await self._connection.read(("SET", self._connection.key("half"), origin))
         if arrival.wrapped:
-            await self._link.read(("SET", self._link.key("seal"), arrival.wrapped))
-        await self._mark_half(home, origin)
-        taking = Loader(home)
+            await self._connection.read(("SET", self._connection.key("seal"), arrival.wrapped))
+        await self._mark_half(tx, origin)
+        taking = Loader(tx)
         await taking.begin(arrival.beginning)
         async for chunk in arrival.rows:
             await taking.take(chunk)
         await taking.end()
         # the last write waits for the replicas, and so for all before it
-        await self._link.write("moving_end", home.ask(), ())
+        await self._connection.write("moving_end", tx.ask(), ())
 
-    async def _mark_half(self, home: Transaction, origin: str) -> None:
+    async def _mark_half(self, tx: Transaction, origin: str) -> None:
         words = f"{self.place} is being filled by a copy from {origin}, or was when that stopped"
         fix = "Wait for it, or copy again with --force"
-        value = home.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
-        row = DOCUMENT.pack(1, await now_of(home)) + value
-        await self._link.read(("HSET", self._link.key(f"d:{MARK}"), HERE, row))
+        value = tx.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
+        row = DOCUMENT.pack(1, await now_of(tx)) + value
+        await self._connection.read(("HSET", self._connection.key(f"d:{MARK}"), HERE, row))
 
     async def _refuse_full(self, force: bool) -> None:
-        [half] = await self._link.read(("GET", self._link.key("half")))
+        [half] = await self._connection.read(("GET", self._connection.key("half")))
         if half is not None:
             if not force:
                 message = f"{self.place} has half of a copy from {half.decode()}"
@@ -134,17 +136,17 @@ class RedisTransfer:
 
     async def _wipe(self) -> None:
         """Drop what is left: half a copy, or the keys of a store that never had a row."""
-        pattern, cursor = literal(self._link.key("")) + b"*", 0
+        pattern, cursor = literal(self._connection.key("")) + b"*", 0
         while True:
-            [[cursor, keys]] = await self._link.read(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+            [[cursor, keys]] = await self._connection.read(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
             if keys:
-                await self._link.read(("UNLINK", *keys))
+                await self._connection.read(("UNLINK", *keys))
             if not cursor:
                 return
 
     async def counts(self) -> Counts:
-        key = self._link.key
-        numbers, feeds, triggers, ticks, buried, audits = await self._link.read(
+        key = self._connection.key
+        numbers, feeds, triggers, ticks, buried, audits = await self._connection.read(
             ("HGETALL", key("n")),
             ("SCARD", key("feeds")),
             ("HLEN", key("tn")),
@@ -152,14 +154,14 @@ class RedisTransfer:
             ("HLEN", key("buried")),
             ("LLEN", key("audit")),
         )
-        names = await self._link.read(("SMEMBERS", key("feeds")))
-        kinds = await document_kinds(self._link)
+        names = await self._connection.read(("SMEMBERS", key("feeds")))
+        kinds = await document_kinds(self._connection)
         return {
             "feeds": feeds,
             "triggers": triggers,
-            "documents": sum(await self._link.read(*(("HLEN", key("d:") + kind) for kind in kinds))),
+            "documents": sum(await self._connection.read(*(("HLEN", key("d:") + kind) for kind in kinds))),
             "events": int(numbers.get(b"events", 0)),
-            "seen keys": sum(await self._link.read(*(("HLEN", key("m:") + name) for name in names[0]))),
+            "seen keys": sum(await self._connection.read(*(("HLEN", key("m:") + name) for name in names[0]))),
             "runs": sum(int(numbers.get(f"s{state}".encode(), 0)) for state in range(10)),
             "ticks": ticks,
             "refused events": buried,
@@ -171,4 +173,4 @@ class RedisTransfer:
 
     async def close(self) -> None:
         await self._staying.close()
-        await self._link.close()
+        await self._connection.close()

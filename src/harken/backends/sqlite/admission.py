@@ -11,58 +11,58 @@ from harken.schedule import quiet_hours
 __all__ = ["count_run", "let_in", "may_start"]
 
 
-def may_start(books: Transaction, seq: int, now: int) -> bool:
+def may_start(tx: Transaction, seq: int, now: int) -> bool:
     """Count the run and let it start; or postpone or hold it, and the slot that it may have stays its own."""
-    row = books.row("SELECT trigger, budgeted, started_at, quiet_from, quiet_until FROM runs WHERE seq=?", (seq,))
+    row = tx.row("SELECT trigger, budgeted, started_at, quiet_from, quiet_until FROM runs WHERE seq=?", (seq,))
     assert row is not None
     trigger, budgeted, started_at, quiet_from, quiet_until = row
     if started_at is None and quiet_from is not None:
-        until = quiet_until if quiet_from <= now < quiet_until else _quiet_until(books, trigger, now)
+        until = quiet_until if quiet_from <= now < quiet_until else _quiet_until(tx, trigger, now)
         if now < until:
-            books.execute("UPDATE runs SET due_at=? WHERE seq=?", (until, seq))
+            tx.execute("UPDATE runs SET due_at=? WHERE seq=?", (until, seq))
             return False
-    return not budgeted or _enters(books, seq, trigger, now)
+    return not budgeted or _enters(tx, seq, trigger, now)
 
 
-def _quiet_until(books: Transaction, trigger: int, now: int) -> int:
+def _quiet_until(tx: Transaction, trigger: int, now: int) -> int:
     """The end of the quiet hours that it is now, for a run that has waited past those it was told of; else now."""
-    quiet = books.quiet(trigger)
+    quiet = tx.quiet(trigger)
     if quiet is None:
         return now
     begin, end = quiet_hours(quiet, moment(now))
     return micros(end) if micros(begin) <= now else now
 
 
-def _enters(books: Transaction, seq: int, trigger: int, now: int) -> bool:
-    budget = books.budget(trigger)
-    if budget is None or has_room(books, trigger, budget, now):
-        count_run(books, seq, trigger, now)
+def _enters(tx: Transaction, seq: int, trigger: int, now: int) -> bool:
+    budget = tx.budget(trigger)
+    if budget is None or has_room(tx, trigger, budget, now):
+        count_run(tx, seq, trigger, now)
         return True
-    books.execute("UPDATE runs SET state=?, hold='budget' WHERE seq=?", (HELD, seq))
-    books.short.add(trigger)
+    tx.execute("UPDATE runs SET state=?, hold='budget' WHERE seq=?", (HELD, seq))
+    tx.short.add(trigger)
     return False
 
 
-def count_run(books: Transaction, seq: int, trigger: int, now: int) -> None:
-    spend(books, trigger, "runs", 1, now)
-    books.execute("UPDATE runs SET budgeted=0 WHERE seq=?", (seq,))
+def count_run(tx: Transaction, seq: int, trigger: int, now: int) -> None:
+    spend(tx, trigger, "runs", 1, now)
+    tx.execute("UPDATE runs SET budgeted=0 WHERE seq=?", (seq,))
 
 
-def let_in(books: Transaction, limit: int, now: int) -> None:
+def let_in(tx: Transaction, limit: int, now: int) -> None:
     """Make held runs ready for which there is room again, oldest first, a few at a time."""
-    for trigger in sorted(books.short):
-        if books.value("SELECT paused FROM triggers WHERE id=?", (trigger,)):
+    for trigger in sorted(tx.short):
+        if tx.value("SELECT paused FROM triggers WHERE id=?", (trigger,)):
             continue
-        budget = books.budget(trigger)
-        few = int(min(limit, room(books, trigger, budget, now) if budget else limit))
+        budget = tx.budget(trigger)
+        few = int(min(limit, room(tx, trigger, budget, now) if budget else limit))
         if few <= 0:
             continue
-        rows = books.execute(
+        rows = tx.execute(
             f"""SELECT seq, due_at FROM runs WHERE state<6 AND state={HELD} AND trigger=? AND hold='budget'
             ORDER BY due_at, seq LIMIT ?""",
             (trigger, few + 1),
         ).fetchall()
         for seq, due in rows[:few]:
-            admit(books, seq, now, due=due)
+            admit(tx, seq, now, due=due)
         if len(rows) <= few:
-            books.short.discard(trigger)
+            tx.short.discard(trigger)

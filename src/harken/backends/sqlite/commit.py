@@ -30,61 +30,61 @@ class _MemoryMoved(Exception):
     """Someone else committed this subject meanwhile with another state."""
 
 
-def commit(books: Transaction, wanted: Commit) -> Committed | Stale:
-    feed = books.feed(wanted.feed)
+def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
+    feed = tx.feed(wanted.feed)
     if wanted.token is not None:
-        books.check_lease(wanted.token, feed.shard)
+        tx.check_lease(wanted.token, feed.shard)
     if feed.revision != wanted.revision:
         return Stale(feed.revision)
-    now, first = books.now(), books.next_event
+    now, first = tx.now(), tx.next_event
     event_ids: list[int] = []
     verdicts: list[tuple[Verdict, ...]] = []
     claimed: list[Claimed] = []
     # a single entry looks at memory before it writes anything, so it needs no way back
     several = len(wanted.entries) > 1
-    counted = books.fired() if several else []
+    counted = tx.fired() if several else []
     if several:
-        books.execute("SAVEPOINT page")
+        tx.execute("SAVEPOINT page")
     try:
         for entry in wanted.entries:
             room = wanted.claim - len(claimed)
-            event_id, decided = _record(books, feed, entry, now, claimed, room, wanted.holder)
+            event_id, decided = _record(tx, feed, entry, now, claimed, room, wanted.holder)
             event_ids.append(event_id)
             verdicts.append(decided)
     except _MemoryMoved:
         if several:
-            books.execute("ROLLBACK TO page")
-            books.execute("RELEASE page")
-            books.fired_back(counted)
+            tx.execute("ROLLBACK TO page")
+            tx.execute("RELEASE page")
+            tx.fired_back(counted)
         return Stale(feed.revision)
     if several:
-        books.execute("RELEASE page")
+        tx.execute("RELEASE page")
     if wanted.tick is not None or not _looks_back(wanted):
         if wanted.token is None and wanted.tick is None:
-            books.touch(feed)
+            tx.touch(feed)
         else:
-            _advance(books, feed, wanted, books.next_event - first, now)
+            _advance(tx, feed, wanted, tx.next_event - first, now)
     if wanted.backfilled:
-        _backfilled(books, feed, wanted.backfilled)
+        _backfilled(tx, feed, wanted.backfilled)
     for uid, limit in wanted.release.items():
-        queue.release_flood(books, books.trigger(uid), limit, now)
+        queue.release_flood(tx, tx.trigger(uid), limit, now)
     return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
 
 
 def _record(
-    books: Transaction, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
+    tx: Transaction, feed: FeedRow, entry: Entry, now: int, claimed: list[Claimed], room: int, holder: str
 ) -> tuple[int, tuple[Verdict, ...]]:
     event = entry.event
     if entry.again:
-        return _again(books, entry, now)
-    event_id = books.next_event
+        return _again(tx, entry, now)
+    event_id = tx.next_event
     # whatever the database would refuse is found out here, before anything is written
-    columns = _columns(books, entry)
+    columns = _columns(tx, entry)
     if entry.memory_id:
-        first = _remember(books, feed, entry, event_id, now)
+        first = _remember(tx, feed, entry, event_id, now)
         if first is not None:
-            return _repeat(books, entry, first, now)
-    books.next_event = event_id + 1
+            return _repeat(tx, entry, first, now)
+    tx.next_event = event_id + 1
     decided: list[Verdict] = []
     handed: list[tuple[int, bytes, Intent]] = []
     for decision in entry.decisions:
@@ -92,78 +92,78 @@ def _record(
             decided.append(decision)
         else:
             hands = handed if len(handed) < room else None
-            decided.append(queue.resolve(books, decision, event_id, now, hands, holder))
+            decided.append(queue.resolve(tx, decision, event_id, now, hands, holder))
     verdicts = tuple(decided)
-    books.execute(INSERT_EVENT, (event_id, feed.id, now, books.seal.shut(_encode_verdicts(verdicts)), *columns))
+    tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(_encode_verdicts(verdicts)), *columns))
     if handed:
         recorded = just_recorded(event, event_id, feed.name, moment(now), verdicts)
         claimed.extend(
-            first_claim(intent, run_id, books.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
+            first_claim(intent, run_id, tx.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
         )
     return event_id, verdicts
 
 
-def _columns(books: Transaction, entry: Entry) -> tuple[Any, ...]:
-    event, seal = entry.event, books.seal
+def _columns(tx: Transaction, entry: Entry) -> tuple[Any, ...]:
+    event, seal = entry.event, tx.seal
     event.type.encode()
     for decision in entry.decisions:
         if isinstance(decision, Verdict):
             _encode_verdicts(decision)
         else:
-            books.trigger(decision.trigger)
+            tx.trigger(decision.trigger)
     return (
         seal.name(event.key),
         seal.shut(event.key.encode("utf-8", "surrogatepass")),
         seal.shut(event.subject.encode("utf-8", "surrogatepass")),
-        None if event.state is None else books.shut(event.state),
+        None if event.state is None else tx.shut(event.state),
         event.type,
         micros_or_none(event.occurred_at),
         seal.shut(event.payload()),
     )
 
 
-def _remember(books: Transaction, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
+def _remember(tx: Transaction, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
     """Note the subject's new state. The id of the first event when it is known already."""
-    mid = books.seal.name(entry.memory_id)
+    mid = tx.seal.name(entry.memory_id)
     event = entry.event
-    state = None if event.state is None else books.shut(event.state)
+    state = None if event.state is None else tx.shut(event.state)
     if entry.expect == 0:
         row = (feed.id, mid, state, entry.seq, event_id, now, now)
-        books.execute(INSERT_MEMORY, row)
-        if books.connection.changes():
+        tx.execute(INSERT_MEMORY, row)
+        if tx.connection.changes():
             return None
-        known = books.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
+        known = tx.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
         assert known is not None
-        same = feed.identity != "transition" or _text(books, known[0]) == event.state
+        same = feed.identity != "transition" or _text(tx, known[0]) == event.state
     else:
-        books.execute(
+        tx.execute(
             "UPDATE memory SET state=?, absent=0, seq=?, event=?, last_seen=? WHERE feed=? AND mid=? AND seq=?",
             (state, entry.seq, event_id, now, feed.id, mid, entry.expect),
         )
-        if books.connection.changes():
+        if tx.connection.changes():
             return None
-        known = books.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
-        same = known is not None and _text(books, known[0]) == event.state
+        known = tx.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
+        same = known is not None and _text(tx, known[0]) == event.state
     if not same:
         raise _MemoryMoved
     assert known is not None
     return int(known[1])
 
 
-def _text(books: Transaction, sealed: bytes | None) -> str | None:
-    return None if sealed is None else books.text(sealed)
+def _text(tx: Transaction, sealed: bytes | None) -> str | None:
+    return None if sealed is None else tx.text(sealed)
 
 
-def _repeat(books: Transaction, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
-    books.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
-    row = books.row("SELECT verdicts FROM events WHERE id=?", (first,))
-    earlier = decode_verdicts(books.seal.open(row[0])) if row else ()
-    names = (_name(books, decision) for decision in entry.decisions)
+def _repeat(tx: Transaction, entry: Entry, first: int, now: int) -> tuple[int, tuple[Verdict, ...]]:
+    tx.execute("UPDATE events SET repeats=repeats+1, last_repeat_at=? WHERE id=?", (now, first))
+    row = tx.row("SELECT verdicts FROM events WHERE id=?", (first,))
+    earlier = decode_verdicts(tx.seal.open(row[0])) if row else ()
+    names = (_name(tx, decision) for decision in entry.decisions)
     return first, repeated(first, earlier, names)
 
 
-def _name(books: Transaction, decision: Verdict | Intent) -> str:
-    return decision.trigger if isinstance(decision, Verdict) else books.trigger(decision.trigger).name
+def _name(tx: Transaction, decision: Verdict | Intent) -> str:
+    return decision.trigger if isinstance(decision, Verdict) else tx.trigger(decision.trigger).name
 
 
 def _looks_back(wanted: Commit) -> bool:
@@ -171,38 +171,38 @@ def _looks_back(wanted: Commit) -> bool:
     return bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
 
 
-def _again(books: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
+def _again(tx: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
     """Decide a stored event for those triggers that had nothing to do with it before."""
-    row = books.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
+    row = tx.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
     if row is None:
         return 0, ()
-    verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(books.seal.open(row[0]))}
+    verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(tx.seal.open(row[0]))}
     for decision in entry.decisions:
-        name = _name(books, decision)
+        name = _name(tx, decision)
         if name in verdicts and verdicts[name].outcome != "before_start":
             continue
         if isinstance(decision, Verdict):
             verdicts[name] = decision
         else:
-            verdicts[name] = queue.resolve(books, decision, entry.again, now, None, "")
+            verdicts[name] = queue.resolve(tx, decision, entry.again, now, None, "")
     decided = tuple(verdicts.values())
-    books.execute("UPDATE events SET verdicts=? WHERE id=?", (books.seal.shut(_encode_verdicts(decided)), entry.again))
+    tx.execute("UPDATE events SET verdicts=? WHERE id=?", (tx.seal.shut(_encode_verdicts(decided)), entry.again))
     return entry.again, decided
 
 
-def _backfilled(books: Transaction, feed: FeedRow, uids: Sequence[str]) -> None:
+def _backfilled(tx: Transaction, feed: FeedRow, uids: Sequence[str]) -> None:
     for uid in uids:
-        books.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
-    books.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
-    books.feed_changed(feed.name)
+        tx.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
+    tx.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
+    tx.feed_changed(feed.name)
 
 
-def _advance(books: Transaction, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
+def _advance(tx: Transaction, feed: FeedRow, wanted: Commit, fresh: int, now: int) -> None:
     sets: list[str] = ["last_success=?", "last_tick=?"]
     values: list[Any] = [now, now]
     if wanted.cursor is not msgspec.UNSET:
         sets.append("cursor=?")
-        values.append(books.shut_json(wanted.cursor))
+        values.append(tx.shut_json(wanted.cursor))
     if wanted.watermark is not None:
         sets.append("watermark=?")
         values.append(micros(wanted.watermark))
@@ -211,53 +211,53 @@ def _advance(books: Transaction, feed: FeedRow, wanted: Commit, fresh: int, now:
         values.append(micros_or_none(wanted.next_due))
     if wanted.health is not None:
         sets.append("health=?")
-        values.append(books.shut_json(wanted.health))
+        values.append(tx.shut_json(wanted.health))
     if fresh:
         sets.append("seen=seen+?")
         values.append(fresh)
     if wanted.done:
         sets.append("reads=reads+1, baselined=1")
     values.append(feed.id)
-    books.execute(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
+    tx.execute(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
     if wanted.tick is not None:
-        write_tick(books, feed, wanted.tick, now)
+        write_tick(tx, feed, wanted.tick, now)
 
 
-def write_tick(books: Transaction, feed: FeedRow, tick: Tick, now: int) -> None:
+def write_tick(tx: Transaction, feed: FeedRow, tick: Tick, now: int) -> None:
     """Close the current span and write a row for this read."""
-    close_span(books, feed)
-    books.execute(
+    close_span(tx, feed)
+    tx.execute(
         "INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds) VALUES (?,?,?,1,?,?,?,?)",
         (feed.id, micros(tick.started_at), now, tick.result, tick.seen, tick.new, tick.seconds),
     )
     if tick.covered is not None:
-        extend_coverage(books, feed, tick.covered)
+        extend_coverage(tx, feed, tick.covered)
 
 
-def close_span(books: Transaction, feed: FeedRow) -> None:
-    books.execute(
+def close_span(tx: Transaction, feed: FeedRow) -> None:
+    tx.execute(
         """INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
         SELECT id, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM feeds
         WHERE id=? AND span_result IS NOT NULL""",
         (feed.id,),
     )
-    if books.connection.changes():
-        books.execute("UPDATE feeds SET span_result=NULL WHERE id=?", (feed.id,))
+    if tx.connection.changes():
+        tx.execute("UPDATE feeds SET span_result=NULL WHERE id=?", (feed.id,))
 
 
-def extend_coverage(books: Transaction, feed: FeedRow, covered: Span) -> None:
+def extend_coverage(tx: Transaction, feed: FeedRow, covered: Span) -> None:
     """Add a proven span; adjoining ones grow together."""
     start, end = micros(covered.start), micros(covered.end)
-    books.execute(
+    tx.execute(
         "UPDATE feeds SET cover_end=max(cover_end, ?) WHERE id=? AND cover_start<=? AND cover_end>=?",
         (end, feed.id, start, start),
     )
-    if books.connection.changes():
+    if tx.connection.changes():
         return
-    row = books.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=?", (feed.id,))
+    row = tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=?", (feed.id,))
     assert row is not None
-    *older, newest = merged([covered, *spans_of(books.seal, row[2], row[0], row[1])])
-    books.execute(
+    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
+    tx.execute(
         "UPDATE feeds SET cover_start=?, cover_end=?, coverage=? WHERE id=?",
-        (micros(newest.start), micros(newest.end), books.shut_json(older[-KEPT_SPANS:]) if older else None, feed.id),
+        (micros(newest.start), micros(newest.end), tx.shut_json(older[-KEPT_SPANS:]) if older else None, feed.id),
     )

@@ -178,14 +178,14 @@ READ_SECONDS = 10.0
 class Database:
     """`inline` runs verbs in the caller's thread, for virtual time. `glance` is for look-ups in the loop's thread."""
 
-    def __init__(self, path: Path, books: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
+    def __init__(self, path: Path, tx: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
         self.path = path
-        self.books = books
+        self.tx = tx
         self.writer = writer
         self.inline = writer is None or writer.inline
         self._clock = clock
         self._lock = lock
-        self.glance = books if self.inline else self._reader()
+        self.glance = tx if self.inline else self._reader()
         self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="harken-read")
         self._idle_readers: list[Transaction] = []
 
@@ -209,13 +209,13 @@ class Database:
             connection = connect(path)
             migrate(connection)
             encryption.wipe(connection)
-            books = Transaction(connection, known or seal_for(connection, key), clock)
+            tx = Transaction(connection, known or seal_for(connection, key), clock)
         except BaseException:
             os.close(lock)
             raise
-        door = cls(path, books, Writer(books, inline=inline, limit=limit), clock, lock)
-        upkeep.bury_the_dead(books)
-        return door
+        database = cls(path, tx, Writer(tx, inline=inline, limit=limit), clock, lock)
+        upkeep.bury_the_dead(tx)
+        return database
 
     @property
     def trouble(self) -> str:
@@ -234,31 +234,31 @@ class Database:
     async def read(self, query: Callable[..., T], *args: Any) -> T:
         """Answer a question beside whatever is being written."""
         if self.inline:
-            return query(self.books, *args)
+            return query(self.tx, *args)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, query, args)
 
     def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
         with readable():
-            books = self._idle_readers.pop() if self._idle_readers else self._reader()
+            tx = self._idle_readers.pop() if self._idle_readers else self._reader()
         deadline = self._clock.monotonic() + READ_SECONDS
-        books.connection.set_progress_handler(lambda: self._clock.monotonic() > deadline, 10_000)
+        tx.connection.set_progress_handler(lambda: self._clock.monotonic() > deadline, 10_000)
         try:
-            books.distrust()
+            tx.distrust()
             with readable():
-                return query(books, *args)
+                return query(tx, *args)
         except apsw.InterruptError:
             raise Misconfigured(
                 f"the query took longer than {READ_SECONDS:.0f} s", fix="Ask for less at a time"
             ) from None
         finally:
-            self._idle_readers.append(books)
+            self._idle_readers.append(tx)
 
     def _reader(self) -> Transaction:
         connection = connect(self.path, readonly=True)
-        books = Transaction(connection, self.books.seal, self._clock, for_reading=True)
-        books.priorities = self.books.priorities
-        books.short = self.books.short
-        return books
+        tx = Transaction(connection, self.tx.seal, self._clock, for_reading=True)
+        tx.priorities = self.tx.priorities
+        tx.short = self.tx.short
+        return tx
 
     async def close(self) -> None:
         if self.writer is not None and not self.inline:
@@ -268,8 +268,8 @@ class Database:
     def abandon(self) -> None:
         """Let go of the file without ceremony, as a dying process does."""
         self._readers.shutdown(wait=not self.inline)
-        for books in (*self._idle_readers, self.glance, self.books):
-            books.connection.close(True)
+        for tx in (*self._idle_readers, self.glance, self.tx):
+            tx.connection.close(True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -49,37 +49,37 @@ SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON 
 amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
 
 
-def spend(books: Transaction, trigger: int, what: str, amount: float, now: int) -> None:
-    books.execute(SPEND, (trigger, what, window(what, now), amount))
+def spend(tx: Transaction, trigger: int, what: str, amount: float, now: int) -> None:
+    tx.execute(SPEND, (trigger, what, window(what, now), amount))
 
 
-def charge(books: Transaction, seq: int, record: StepRecord) -> None:
+def charge(tx: Transaction, seq: int, record: StepRecord) -> None:
     """Count what a model took for this step, once: a record that is written again is not charged again."""
-    payer = _payer(books, seq)
+    payer = _payer(tx, seq)
     if not payer:
         return
-    now = books.now()
+    now = tx.now()
     if record.tokens:
-        spend(books, payer, "tokens", record.tokens, now)
+        spend(tx, payer, "tokens", record.tokens, now)
     if record.usd:
-        spend(books, payer, "usd", record.usd, now)
+        spend(tx, payer, "usd", record.usd, now)
 
 
-def _payer(books: Transaction, seq: int) -> int:
+def _payer(tx: Transaction, seq: int) -> int:
     """The trigger behind a run; a sub-run spends the budget of whoever asked for it."""
-    row = books.row("SELECT trigger, parent FROM runs WHERE seq=?", (seq,))
+    row = tx.row("SELECT trigger, parent FROM runs WHERE seq=?", (seq,))
     while row is not None and not row[0] and row[1] is not None:
-        row = books.row("SELECT trigger, parent FROM runs WHERE id=?", (row[1],))
+        row = tx.row("SELECT trigger, parent FROM runs WHERE id=?", (row[1],))
     return int(row[0]) if row is not None else 0
 
 
-def has_room(books: Transaction, trigger: int, budget: Budget, now: int) -> bool:
-    return room(books, trigger, budget, now) > 0
+def has_room(tx: Transaction, trigger: int, budget: Budget, now: int) -> bool:
+    return room(tx, trigger, budget, now) > 0
 
 
-def room(books: Transaction, trigger: int, budget: Budget, now: int) -> float:
+def room(tx: Transaction, trigger: int, budget: Budget, now: int) -> float:
     """How many runs may start now."""
-    return left(budget, books.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)
+    return left(budget, tx.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)
 
 
 CLAIM_US = 60_000_000
@@ -90,7 +90,7 @@ VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
 
 
 def resolve(
-    books: Transaction,
+    tx: Transaction,
     intent: Intent,
     event_id: int,
     now: int,
@@ -98,23 +98,23 @@ def resolve(
     holder: str,
 ) -> Verdict:
     """Turn an intent into a verdict: insert its run, join a gathering one, or say why not."""
-    trigger = books.trigger(intent.trigger)
+    trigger = tx.trigger(intent.trigger)
     if intent.gather is not None:
-        return _gather(books, trigger, intent, intent.gather, event_id, now)
-    run_id = run_id_of(books.seal, intent.trigger, intent.epoch, intent.run_key)
-    shared = _gathered_before(books, trigger, intent.run_key) if trigger.shares else None
+        return _gather(tx, trigger, intent, intent.gather, event_id, now)
+    run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
+    shared = _gathered_before(tx, trigger, intent.run_key) if trigger.shares else None
     if shared is not None:
         # it was old when it was found first, and looks young now that a sibling's reset shows it again
         return _duplicate(trigger, shared)
     state = HELD if intent.hold else READY
-    seq = books.next_run
+    seq = tx.next_run
     slot: bytes | None = None
     if intent.slot and intent.overlap != "allow":
-        slot = books.seal.name(intent.slot)
+        slot = tx.seal.name(intent.slot)
         if not intent.hold:
-            if books.value("SELECT 1 FROM runs WHERE id=?", (run_id,)):
+            if tx.value("SELECT 1 FROM runs WHERE id=?", (run_id,)):
                 return _duplicate(trigger, run_id)
-            taken = take_slot(books, slot, intent.overlap, seq, now)
+            taken = take_slot(tx, slot, intent.overlap, seq, now)
             if taken is None:
                 return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
             state = READY if taken else BLOCKED
@@ -122,25 +122,25 @@ def resolve(
     if intent.quiet is not None and micros(intent.quiet.start) <= now < micros(intent.quiet.end):
         due = max(due, micros(intent.quiet.end))
     hold = intent.hold
-    if trigger.budget is not None and state == READY and due <= now and over_budget(books, trigger, now):
+    if trigger.budget is not None and state == READY and due <= now and over_budget(tx, trigger, now):
         state, hold = HELD, "budget"
     claim = handed is not None and state == READY and due <= now
     # fmt: off
     row = (
         seq, run_id, trigger.id, intent.workflow_rev, RUNNING if claim else state, intent.priority, due,
         intent.max_attempts, 1 if claim else 0, now + CLAIM_US if claim else None, holder if claim else None, event_id,
-        books.seal.shut(intent.input) if intent.input else None, slot, intent.overlap if slot else None, None, 1,
+        tx.seal.shut(intent.input) if intent.input else None, slot, intent.overlap if slot else None, None, 1,
         hold or None, now, now if claim else None,
     )
     # fmt: on
-    books.execute(INSERT_RUN, row)
-    if not books.connection.changes():
+    tx.execute(INSERT_RUN, row)
+    if not tx.connection.changes():
         return _duplicate(trigger, run_id)
     if intent.quiet is not None or trigger.budget is not None:
-        _mark(books, trigger, intent, seq, now, starts=claim)
-    books.next_run = seq + 1
-    books.priorities.add(intent.priority)
-    books.count_fired(trigger)
+        _mark(tx, trigger, intent, seq, now, starts=claim)
+    tx.next_run = seq + 1
+    tx.priorities.add(intent.priority)
+    tx.count_fired(trigger)
     if claim:
         assert handed is not None
         handed.append((seq, run_id, intent))
@@ -149,189 +149,185 @@ def resolve(
     return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
 
 
-def over_budget(books: Transaction, trigger: TriggerRow, now: int) -> bool:
+def over_budget(tx: Transaction, trigger: TriggerRow, now: int) -> bool:
     """Nothing is left, or others have waited for longer."""
     assert trigger.budget is not None
-    books.know_short()
-    if trigger.id in books.short or not has_room(books, trigger.id, trigger.budget, now):
-        books.short.add(trigger.id)
+    tx.know_short()
+    if trigger.id in tx.short or not has_room(tx, trigger.id, trigger.budget, now):
+        tx.short.add(trigger.id)
         return True
     return False
 
 
-def _mark(books: Transaction, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
+def _mark(tx: Transaction, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
     """Note when the run may not start, and that it counts; one that is handed over starts now."""
     quiet = (None, None) if intent.quiet is None else (micros(intent.quiet.start), micros(intent.quiet.end))
     counts = trigger.budget is not None and not starts
-    books.execute("UPDATE runs SET quiet_from=?, quiet_until=?, budgeted=? WHERE seq=?", (*quiet, counts, seq))
+    tx.execute("UPDATE runs SET quiet_from=?, quiet_until=?, budgeted=? WHERE seq=?", (*quiet, counts, seq))
     if trigger.budget is not None and starts:
-        spend(books, trigger.id, "runs", 1, now)
+        spend(tx, trigger.id, "runs", 1, now)
 
 
 def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
     return Verdict(trigger=trigger.name, outcome="duplicate", reason=HAS_ITS_RUN, run_id=run_id.hex())
 
 
-def _gather(
-    books: Transaction, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int
-) -> Verdict:
-    alone = run_id_of(books.seal, intent.trigger, intent.epoch, intent.run_key)
+def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
+    alone = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
     # it may have had a run of its own when it was younger, or before somebody edited the trigger
-    known = books.value("SELECT 1 FROM runs WHERE id=?", (alone,))
-    earlier = alone if known else _gathered_before(books, trigger, intent.run_key)
+    known = tx.value("SELECT 1 FROM runs WHERE id=?", (alone,))
+    earlier = alone if known else _gathered_before(tx, trigger, intent.run_key)
     if earlier is not None:
         return _duplicate(trigger, earlier)
-    key = books.seal.name(f"gather\0{into.key}")
-    row = books.row(
+    key = tx.seal.name(f"gather\0{into.key}")
+    row = tx.row(
         f"SELECT seq, id, gathered, due_at FROM runs WHERE trigger=? AND gather=? AND state={GATHERING}",
         (trigger.id, key),
     )
     if row is not None and row[3] <= now:
         # its window is over although nobody has claimed it yet
-        close_gathering(books, row[0], now)
+        close_gathering(tx, row[0], now)
         row = None
     if row is None:
-        seq, gathered = books.next_run, 1
-        run_id = run_id_of(books.seal, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
-        slot = books.seal.name(intent.slot) if intent.slot and intent.overlap != "allow" else None
+        seq, gathered = tx.next_run, 1
+        run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, f"gather\0{into.key}\0{intent.run_key}")
+        slot = tx.seal.name(intent.slot) if intent.slot and intent.overlap != "allow" else None
         # fmt: off
         fresh = (
             seq, run_id, trigger.id, intent.workflow_rev, GATHERING, intent.priority, micros(into.due_at),
-            intent.max_attempts, 0, None, None, None, books.seal.shut(intent.input) if intent.input else None, slot,
+            intent.max_attempts, 0, None, None, None, tx.seal.shut(intent.input) if intent.input else None, slot,
             intent.overlap if slot else None, key, 1,
             intent.hold or None, now, None,
         )
         # fmt: on
-        books.execute(INSERT_RUN, fresh)
-        if not books.connection.changes():
+        tx.execute(INSERT_RUN, fresh)
+        if not tx.connection.changes():
             return _duplicate(trigger, run_id)
-        books.next_run = seq + 1
-        books.priorities.add(intent.priority)
-        books.count_fired(trigger)
+        tx.next_run = seq + 1
+        tx.priorities.add(intent.priority)
+        tx.count_fired(trigger)
     else:
         seq, run_id, gathered = row[0], row[1], row[2] + 1
         due = max(row[3], micros(into.due_at)) if into.extends else row[3]
-        books.execute("UPDATE runs SET gathered=?, due_at=? WHERE seq=?", (gathered, due, seq))
+        tx.execute("UPDATE runs SET gathered=?, due_at=? WHERE seq=?", (gathered, due, seq))
     if intent.quiet is not None or trigger.budget is not None:
-        _mark(books, trigger, intent, seq, now, starts=False)
-    books.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
+        _mark(tx, trigger, intent, seq, now, starts=False)
+    tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
     if into.max and gathered >= into.max:
-        close_gathering(books, seq, now)
+        close_gathering(tx, seq, now)
     reason = gathered_as(gathered, intent.reason)
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
 
-def _gathered_before(books: Transaction, trigger: TriggerRow, run_key: str) -> bytes | None:
+def _gathered_before(tx: Transaction, trigger: TriggerRow, run_key: str) -> bytes | None:
     """The run that has this occurrence already since the last reset; the id of a gathering run names only its first."""
-    rows = books.execute(
+    rows = tx.execute(
         "SELECT verdicts FROM events WHERE kid=? AND id>=(SELECT epoch_event FROM triggers WHERE id=?)",
-        (books.seal.name(run_key), trigger.id),
+        (tx.seal.name(run_key), trigger.id),
     ).fetchall()
     for (sealed,) in rows:
-        for verdict in decode_verdicts(books.seal.open(sealed)):
+        for verdict in decode_verdicts(tx.seal.open(sealed)):
             if verdict.trigger == trigger.name and verdict.outcome == "gathered":
                 return bytes.fromhex(verdict.run_id)
     return None
 
 
-def close_gathering(books: Transaction, seq: int, now: int) -> None:
+def close_gathering(tx: Transaction, seq: int, now: int) -> None:
     """The window is over or full: the run is due, unless it is held."""
-    hold = books.value("SELECT hold FROM runs WHERE seq=?", (seq,))
+    hold = tx.value("SELECT hold FROM runs WHERE seq=?", (seq,))
     if hold:
-        books.execute("UPDATE runs SET state=?, due_at=? WHERE seq=?", (HELD, now, seq))
+        tx.execute("UPDATE runs SET state=?, due_at=? WHERE seq=?", (HELD, now, seq))
     else:
-        admit(books, seq, now)
+        admit(tx, seq, now)
 
 
-def admit(books: Transaction, seq: int, now: int, due: int | None = None) -> None:
+def admit(tx: Transaction, seq: int, now: int, due: int | None = None) -> None:
     """Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled."""
-    row = books.row("SELECT slot, overlap, due_at FROM runs WHERE seq=?", (seq,))
+    row = tx.row("SELECT slot, overlap, due_at FROM runs WHERE seq=?", (seq,))
     assert row is not None
     slot, overlap, due_at = row
     state: int = READY
     if slot is not None:
-        taken = take_slot(books, slot, overlap, seq, now)
+        taken = take_slot(tx, slot, overlap, seq, now)
         if taken is None:
-            reason = books.shut(NOT_OVER)
-            books.execute(
+            reason = tx.shut(NOT_OVER)
+            tx.execute(
                 "UPDATE runs SET state=?, finished_at=?, error=?, hold=NULL WHERE seq=?", (CANCELLED, now, reason, seq)
             )
             return
         state = READY if taken else BLOCKED
     when = due if due is not None else min(due_at, now)
-    books.execute("UPDATE runs SET state=?, due_at=?, hold=NULL WHERE seq=?", (state, when, seq))
+    tx.execute("UPDATE runs SET state=?, due_at=?, hold=NULL WHERE seq=?", (state, when, seq))
 
 
-def take_slot(books: Transaction, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
+def take_slot(tx: Transaction, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
     """True: the slot is ours. False: wait behind it. None: give way."""
-    current = books.value("SELECT run FROM slots WHERE key=?", (slot,))
+    current = tx.value("SELECT run FROM slots WHERE key=?", (slot,))
     if current is None or current == seq:
-        books.execute("INSERT OR IGNORE INTO slots (key, run) VALUES (?,?)", (slot, seq))
+        tx.execute("INSERT OR IGNORE INTO slots (key, run) VALUES (?,?)", (slot, seq))
         return True
     if overlap == "skip":
         return None
     if overlap == "cancel_previous":
-        return _push_out(books, slot, current, seq, now)
+        return _push_out(tx, slot, current, seq, now)
     return False
 
 
-def _push_out(books: Transaction, slot: bytes, current: int, seq: int, now: int) -> bool:
-    reason = books.shut(REPLACED)
-    books.execute(
+def _push_out(tx: Transaction, slot: bytes, current: int, seq: int, now: int) -> bool:
+    reason = tx.shut(REPLACED)
+    tx.execute(
         f"UPDATE runs SET state=?, finished_at=?, error=? WHERE state={BLOCKED} AND slot=?",
         (CANCELLED, now, reason, slot),
     )
-    books.execute(
+    tx.execute(
         "UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=? AND state IN (?,?,?)",
         (CANCELLED, now, reason, current, HELD, READY, WAITING),
     )
-    if books.connection.changes():
-        books.execute("UPDATE slots SET run=? WHERE key=?", (seq, slot))
+    if tx.connection.changes():
+        tx.execute("UPDATE slots SET run=? WHERE key=?", (seq, slot))
         return True
-    books.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (current,))
+    tx.execute("UPDATE runs SET cancel_requested=1 WHERE seq=?", (current,))
     return False
 
 
-def free_slot(books: Transaction, slot: bytes, seq: int) -> None:
+def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:
     """The holder is over: the next blocked run of the slot becomes ready."""
-    if books.value("SELECT run FROM slots WHERE key=?", (slot,)) != seq:
+    if tx.value("SELECT run FROM slots WHERE key=?", (slot,)) != seq:
         return
-    following = books.value(
+    following = tx.value(
         f"SELECT seq FROM runs WHERE state={BLOCKED} AND slot=? ORDER BY priority DESC, due_at, seq LIMIT 1", (slot,)
     )
     if following is None:
-        books.execute("DELETE FROM slots WHERE key=?", (slot,))
+        tx.execute("DELETE FROM slots WHERE key=?", (slot,))
         return
-    books.execute("UPDATE slots SET run=? WHERE key=?", (following, slot))
-    books.execute("UPDATE runs SET state=? WHERE seq=?", (READY, following))
+    tx.execute("UPDATE slots SET run=? WHERE key=?", (following, slot))
+    tx.execute("UPDATE runs SET state=? WHERE seq=?", (READY, following))
 
 
-def release_flood(books: Transaction, trigger: TriggerRow, limit: int, now: int) -> None:
+def release_flood(tx: Transaction, trigger: TriggerRow, limit: int, now: int) -> None:
     """The first read is complete: few enough held runs go, too many wait for a person."""
-    held = books.value(
+    held = tx.value(
         "SELECT count(*) FROM runs WHERE trigger=? AND state IN (?,?) AND hold='flood'", (trigger.id, HELD, GATHERING)
     )
     if 0 < held <= limit:
-        let_go(books, trigger, "flood", now)
+        let_go(tx, trigger, "flood", now)
 
 
-def let_go(books: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
+def let_go(tx: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
     """Release (or cancel) the trigger's held runs, oldest first; how many."""
     which, bindings = ("AND hold=?", [hold]) if hold else ("", [])
-    held: list[Any] = books.execute(
+    held: list[Any] = tx.execute(
         f"SELECT seq, due_at, slot FROM runs WHERE trigger=? AND state={HELD} {which} ORDER BY due_at, seq",
         [trigger.id, *bindings],
     ).fetchall()
     if not drop:
-        books.execute(
-            f"UPDATE runs SET hold=NULL WHERE trigger=? AND state={GATHERING} {which}", [trigger.id, *bindings]
-        )
+        tx.execute(f"UPDATE runs SET hold=NULL WHERE trigger=? AND state={GATHERING} {which}", [trigger.id, *bindings])
     for seq, due, slot in held:
         if drop:
-            reason = books.shut(DROPPED)
-            books.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, now, reason, seq))
+            reason = tx.shut(DROPPED)
+            tx.execute("UPDATE runs SET state=?, finished_at=?, error=? WHERE seq=?", (CANCELLED, now, reason, seq))
             if slot is not None:
-                free_slot(books, slot, seq)
+                free_slot(tx, slot, seq)
         else:
-            admit(books, seq, now, due=due)
+            admit(tx, seq, now, due=due)
     return len(held)

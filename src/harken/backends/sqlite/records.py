@@ -42,31 +42,31 @@ __all__ = [
     "events_of",
     "get",
     "journal_of",
+    "memory_of",
     "run",
     "runs",
-    "sighting",
     "ticks",
 ]
 
 
-def _select_events(books: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
+def _select_events(tx: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
     sql = f"SELECT {RECORDED} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
-    return [recorded(books, row) for row in books.execute(sql, [*bindings, limit])]
+    return [recorded(tx, row) for row in tx.execute(sql, [*bindings, limit])]
 
 
 def events(
-    books: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
+    tx: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     where: list[str] = ["1"]
     bindings: list[Any] = []
     if trigger:
-        feed = books.value("SELECT feed FROM triggers WHERE name=?", (trigger,)) or feed
+        feed = tx.value("SELECT feed FROM triggers WHERE name=?", (trigger,)) or feed
     if feed:
         where.append("e.feed=(SELECT id FROM feeds WHERE name=?)")
         bindings.append(feed)
     if key:
         where.append("e.kid=?")
-        bindings.append(books.seal.name(key))
+        bindings.append(tx.seal.name(key))
     if since is not None:
         where.append("e.recorded_at>=?")
         bindings.append(micros(since))
@@ -76,7 +76,7 @@ def events(
 
     def some(before: int | None) -> list[Recorded]:
         older, extra = ([*where, "e.id<?"], [before]) if before is not None else (where, [])
-        return _select_events(books, " AND ".join(older), [*bindings, *extra], "DESC", limit)
+        return _select_events(tx, " AND ".join(older), [*bindings, *extra], "DESC", limit)
 
     return _page(some, Filling(concerns, lambda found: found.id, before, limit))
 
@@ -87,58 +87,58 @@ def _page(some: Callable[[int | None], list[Any]], filling: Filling) -> Page:
     return filling.page()
 
 
-def events_after(books: Transaction, after: int, limit: int) -> list[Recorded]:
-    return _select_events(books, "e.id>?", [after], "ASC", limit)
+def events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
+    return _select_events(tx, "e.id>?", [after], "ASC", limit)
 
 
-def event(books: Transaction, event_id: int) -> Recorded | None:
-    found = _select_events(books, "e.id=?", [event_id], "ASC", 1)
+def event(tx: Transaction, event_id: int) -> Recorded | None:
+    found = _select_events(tx, "e.id=?", [event_id], "ASC", 1)
     return found[0] if found else None
 
 
-def events_of(books: Transaction, seq: int, first: int | None) -> list[Recorded]:
+def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
     """The events of a run, oldest first."""
     if first is not None:
-        return _select_events(books, "e.id=?", [first], "ASC", 1)
-    return _select_events(books, "e.id IN (SELECT event FROM run_events WHERE run=?)", [seq], "ASC", 100_000)
+        return _select_events(tx, "e.id=?", [first], "ASC", 1)
+    return _select_events(tx, "e.id IN (SELECT event FROM run_events WHERE run=?)", [seq], "ASC", 100_000)
 
 
-def sighting(books: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
-    row = books.row(
+def memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+    row = tx.row(
         f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) AND mid=?",
-        (feed, books.seal.name(memory_id)),
+        (feed, tx.seal.name(memory_id)),
     )
-    return None if row is None else sighting_of(books, row)
+    return None if row is None else sighting_of(tx, row)
 
 
-def journal_of(books: Transaction, seq: int) -> tuple[StepRecord, ...]:
-    rows = books.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
-    return steps(books.seal.open(row[0]) for row in rows)
+def journal_of(tx: Transaction, seq: int) -> tuple[StepRecord, ...]:
+    rows = tx.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
+    return steps(tx.seal.open(row[0]) for row in rows)
 
 
-def _run(books: Transaction, row: tuple[Any, ...], *, with_journal: bool) -> Run:
-    names = books.trigger_name(row[2]), _workflow_name(books, row[3])
-    journal = journal_of(books, row[0]) if with_journal else ()
-    return run_of(books, row, *names, _keys_of(books, row[0], row[5]), journal)
+def _run(tx: Transaction, row: tuple[Any, ...], *, with_journal: bool) -> Run:
+    names = tx.trigger_name(row[2]), _workflow_name(tx, row[3])
+    journal = journal_of(tx, row[0]) if with_journal else ()
+    return run_of(tx, row, *names, _keys_of(tx, row[0], row[5]), journal)
 
 
-def _keys_of(books: Transaction, seq: int, first: int | None) -> list[tuple[int, str]]:
+def _keys_of(tx: Transaction, seq: int, first: int | None) -> list[tuple[int, str]]:
     if first is not None:
-        rows = books.execute("SELECT id, key FROM events WHERE id=?", (first,))
+        rows = tx.execute("SELECT id, key FROM events WHERE id=?", (first,))
     else:
-        rows = books.execute(
+        rows = tx.execute(
             "SELECT id, key FROM events WHERE id IN (SELECT event FROM run_events WHERE run=?) ORDER BY id", (seq,)
         )
-    return [(row[0], books.text(row[1])) for row in rows]
+    return [(row[0], tx.text(row[1])) for row in rows]
 
 
-def _workflow_name(books: Transaction, rev: str) -> str:
-    document = books.value("SELECT value FROM documents WHERE kind='workflow' AND name=?", (rev,))
-    return "" if document is None else str(books.json(document)["name"])
+def _workflow_name(tx: Transaction, rev: str) -> str:
+    document = tx.value("SELECT value FROM documents WHERE kind='workflow' AND name=?", (rev,))
+    return "" if document is None else str(tx.json(document)["name"])
 
 
 def runs(
-    books: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
 ) -> Page:
     where: list[str] = ["1"]
     bindings: list[Any] = []
@@ -154,8 +154,8 @@ def runs(
     def some(before: int | None) -> list[tuple[int, Run]]:
         older, extra = ([*where, "seq<?"], [before]) if before is not None else (where, [])
         sql = f"SELECT {RUN} FROM runs WHERE {' AND '.join(older)} ORDER BY seq DESC LIMIT ?"
-        rows = books.execute(sql, [*bindings, *extra, limit]).fetchall()
-        return [(row[0], _run(books, row, with_journal=False)) for row in rows]
+        rows = tx.execute(sql, [*bindings, *extra, limit]).fetchall()
+        return [(row[0], _run(tx, row, with_journal=False)) for row in rows]
 
     def of_workflow(item: tuple[int, Run]) -> bool:
         return not workflow or item[1].workflow == workflow
@@ -164,65 +164,63 @@ def runs(
     return Page(items=[run for _, run in page.items], next=page.next)
 
 
-def run(books: Transaction, run_id: str) -> Run | None:
+def run(tx: Transaction, run_id: str) -> Run | None:
     span = run_span(run_id)
     if span is None:
         return None
-    rows = books.execute(f"SELECT {RUN} FROM runs WHERE id BETWEEN ? AND ? LIMIT 2", span).fetchall()
-    return _run(books, rows[0], with_journal=True) if len(rows) == 1 else None
+    rows = tx.execute(f"SELECT {RUN} FROM runs WHERE id BETWEEN ? AND ? LIMIT 2", span).fetchall()
+    return _run(tx, rows[0], with_journal=True) if len(rows) == 1 else None
 
 
-def dead(books: Transaction, before: int | None, limit: int) -> Page:
+def dead(tx: Transaction, before: int | None, limit: int) -> Page:
     """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
     letters: list[DeadLetter] = []
     if before is None or before > 0:
         sql = f"SELECT {RUN} FROM runs WHERE state={DEAD} AND seq<? ORDER BY seq DESC LIMIT ?"
-        rows = books.execute(sql, (2**62 if before is None else before, limit)).fetchall()
-        letters = [dead_run(_run(books, row, with_journal=False)) for row in rows]
+        rows = tx.execute(sql, (2**62 if before is None else before, limit)).fetchall()
+        letters = [dead_run(_run(tx, row, with_journal=False)) for row in rows]
         if len(rows) == limit:
             return Page(items=letters, next=rows[-1][0])
     horizon = -before if before is not None and before < 0 else 2**62
     sql = f"SELECT {LETTER} WHERE b.id<? ORDER BY b.id DESC LIMIT ?"
-    rows = books.execute(sql, (horizon, limit - len(letters))).fetchall()
-    letters += [letter_of(books, row) for row in rows]
+    rows = tx.execute(sql, (horizon, limit - len(letters))).fetchall()
+    letters += [letter_of(tx, row) for row in rows]
     return Page(items=letters, next=-rows[-1][0] if len(letters) == limit and rows else None)
 
 
-def ticks(books: Transaction, feed: str, limit: int) -> list[TickSpan]:
-    id = books.value("SELECT id FROM feeds WHERE name=?", (feed,))
-    current = books.execute(
+def ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
+    id = tx.value("SELECT id FROM feeds WHERE name=?", (feed,))
+    current = tx.execute(
         """SELECT span_start, span_end, span_count, span_result, span_seen, 0, NULL, 0.0 FROM feeds
         WHERE id=? AND span_result IS NOT NULL""",
         (id,),
     ).fetchall()
-    closed = books.execute(
+    closed = tx.execute(
         """SELECT started_at, ended_at, count, result, seen, new, error, seconds FROM ticks WHERE feed=?
         ORDER BY id DESC LIMIT ?""",
         (id, limit),
     ).fetchall()
-    return [tick_of(books, feed, row) for row in [*current, *closed][:limit]]
+    return [tick_of(tx, feed, row) for row in [*current, *closed][:limit]]
 
 
-def counts(books: Transaction) -> dict[str, int]:
-    found = {
-        f"runs_{STATES[row[0]]}": row[1] for row in books.execute("SELECT state, count(*) FROM runs GROUP BY state")
-    }
-    found["events"] = books.value("SELECT count(*) FROM events")
-    found["refused_events"] = books.value("SELECT count(*) FROM buried")
+def counts(tx: Transaction) -> dict[str, int]:
+    found = {f"runs_{STATES[row[0]]}": row[1] for row in tx.execute("SELECT state, count(*) FROM runs GROUP BY state")}
+    found["events"] = tx.value("SELECT count(*) FROM events")
+    found["refused_events"] = tx.value("SELECT count(*) FROM buried")
     return found
 
 
-def get(books: Transaction, kind: str, name: str) -> Document | None:
-    found = documents(books, kind, name)
+def get(tx: Transaction, kind: str, name: str) -> Document | None:
+    found = documents(tx, kind, name)
     return found[0] if found else None
 
 
-def documents(books: Transaction, kind: str, name: str = "") -> list[Document]:
+def documents(tx: Transaction, kind: str, name: str = "") -> list[Document]:
     sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND (?='' OR name=?) ORDER BY name"
-    return [document_of(books, row) for row in books.execute(sql, (kind, name, name))]
+    return [document_of(tx, row) for row in tx.execute(sql, (kind, name, name))]
 
 
-def audits(books: Transaction, before: int | None, limit: int) -> Page:
+def audits(tx: Transaction, before: int | None, limit: int) -> Page:
     sql = f"SELECT {AUDIT} FROM audit WHERE id<? ORDER BY id DESC LIMIT ?"
-    rows = books.execute(sql, (2**62 if before is None else before, limit)).fetchall()
-    return Page(items=[audit_of(books, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)
+    rows = tx.execute(sql, (2**62 if before is None else before, limit)).fetchall()
+    return Page(items=[audit_of(tx, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -12,24 +12,24 @@ from harken.store import Document
 __all__ = ["audit", "delete", "put"]
 
 
-def put(books: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
-    current = books.value("SELECT revision FROM documents WHERE kind=? AND name=?", (kind, name)) or 0
+def put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+    current = tx.value("SELECT revision FROM documents WHERE kind=? AND name=?", (kind, name)) or 0
     if expect is not None and expect != current:
         return None
-    books.execute(
+    tx.execute(
         "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,?,?)",
-        (kind, name, books.shut_json(value), current + 1, books.now()),
+        (kind, name, tx.shut_json(value), current + 1, tx.now()),
     )
-    return get(books, kind, name)
+    return get(tx, kind, name)
 
 
-def delete(books: Transaction, kind: str, name: str) -> bool:
-    books.execute("DELETE FROM documents WHERE kind=? AND name=?", (kind, name))
-    return bool(books.connection.changes())
+def delete(tx: Transaction, kind: str, name: str) -> bool:
+    tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (kind, name))
+    return bool(tx.connection.changes())
 
 
-def audit(books: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-    books.execute(
+def audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+    tx.execute(
         "INSERT INTO audit (at, who, did, what, detail) VALUES (?,?,?,?,?)",
-        (books.now(), who, did, what, books.shut_json(detail)),
+        (tx.now(), who, did, what, tx.shut_json(detail)),
     )

@@ -32,21 +32,21 @@ from harken.store.transfer import HERE, MARK, Counts, chunks
 __all__ = ["Loader", "SqliteTransfer", "all_rows"]
 
 
-def all_rows(books: Transaction, identity: bytes) -> Iterator[list[Moved]]:
+def all_rows(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
     """Chunk by chunk; the caller has begun the transaction."""
-    yield [_beginning(books, identity)]
-    tables = Tables(books.seal, dict(books.execute("SELECT id, name FROM feeds")))
+    yield [_beginning(tx, identity)]
+    tables = Tables(tx.seal, dict(tx.execute("SELECT id, name FROM feeds")))
 
     def rows(table: str, order: str, where: str = "1") -> Iterator[Row]:
-        yield from books.execute(f"SELECT {COLUMNS[table]} FROM {table} WHERE {where} ORDER BY {order}")
+        yield from tx.execute(f"SELECT {COLUMNS[table]} FROM {table} WHERE {where} ORDER BY {order}")
 
     for kind in (
         map(tables.feed, rows("feeds", "id")),
-        _triggers(books, tables),
+        _triggers(tx, tables),
         map(tables.document, rows("documents", "kind, name", MOVED_DOCUMENTS)),
         map(tables.event, rows("events", "id")),
         map(tables.memory, rows("memory", "feed, mid")),
-        _runs(books),
+        _runs(tx),
         map(tables.tick, rows("ticks", "id")),
         map(tables.letter, rows("buried", "id")),
         map(tables.audit, rows("audit", "id")),
@@ -54,56 +54,56 @@ def all_rows(books: Transaction, identity: bytes) -> Iterator[list[Moved]]:
         yield from chunks(kind)
 
 
-def _beginning(books: Transaction, identity: bytes) -> ExportHeader:
-    counted = books.json(books.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
-    generation = books.row("SELECT epoch, name, since FROM generation")
+def _beginning(tx: Transaction, identity: bytes) -> ExportHeader:
+    counted = tx.json(tx.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+    generation = tx.row("SELECT epoch, name, since FROM generation")
     assert generation is not None, "the schema puts it there"
     return ExportHeader(
         identity=identity,
-        next_event=max(counted[0], 1 + (books.value("SELECT max(id) FROM events") or 0)),
-        next_run=max(counted[1], 1 + (books.value("SELECT max(seq) FROM runs") or 0)),
+        next_event=max(counted[0], 1 + (tx.value("SELECT max(id) FROM events") or 0)),
+        next_run=max(counted[1], 1 + (tx.value("SELECT max(seq) FROM runs") or 0)),
         epoch=generation[0],
         generation=generation[1],
         since=generation[2],
-        tokens=tuple(books.execute("SELECT shard, token FROM leases ORDER BY shard")),
+        tokens=tuple(tx.execute("SELECT shard, token FROM leases ORDER BY shard")),
     )
 
 
-def _triggers(books: Transaction, tables: Tables) -> Iterator[ExportedTrigger]:
-    for *row, id in books.execute(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
-        spent = books.execute("SELECT what, since, amount FROM spent WHERE trigger=? ORDER BY what", (id,))
+def _triggers(tx: Transaction, tables: Tables) -> Iterator[ExportedTrigger]:
+    for *row, id in tx.execute(f"SELECT {COLUMNS['triggers']}, id FROM triggers ORDER BY id"):
+        spent = tx.execute("SELECT what, since, amount FROM spent WHERE trigger=? ORDER BY what", (id,))
         yield tables.trigger(row, spent.fetchall())
 
 
-def _runs(books: Transaction) -> Iterator[ExportedRun]:
-    table = TableRuns(books.seal, {0: "", **dict(books.execute("SELECT id, uid FROM triggers"))})
-    for *row, has_slot in books.execute(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq"):
-        events = _column(books, "SELECT event FROM run_events WHERE run=? ORDER BY event", row[0])
-        journal = _column(books, "SELECT record FROM journal WHERE run=? ORDER BY n", row[0])
-        by_hand = _is_by_hand(books, row, events)
+def _runs(tx: Transaction) -> Iterator[ExportedRun]:
+    table = TableRuns(tx.seal, {0: "", **dict(tx.execute("SELECT id, uid FROM triggers"))})
+    for *row, has_slot in tx.execute(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq"):
+        events = _column(tx, "SELECT event FROM run_events WHERE run=? ORDER BY event", row[0])
+        journal = _column(tx, "SELECT record FROM journal WHERE run=? ORDER BY n", row[0])
+        by_hand = _is_by_hand(tx, row, events)
         yield table.run(row, events, journal, by_hand=by_hand, has_slot=bool(has_slot))
 
 
-def _column(books: Transaction, sql: str, run: int) -> list[Any]:
-    return [found for (found,) in books.execute(sql, (run,))]
+def _column(tx: Transaction, sql: str, run: int) -> list[Any]:
+    return [found for (found,) in tx.execute(sql, (run,))]
 
 
-def _is_by_hand(books: Transaction, row: Row, events: Sequence[int]) -> bool:
+def _is_by_hand(tx: Transaction, row: Row, events: Sequence[int]) -> bool:
     """Whether the verdicts of a run's events do not tell of it."""
     run_id, event, gather = row[1], row[10], row[15]
     if event is None:
         return bool(events) and gather is None
-    sealed = books.value("SELECT verdicts FROM events WHERE id=?", (event,))
-    return sealed is not None and run_id.hex().encode() not in books.seal.open(sealed)
+    sealed = tx.value("SELECT verdicts FROM events WHERE id=?", (event,))
+    return sealed is not None and run_id.hex().encode() not in tx.seal.open(sealed)
 
 
 class Loader:
     """Writes chunk after chunk in the transaction that its caller has begun."""
 
-    def __init__(self, books: Transaction) -> None:
-        self._books = books
-        self._tables = Tables(books.seal, {})
-        self._runs = TableRuns(books.seal, {"": 0})
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._tables = Tables(tx.seal, {})
+        self._runs = TableRuns(tx.seal, {"": 0})
         self._kinds: dict[type, Callable[[Any], None]] = {
             ExportedFeed: self._feeds,
             ExportedTrigger: self._triggers,
@@ -113,14 +113,14 @@ class Loader:
         self._plain = self._tables.plain()
 
     def begin(self, beginning: ExportHeader, wrapped: str) -> None:
-        books = self._books
-        books.execute("DELETE FROM documents WHERE kind='seal'")
+        tx = self._tx
+        tx.execute("DELETE FROM documents WHERE kind='seal'")
         if wrapped:
             self._insert("documents", COLUMNS["documents"], [("seal", "keys", wrapped.encode(), 1, 0)])
-        counted = books.shut_json([beginning.next_event, beginning.next_run])
+        counted = tx.shut_json([beginning.next_event, beginning.next_run])
         self._insert("documents", COLUMNS["documents"], [("counter", "ids", counted, 1, 0)])
         named = (beginning.epoch, beginning.generation, beginning.since)
-        books.execute("UPDATE generation SET epoch=?, name=?, since=?", named)
+        tx.execute("UPDATE generation SET epoch=?, name=?, since=?", named)
         ended = [(shard, "", token, GIVEN_UP) for shard, token in beginning.tokens]
         self._insert("leases", "shard, holder, token, until", ended)
 
@@ -134,7 +134,7 @@ class Loader:
 
     def _insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
         marks = ",".join("?" * len(columns.split(",")))
-        self._books.connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
+        self._tx.connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
 
     def _events(self, chunk: Sequence[ExportedEvent]) -> None:
         self._insert("events", COLUMNS["events"] + ", kid", [self._tables.of_event(row) for row in chunk])
@@ -146,12 +146,12 @@ class Loader:
             for row, definition in zip(chunk, definitions, strict=True)
         ]
         self._insert("feeds", COLUMNS["feeds"] + ", shard, pushed", rows)
-        self._tables.feeds.update(self._books.execute("SELECT name, id FROM feeds"))
+        self._tables.feeds.update(self._tx.execute("SELECT name, id FROM feeds"))
 
     def _triggers(self, chunk: Sequence[ExportedTrigger]) -> None:
         self._insert("triggers", COLUMNS["triggers"], [self._tables.of_trigger(row, unpaused="") for row in chunk])
         ids = self._runs.triggers
-        ids.update(self._books.execute("SELECT uid, id FROM triggers"))
+        ids.update(self._tx.execute("SELECT uid, id FROM triggers"))
         spent = [(ids[row.uid], one.what, one.since, one.amount) for row in chunk for one in row.spent]
         self._insert("spent", "trigger, what, since, amount", spent)
 
@@ -186,14 +186,14 @@ class SqliteTransfer:
         return []
 
     def _refuse_marked(self) -> None:
-        books, _ = self._reader()
+        tx, _ = self._reader()
         try:
-            sealed = books.value("SELECT value FROM documents WHERE kind=? AND name=?", (MARK, HERE))
+            sealed = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (MARK, HERE))
             if sealed is not None:
-                found = books.json(sealed)
+                found = tx.json(sealed)
                 raise Refused(found["words"], fix=found["fix"])
         finally:
-            books.connection.close(True)
+            tx.connection.close(True)
 
     def _refuse_missing(self) -> None:
         if not self._path.exists():
@@ -212,17 +212,17 @@ class SqliteTransfer:
         seal = existing_seal(self._path, self._key, alone=False)
         connection = connect(self._path, readonly=True)
         refuse_old(connection)
-        books = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
-        return books, unwrap(self._key, bytes(books.value(KEYS)).decode())[1] if seal else b""
+        tx = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
+        return tx, unwrap(self._key, bytes(tx.value(KEYS)).decode())[1] if seal else b""
 
     async def rows(self) -> AsyncIterator[Chunk]:
-        books, identity = self._reader()
+        tx, identity = self._reader()
         try:
-            books.execute("BEGIN")
-            for chunk in all_rows(books, identity):
+            tx.execute("BEGIN")
+            for chunk in all_rows(tx, identity):
                 yield chunk
         finally:
-            books.connection.close(True)
+            tx.connection.close(True)
 
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
         """One transaction: interrupted, it leaves the file as empty as it was, so there is nothing to force."""
@@ -232,10 +232,10 @@ class SqliteTransfer:
         try:
             migrate(connection)
             arrival = await arrive(rows, self._key)
-            books = Transaction(connection, arrival.seal, self._clock, for_reading=True)
-            refuse_full(self.place, _counts(books), "Name a file that is not there")
+            tx = Transaction(connection, arrival.seal, self._clock, for_reading=True)
+            refuse_full(self.place, _counts(tx), "Name a file that is not there")
             connection.execute("BEGIN IMMEDIATE")
-            taking = Loader(books)
+            taking = Loader(tx)
             taking.begin(arrival.beginning, arrival.wrapped)
             async for chunk in arrival.rows:
                 taking.take(chunk)
@@ -246,11 +246,11 @@ class SqliteTransfer:
             connection.close(True)
 
     async def counts(self) -> Counts:
-        books, _ = self._reader()
+        tx, _ = self._reader()
         try:
-            return _counts(books)
+            return _counts(tx)
         finally:
-            books.connection.close(True)
+            tx.connection.close(True)
 
     async def mark(self, words: str, fix: str) -> None:
         self._alone()
@@ -258,13 +258,13 @@ class SqliteTransfer:
         reader.connection.close(True)
         connection = connect(self._path)
         try:
-            books = Transaction(connection, reader.seal, self._clock, for_reading=True)
+            tx = Transaction(connection, reader.seal, self._clock, for_reading=True)
             if words:
-                value = books.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
-                row = (MARK, HERE, value, 1, books.now())
-                books.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?,?,?)", row)
+                value = tx.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
+                row = (MARK, HERE, value, 1, tx.now())
+                tx.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?,?,?)", row)
             else:
-                books.execute("DELETE FROM documents WHERE kind=? AND name=?", (MARK, HERE))
+                tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (MARK, HERE))
         finally:
             connection.close(True)
 
@@ -274,5 +274,5 @@ class SqliteTransfer:
             self._lock = None
 
 
-def _counts(books: Transaction) -> Counts:
-    return {kind: books.value(sql) for kind, sql in COUNTED.items()}
+def _counts(tx: Transaction) -> Counts:
+    return {kind: tx.value(sql) for kind, sql in COUNTED.items()}

@@ -11,7 +11,7 @@ from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
 
-__all__ = ["backup", "bury_the_dead", "check", "reap", "retain"]
+__all__ = ["backup", "bury_the_dead", "check", "prune", "requeue_expired"]
 
 
 SLICE = 100
@@ -19,80 +19,80 @@ SLICE = 100
 """Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
 
 
-def reap(books: Transaction) -> int:
+def requeue_expired(tx: Transaction) -> int:
     """Make runs ready whose claim ran out."""
-    books.execute(
+    tx.execute(
         f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
         WHERE state<6 AND state={RUNNING} AND lease_until<?""",
-        (books.now(),),
+        (tx.now(),),
     )
-    return books.connection.changes()
+    return tx.connection.changes()
 
 
-def bury_the_dead(books: Transaction) -> None:
+def bury_the_dead(tx: Transaction) -> None:
     """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
-    books.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
-    books.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
-    books.lease_changed()
+    tx.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
+    tx.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
+    tx.lease_changed()
 
 
-def retain(books: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
+def prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
     """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
-    now = books.now()
-    books.keep_counting()
-    gone = _forget_runs(books, now - round(runs * 1e6))
-    needed = _needed_events(books)
+    now = tx.now()
+    tx.keep_counting()
+    gone = _forget_runs(tx, now - round(runs * 1e6))
+    needed = _needed_events(tx)
     for table, column, seconds in (
         ("ticks", "ended_at", ticks),
         ("events", "recorded_at", events),
         ("buried", "at", events),
     ):
         before = now - round(seconds * 1e6)
-        old = _oldest(books, table, "id", column, before)
+        old = _oldest(tx, table, "id", column, before)
         for id in old:
             if table != "events" or id not in needed:
-                books.execute(f"DELETE FROM {table} WHERE id=?", (id,))
+                tx.execute(f"DELETE FROM {table} WHERE id=?", (id,))
                 gone += 1
-    gone += _forget_subjects(books, "f.pushed", now - round(pushed * 1e6))
-    return gone + _forget_subjects(books, "m.absent", now - round(runs * 1e6))
+    gone += _forget_subjects(tx, "f.pushed", now - round(pushed * 1e6))
+    return gone + _forget_subjects(tx, "m.absent", now - round(runs * 1e6))
 
 
-def _oldest(books: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
+def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
     """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
-    begin = books.swept.get(table, 0)
-    rows = books.execute(
+    begin = tx.swept.get(table, 0)
+    rows = tx.execute(
         f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
     ).fetchall()
     young = len(rows) < SLICE or (rows[-1][1] or before) >= before
-    books.swept[table] = 0 if young else rows[-1][0]
+    tx.swept[table] = 0 if young else rows[-1][0]
     return [id for id, at in rows if at is not None and at < before]
 
 
-def _forget_runs(books: Transaction, before: int) -> int:
+def _forget_runs(tx: Transaction, before: int) -> int:
     gone = 0
-    for seq in _oldest(books, "runs", "seq", "created_at", before):
-        books.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
-        if books.connection.changes():
-            books.execute("DELETE FROM journal WHERE run=?", (seq,))
-            books.execute("DELETE FROM run_events WHERE run=?", (seq,))
+    for seq in _oldest(tx, "runs", "seq", "created_at", before):
+        tx.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
+        if tx.connection.changes():
+            tx.execute("DELETE FROM journal WHERE run=?", (seq,))
+            tx.execute("DELETE FROM run_events WHERE run=?", (seq,))
             gone += 1
     return gone
 
 
-def _needed_events(books: Transaction) -> set[int]:
+def _needed_events(tx: Transaction) -> set[int]:
     """The events of runs that are not over."""
-    plain = books.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
-    gathered = books.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
+    plain = tx.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
+    gathered = tx.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
     return {row[0] for row in plain} | {row[0] for row in gathered}
 
 
-def _forget_subjects(books: Transaction, which: str, before: int) -> int:
-    books.execute(
+def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
+    tx.execute(
         f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
         WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
         (before,),
     )
-    return books.connection.changes()
+    return tx.connection.changes()
 
 
 CHECKS = {
@@ -116,22 +116,22 @@ CHECKS = {
 }
 
 
-def check(books: Transaction) -> list[str]:
-    found = [row[0] for row in books.execute("PRAGMA integrity_check") if row[0] != "ok"]
+def check(tx: Transaction) -> list[str]:
+    found = [row[0] for row in tx.execute("PRAGMA integrity_check") if row[0] != "ok"]
     for sentence, sql in CHECKS.items():
-        count = books.value(sql)
+        count = tx.value(sql)
         if count:
             found.append(sentence.format(count))
     return found
 
 
-def backup(books: Transaction, target: str) -> None:
+def backup(tx: Transaction, target: str) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise Refused(f"cannot write {target} ({error.strerror})", fix="Name a new file in a folder of yours") from None
     destination = apsw.Connection(target)
-    with destination.backup("main", books.connection, "main") as copying:
+    with destination.backup("main", tx.connection, "main") as copying:
         while not copying.done:
             copying.step(1000)
     destination.close()

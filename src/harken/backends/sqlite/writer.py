@@ -43,8 +43,8 @@ class Writer:
     together share one fsync. A lone verb never waits.
     """
 
-    def __init__(self, books: Transaction, *, inline: bool = False, limit: int = 10_000) -> None:
-        self._books = books
+    def __init__(self, tx: Transaction, *, inline: bool = False, limit: int = 10_000) -> None:
+        self._tx = tx
         self.inline = inline
         self._limit = limit
         self._queue: deque[Job] = deque()
@@ -128,10 +128,10 @@ class Writer:
         return _undone([(future, None, None) for _, _, future, _ in group], failure)
 
     def _transact(self, group: list[Job], answers: list[Answer]) -> None:
-        self._books.execute("BEGIN IMMEDIATE")
+        self._tx.execute("BEGIN IMMEDIATE")
         answers.extend(self._guarded(job) for job in group)
-        self._books.flush()
-        self._books.execute("COMMIT")
+        self._tx.flush()
+        self._tx.execute("COMMIT")
 
     def _tell(self, answers: list[Answer]) -> None:
         assert self._loop is not None
@@ -160,10 +160,10 @@ class Writer:
         results: list[T] = []
 
         def transact() -> None:
-            self._books.execute("BEGIN IMMEDIATE")
-            results.append(verb(self._books, *args))
-            self._books.flush()
-            self._books.execute("COMMIT")
+            self._tx.execute("BEGIN IMMEDIATE")
+            results.append(verb(self._tx, *args))
+            self._tx.flush()
+            self._tx.execute("COMMIT")
 
         failure = self._try(transact, patience=PATIENCE_MS)
         if failure is not None:
@@ -172,31 +172,31 @@ class Writer:
 
     def _guarded(self, job: Job) -> Answer:
         verb, args, future, manner = job
-        execute = self._books.execute
+        execute = self._tx.execute
         if manner == "frugal":
             return self._frugal(verb, args, future)
-        counted = self._books.fired()
+        counted = self._tx.fired()
         execute("SAVEPOINT verb")
         try:
-            result = verb(self._books, *args)
+            result = verb(self._tx, *args)
         except Exception as error:
-            if not self._books.connection.in_transaction:
+            if not self._tx.connection.in_transaction:
                 raise
             execute("ROLLBACK TO verb")
             execute("RELEASE verb")
-            self._books.fired_back(counted)
-            self._books.distrust()
+            self._tx.fired_back(counted)
+            self._tx.distrust()
             return future, None, _translate(error)
         execute("RELEASE verb")
         self.verbs += 1
         return future, result, None
 
     def _frugal(self, verb: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any]) -> Answer:
-        before = self._books.connection.total_changes()
+        before = self._tx.connection.total_changes()
         try:
-            result = verb(self._books, *args)
+            result = verb(self._tx, *args)
         except Exception as error:
-            if self._books.connection.total_changes() != before or not self._books.connection.in_transaction:
+            if self._tx.connection.total_changes() != before or not self._tx.connection.in_transaction:
                 # it has written something after all: only undoing the whole group is safe
                 raise _Spoilt(future, error) from error
             return future, None, _translate(error)
@@ -207,14 +207,14 @@ class Writer:
         self, work: Callable[[], object], *, patience: int, answers: Sequence[Answer] = ()
     ) -> BaseException | None:
         """Do a transaction; when it fails, all of it is undone."""
-        books = self._books
-        books.connection.set_busy_timeout(patience)
+        tx = self._tx
+        tx.connection.set_busy_timeout(patience)
         try:
             work()
         except BaseException as error:
-            if books.connection.in_transaction:
-                books.execute("ROLLBACK")
-            books.abandon()
+            if tx.connection.in_transaction:
+                tx.execute("ROLLBACK")
+            tx.abandon()
             self._judge([(None, None, _translate(error))])
             return error
         self.groups += 1
@@ -223,7 +223,7 @@ class Writer:
 
     def _judge(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
         """Note whether the disk takes what it is given; a group that wrote nothing proves nothing."""
-        before, self._changes = self._changes, self._books.connection.total_changes()
+        before, self._changes = self._changes, self._tx.connection.total_changes()
         found = next((str(error) for _, _, error in answers if isinstance(error, StoreUnavailable)), "")
         if found == self.trouble or (not found and self._changes == before):
             return

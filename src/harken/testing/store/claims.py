@@ -32,7 +32,7 @@ async def taken_over(given: Given) -> tuple[Claimed, Claimed]:
     """A claim that ran out, and the claim of who has the run now."""
     late = await given.running()
     given.clock.advance(61)
-    await given.store.reap()
+    await given.store.requeue_expired()
     return late, await given.claims_one("w2")
 
 
@@ -91,7 +91,7 @@ class RunningContract(StoreWorld):
         await given.store.journal(claim.id, claim.token, [step("one"), step("two")])
         await given.store.journal(claim.id, claim.token, [step("three")])
         given.clock.advance(61)
-        await given.store.reap()
+        await given.store.requeue_expired()
         again = await given.claims_one("w2")
         assert [record.path for record in again.journal] == ["one", "two", "three"]
         assert again.journal[0] == step("one")
@@ -104,7 +104,7 @@ class RunningContract(StoreWorld):
         expected = (step("one"), step("two"), step("two", attempt=2))
         assert (await given.run(claim.id)).journal == expected
         given.clock.advance(61)
-        await given.store.reap()
+        await given.store.requeue_expired()
         assert (await given.claims_one("w2")).journal == expected
 
     async def test_a_late_writer_has_lost_and_its_journal_is_not_stored(self, given: Given) -> None:
@@ -117,7 +117,7 @@ class RunningContract(StoreWorld):
     async def test_a_reaped_run_refuses_its_old_claim_before_anyone_has_it(self, given: Given) -> None:
         late = await given.running()
         given.clock.advance(61)
-        await given.store.reap()
+        await given.store.requeue_expired()
         with pytest.raises(LeaseLost):
             await given.store.journal(late.id, late.token, [step("late")])
 
@@ -148,7 +148,7 @@ class RunningContract(StoreWorld):
         given.clock.advance(50)
         await given.store.extend({claim.id: claim.token}, 60)
         given.clock.advance(50)
-        assert await given.store.reap() == 0
+        assert await given.store.requeue_expired() == 0
         assert await given.status(claim.id) == "running"
 
     async def test_steps_and_the_events_they_cause_are_stored_together(self, given: Given) -> None:

@@ -175,7 +175,7 @@ class CommittingContract(StoreWorld):
         assert (await given.feed()).next_due is None
 
     async def test_a_webhook_commits_without_a_lease(self, given: Given) -> None:
-        await given.store.give_up(given.lease, "a")
+        await given.store.release_lease(given.lease, "a")
         committed = await given.store.commit(given.page(given.entry("s", given.intent("s")), token=None))
         assert isinstance(committed, Committed)
         assert committed.verdicts[0][0].outcome == "fired"
@@ -212,10 +212,10 @@ class CommittingContract(StoreWorld):
         assert (span.result, span.error, span.count) == ("error", "it broke", 1)
 
     async def test_reads_that_found_nothing_extend_one_span(self, given: Given) -> None:
-        await given.store.rest([rest(given)])
+        await given.store.record_idle([rest(given)])
         begun = given.now()
         given.clock.advance(10)
-        await given.store.rest([rest(given)])
+        await given.store.record_idle([rest(given)])
         [span] = await given.store.ticks("inbox")
         assert (span.result, span.count, span.started_at, span.ended_at) == ("nothing_new", 2, begun, given.now())
         state = await given.feed()
@@ -226,25 +226,25 @@ class CommittingContract(StoreWorld):
         """Reads that found nothing are written a little late, and the reset may come from anywhere."""
         now = msgspec.structs.replace(rest(given), revision=given.revision, cursor=[7])
         for _ in range(2):
-            assert list(await given.store.rest([now])) == []
+            assert list(await given.store.record_idle([now])) == []
         assert (await given.feed()).cursor == [7]
         await given.store.reset("mail", cursor=True)
         wanted = await given.feed()
         late = msgspec.structs.replace(now, cursor=[8], watermark=given.now(), next_due=given.now(600))
-        assert list(await given.store.rest([late])) == ["inbox"]
+        assert list(await given.store.record_idle([late])) == ["inbox"]
         state = await given.feed()
         assert (state.cursor, state.watermark, state.next_due) == (None, None, wanted.next_due)
         assert (state.reads, state.baselined) == (wanted.reads, wanted.baselined)
         later = msgspec.structs.replace(late, revision=state.revision)
-        assert list(await given.store.rest([later])) == []
+        assert list(await given.store.record_idle([later])) == []
         assert (await given.feed()).cursor == [8]
 
     async def test_events_end_a_span(self, given: Given) -> None:
-        await given.store.rest([rest(given)])
+        await given.store.record_idle([rest(given)])
         await given.commit(
             given.entry("s"), tick=Tick(result="events", started_at=given.now(), seen=4, new=1), done=True
         )
-        await given.store.rest([rest(given)])
+        await given.store.record_idle([rest(given)])
         spans = await given.store.ticks("inbox")
         assert [span.result for span in spans] == ["nothing_new", "events", "nothing_new"]
         assert (spans[1].seen, spans[1].new) == (4, 1)
@@ -259,6 +259,6 @@ class CommittingContract(StoreWorld):
         assert spans == (Span(begin, begin + 2 * hour), Span(begin + 5 * hour, begin + 6 * hour))
 
     async def test_an_event_that_the_store_refused_is_a_dead_letter(self, given: Given) -> None:
-        await given.store.bury("inbox", given.entry("s").event, "a number too large")
+        await given.store.dead_letter("inbox", given.entry("s").event, "a number too large")
         [buried] = (await given.store.dead()).items
         assert (buried.what, buried.key, buried.reason) == ("event", "s:None", "a number too large")

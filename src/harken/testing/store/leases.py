@@ -62,7 +62,7 @@ class LeasingContract(StoreWorld):
         first = given.lease.token
         given.clock.advance(3600)
         assert (await given.renew()).token == first
-        await given.store.give_up(given.lease, "a")
+        await given.store.release_lease(given.lease, "a")
         assert (await given.renew()).token > first
 
     async def test_tokens_rise_when_a_holder_comes_back(self, given: Given) -> None:
@@ -88,7 +88,7 @@ class LeasingContract(StoreWorld):
         assert after is None or after.token > given.lease.token
 
     async def test_giving_up_lets_another_in_at_once(self, given: Given) -> None:
-        await given.store.give_up(given.lease, "a")
+        await given.store.release_lease(given.lease, "a")
         taken = await given.store.lease(0, "b", 30)
         assert taken is not None
         assert taken.token > given.lease.token
@@ -102,7 +102,7 @@ class LeasingContract(StoreWorld):
         taken = await given.renew("b")
         assert taken.taken_over
         assert not (await given.renew("b")).taken_over
-        await given.store.give_up(given.lease, "b")
+        await given.store.release_lease(given.lease, "b")
         assert not (await given.renew("c")).taken_over
 
     async def test_a_lease_is_taken_over_from_one_who_crashed(self, given: Given, reopen: Reopen) -> None:
@@ -115,7 +115,7 @@ class LeasingContract(StoreWorld):
     async def test_giving_up_what_is_no_longer_ours_does_nothing(self, given: Given) -> None:
         given.clock.advance(31)
         await given.store.lease(0, "b", 30)
-        await given.store.give_up(given.lease, "a")
+        await given.store.release_lease(given.lease, "a")
         assert await given.store.lease(0, "c", 30) is None
 
     async def test_shards_are_leased_apart(self, given: Given) -> None:
@@ -139,7 +139,7 @@ class LeasingContract(StoreWorld):
         assert await given.store.recall("inbox", ["s"]) == {}
 
     async def test_a_commit_after_giving_up_is_lost(self, given: Given) -> None:
-        await given.store.give_up(given.lease, "a")
+        await given.store.release_lease(given.lease, "a")
         with pytest.raises(LeaseLost):
             await given.commit(given.entry("s"))
 
@@ -154,7 +154,7 @@ class LeasingContract(StoreWorld):
         given.clock.advance(31)
         await given.store.lease(0, "b", 30)
         with pytest.raises(LeaseLost):
-            await given.store.rest([rest(given)])
+            await given.store.record_idle([rest(given)])
         assert await given.store.ticks("inbox") == []
 
     async def test_forgetting_needs_the_lease(self, given: Given) -> None:

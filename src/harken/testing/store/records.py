@@ -91,15 +91,15 @@ class RecordsContract(StoreWorld):
         await given.commit(given.entry("s", state="A"))
         given.clock.advance(10)
         await given.commit(given.entry("s", state="B", expect=1, seq=2))
-        assert await given.store.sighting("inbox", "s") == (Known("B", 2), first, given.now())
-        assert await given.store.sighting("inbox", "t") is None
+        assert await given.store.memory_of("inbox", "s") == (Known("B", 2), first, given.now())
+        assert await given.store.memory_of("inbox", "t") is None
 
     async def test_of_what_its_source_no_longer_lists_only_the_times_are_told(self, given: Given) -> None:
         first = given.now()
         await given.commit(given.entry("s", state="A"))
         given.clock.advance(10)
         await given.store.forget("inbox", given.lease.token, [], given.now())
-        assert await given.store.sighting("inbox", "s") == (Known(None, 1), first, first)
+        assert await given.store.memory_of("inbox", "s") == (Known(None, 1), first, first)
 
     async def test_runs_come_newest_first_in_pages(self, given: Given) -> None:
         run_ids = await given.fires(*(f"s{n}" for n in range(13)))
@@ -167,22 +167,22 @@ class RecordsContract(StoreWorld):
         await given.settle(four, record=step("deliver"), trigger="mail")
         assert await given.settle(four, trigger="mail") == "lost"
         given.clock.advance(3600)
-        assert await given.store.retain(events=60, ticks=60, runs=60, pushed=60) > 0
+        assert await given.store.prune(events=60, ticks=60, runs=60, pushed=60) > 0
         assert {state.name: state.done for state in await given.store.triggers()} == {"mail": 2, "other": 0}
 
     async def test_a_feed_counts_what_it_has_found_for_good(self, given: Given) -> None:
         await given.commit(given.entry("a"), given.entry("b"))
         await given.commit(given.entry("b"), given.entry("c"))
-        await given.store.rest([rest(given)])
+        await given.store.record_idle([rest(given)])
         given.clock.advance(3600)
-        assert await given.store.retain(events=60, ticks=60, runs=60, pushed=60) > 0
+        assert await given.store.prune(events=60, ticks=60, runs=60, pushed=60) > 0
         assert (await given.feed()).seen == 3
         assert [state.seen for state in await given.store.feeds() if state.name == "inbox"] == [3]
 
     async def test_the_newest_ticks_come_first(self, given: Given) -> None:
         for result in ("nothing_new", "unchanged", "nothing_new"):
             given.clock.advance(1)
-            await given.store.rest([rest(given, result)])
+            await given.store.record_idle([rest(given, result)])
         spans = await given.store.ticks("inbox", limit=2)
         assert [span.result for span in spans] == ["nothing_new", "unchanged"]
 

@@ -34,7 +34,7 @@ class WaitingContract(StoreWorld):
         claim = await given.running()
         await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
         given.clock.advance(3600)
-        assert await given.store.reap() == 0
+        assert await given.store.requeue_expired() == 0
         assert await given.status(claim.id) == "waiting"
 
     async def test_an_answer_wakes_the_run_that_waits_for_it(self, given: Given) -> None:
@@ -69,7 +69,7 @@ class WaitingContract(StoreWorld):
         await given.store.answer(claim.id, "yes")
         await given.claims_one()
         given.clock.advance(61)
-        await given.store.reap()
+        await given.store.requeue_expired()
         assert (await given.claims_one()).answer == "yes"
 
     async def test_a_run_that_waits_for_a_sub_run_wakes_when_it_ends(self, given: Given) -> None:
@@ -159,7 +159,7 @@ class PeopleContract(StoreWorld):
         claim = await given.running()
         await given.store.cancel(claim.id)
         given.clock.advance(61)
-        await given.store.reap()
+        await given.store.requeue_expired()
         assert [again.cancel_requested for again in await given.claims()] in ([], [True])
 
     async def test_what_is_over_cannot_be_cancelled(self, given: Given) -> None:
@@ -214,13 +214,13 @@ class PeopleContract(StoreWorld):
     async def test_a_dropped_dead_letter_is_cancelled(self, given: Given) -> None:
         claim = await given.running()
         await given.settle(claim, Dead(error="x"))
-        assert await given.store.drop_dead(claim.id)
+        assert await given.store.drop_dead_letter(claim.id)
         assert await given.status(claim.id) == "cancelled"
         assert (await given.store.dead()).items == []
 
     async def test_only_a_dead_letter_can_be_dropped(self, given: Given) -> None:
         [run_id] = await given.fires("s")
-        assert not await given.store.drop_dead(run_id)
+        assert not await given.store.drop_dead_letter(run_id)
         assert await given.status(run_id) == "ready"
 
 

@@ -99,14 +99,14 @@ class SharingContract(StoreWorld):
         assert (await given.feed("news")).health.failures == 1
 
     async def test_rests_of_two_shards_are_written_together(self, given: Given, news: Lease) -> None:
-        await given.store.rest([rest(given, "inbox", given.lease.token), rest(given, "news", news.token)])
+        await given.store.record_idle([rest(given, "inbox", given.lease.token), rest(given, "news", news.token)])
         assert [(await given.feed(name)).reads for name in ("inbox", "news")] == [1, 1]
 
     async def test_a_rest_with_the_token_of_another_shard_is_lost_and_so_are_those_beside_it(
         self, given: Given, news: Lease
     ) -> None:
         with pytest.raises(LeaseLost):
-            await given.store.rest([rest(given, "news", news.token), rest(given, "inbox", news.token)])
+            await given.store.record_idle([rest(given, "news", news.token), rest(given, "inbox", news.token)])
         assert [(await given.feed(name)).reads for name in ("inbox", "news")] == [0, 0]
 
     async def test_the_token_of_another_shard_forgets_nothing(self, given: Given, news: Lease) -> None:
@@ -172,7 +172,7 @@ class SharingContract(StoreWorld):
         renewed = await given.renew()
         given.clock.advance(11)
         assert await given.store.leases() == held([(0, "a", renewed)])
-        await given.store.give_up(renewed, "a")
+        await given.store.release_lease(renewed, "a")
         assert await given.store.leases() == []
 
     async def test_a_new_store_is_at_no_generation(self, store: Store) -> None:
@@ -220,7 +220,7 @@ class SharingContract(StoreWorld):
         with pytest.raises(LeaseLost):
             await given.store.commit(late)
         with pytest.raises(LeaseLost):
-            await given.store.rest([rest(given, "news", news.token)])
+            await given.store.record_idle([rest(given, "news", news.token)])
         assert await given.events() == []
         assert (await given.feed("news")).reads == 0
 

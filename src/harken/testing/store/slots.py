@@ -126,7 +126,7 @@ class SlotContract(StoreWorld):
         [first, second] = await queues(given, "a", "b")
         await given.claims_one()
         given.clock.advance(61)
-        await given.store.reap()
+        await given.store.requeue_expired()
         assert await given.statuses([first, second]) == ["ready", "blocked"]
 
     async def test_slots_survive_a_crash(self, given: Given, reopen: Reopen) -> None:

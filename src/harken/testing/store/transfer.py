@@ -333,16 +333,16 @@ class GoingOnContract(MovingWorld):
     async def test_dead_letters_are_retried_and_dropped(self, copied: Copied) -> None:
         assert await copied.store.retry(copied.left.dead)
         assert (await copied.claims_of(copied.left.dead)).attempt == 1
-        await copied.store.bury("inbox", Event(subject="x", type="mail", data={}, key="odd:1"), "again")
-        await copied.store.bury("inbox", Event(subject="x", type="mail", data={}, key="odd:3"), "no")
+        await copied.store.dead_letter("inbox", Event(subject="x", type="mail", data={}, key="odd:1"), "again")
+        await copied.store.dead_letter("inbox", Event(subject="x", type="mail", data={}, key="odd:3"), "no")
         assert [letter.key for letter in (await copied.store.dead()).items] == ["odd:3", "odd:1"]
-        assert await copied.store.drop_dead("event-1")
+        assert await copied.store.drop_dead_letter("event-1")
 
     async def test_reads_that_find_nothing_extend_their_span(self, copied: Copied) -> None:
         lease = await copied.store.lease(3, "a", LEASE_SECONDS)
         assert lease is not None
         times: dict[str, Any] = {"first_at": copied.now(), "last_at": copied.now(), "next_due": copied.now(9)}
-        await copied.store.rest(
+        await copied.store.record_idle(
             [IdleRead(feed="box", token=lease.token, count=1, result="nothing_new", seen=9, **times)]
         )
         assert [span.count for span in await copied.store.ticks("box")] == [5]
@@ -350,7 +350,7 @@ class GoingOnContract(MovingWorld):
     async def test_everything_is_forgotten_in_time(self, copied: Copied) -> None:
         copied.clock.advance(30 * DAY)
         ages = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY}
-        while await copied.store.retain(**ages):
+        while await copied.store.prune(**ages):
             pass
         assert await copied.store.recall("hook", ["p1", "p2"]) == {}
         assert await copied.store.ticks("inbox") == []

@@ -105,7 +105,9 @@ async def _read(given: Given) -> None:
     lease = await given.store.lease(3, "a", 30.0)
     assert lease is not None
     times: dict[str, Any] = {"first_at": now(-9), "last_at": now(), "next_due": now(9)}
-    await given.store.rest([IdleRead(feed="box", token=lease.token, count=4, result="nothing_new", seen=9, **times)])
+    await given.store.record_idle(
+        [IdleRead(feed="box", token=lease.token, count=4, result="nothing_new", seen=9, **times)]
+    )
     await _push(given, "p1")
     await _push(given, "p2", by="pushed")
 
@@ -132,9 +134,9 @@ async def _keep(given: Given) -> None:
     await store.put("replica", "r1", {"host": "here"})
     await store.audit("me", "paused", "mail", {"why": "tired"})
     await store.audit("you", "resumed", "mail", {})
-    await store.bury("inbox", Event(subject="odd", type="mail", data={"x": 1}, key="odd:1"), "it is too large")
-    await store.bury("inbox", Event(subject="odder", type="mail", data={}, key="odd:2"), "it is no text")
-    await store.drop_dead("event-2")
+    await store.dead_letter("inbox", Event(subject="odd", type="mail", data={"x": 1}, key="odd:1"), "it is too large")
+    await store.dead_letter("inbox", Event(subject="odder", type="mail", data={}, key="odd:2"), "it is no text")
+    await store.drop_dead_letter("event-2")
 
 
 async def _claimed(given: Given, subject: str, **intent: Any) -> Any:
@@ -235,7 +237,7 @@ async def told(store: Store) -> dict[str, Any]:
         "ticks": [await store.ticks(each.name) for each in feeds],
         "documents": [await store.documents(kind) for kind in ("cooldown", "budget", "workflow")],
         "audits": (await store.audits()).items,
-        "known": [await store.sighting(*each) for each in subjects],
+        "known": [await store.memory_of(*each) for each in subjects],
         "recalled": sorted((await store.recall("inbox", ["a", "b", "c", "never"])).items()),
         "refused": (await store.counts())["refused_events"],
     }

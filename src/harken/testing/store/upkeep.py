@@ -19,7 +19,7 @@ async def retain_all(store: Store, **seconds: float) -> int:
     """Slice after slice, until nothing more goes; how many rows went."""
     limits = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY} | seconds
     total = 0
-    while gone := await store.retain(**limits):
+    while gone := await store.prune(**limits):
         total += gone
     return total
 
@@ -28,24 +28,24 @@ class UpkeepContract(StoreWorld):
     async def test_a_run_whose_claim_ran_out_is_ready_again(self, given: Given) -> None:
         claim = await given.running()
         given.clock.advance(61)
-        assert await given.store.reap() == 1
+        assert await given.store.requeue_expired() == 1
         assert (await given.claims_one("w2")).id == claim.id
 
     async def test_a_run_whose_claim_lives_is_left_alone(self, given: Given) -> None:
         claim = await given.running()
         given.clock.advance(59)
-        assert await given.store.reap() == 0
+        assert await given.store.requeue_expired() == 0
         assert await given.status(claim.id) == "running"
 
     async def test_reaping_twice_finds_nothing_more(self, given: Given) -> None:
         await given.running()
         given.clock.advance(61)
-        assert [await given.store.reap(), await given.store.reap()] == [1, 0]
+        assert [await given.store.requeue_expired(), await given.store.requeue_expired()] == [1, 0]
 
     async def test_a_run_handed_back_by_a_commit_is_reaped_too(self, given: Given) -> None:
         await given.commit(given.entry("s", given.intent("s")), claim=1, holder="w")
         given.clock.advance(3600)
-        assert await given.store.reap() == 1
+        assert await given.store.requeue_expired() == 1
 
     async def test_old_events_and_runs_that_are_over_go(self, given: Given) -> None:
         claim = await given.running()
@@ -100,8 +100,8 @@ class UpkeepContract(StoreWorld):
         assert await given.store.recall("hook", ["s"]) == {}
 
     async def test_old_ticks_go_and_the_current_span_stays(self, given: Given) -> None:
-        await given.store.rest([rest(given)])
-        await given.store.rest([rest(given, "unchanged")])
+        await given.store.record_idle([rest(given)])
+        await given.store.record_idle([rest(given, "unchanged")])
         given.clock.advance(2 * DAY)
         await retain_all(given.store)
         assert [span.result for span in await given.store.ticks("inbox")] == ["unchanged"]
@@ -110,7 +110,7 @@ class UpkeepContract(StoreWorld):
         names = [f"s{n}" for n in range(3000)]
         await given.commit(*(given.entry(name) for name in names))
         given.clock.advance(2 * DAY)
-        first = await given.store.retain(events=DAY, ticks=DAY, runs=DAY, pushed=DAY)
+        first = await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY)
         assert 0 < first < len(names)
         await retain_all(given.store)
         assert await given.events() == []
