@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 import structlog
 
-from tests.naps import long_naps
-from tests.rooms import in_memory
+from tests.memory_files import in_memory
+from tests.timings import long_naps
 
 __all__ = ["logs_as_they_were", "long_naps"]
 

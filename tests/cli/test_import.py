@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.root import run
-from tests.config.test_legacy import SMALL, WHOLE
+from tests.config.test_legacy_gmail import SMALL, WHOLE
 
 
 @pytest.fixture

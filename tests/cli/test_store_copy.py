@@ -17,8 +17,8 @@ from harken.cli.root import run
 from harken.clock import SystemClock
 from harken.store.transfer import refuse_marked
 from harken.testing.store.world import definitions
+from tests.backends.postgres_home import server, url
 from tests.servers.postgres import PASSWORD
-from tests.stores.postgres_home import server, url
 
 __all__ = ["server", "url"]
 

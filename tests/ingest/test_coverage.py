@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harken.testing import VirtualClock
 from harken.testing.clock import virtual
-from tests.ingest.house import HOUR, House, trigger
+from tests.ingest.world import HOUR, House, trigger
 
 
 @virtual

@@ -8,7 +8,7 @@ from pathlib import Path
 from harken.schedule import Quiet
 from harken.testing import START, VirtualClock
 from harken.testing.clock import virtual
-from tests.ingest.house import HOUR, House, trigger
+from tests.ingest.world import HOUR, House, trigger
 
 WEEKEND = 60 * HOUR
 # the virtual clock starts at 09:00 UTC

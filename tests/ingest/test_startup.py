@@ -8,7 +8,7 @@ import msgspec
 
 from harken.testing import VirtualClock
 from harken.testing.clock import virtual
-from tests.ingest.house import FEED, HOUR, House, trigger
+from tests.ingest.world import FEED, HOUR, House, trigger
 
 PLAIN = trigger()
 IGNORING = trigger(startup="ignore_historical")

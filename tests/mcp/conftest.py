@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mcp.house import House, house
+from tests.mcp.world import House, house
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.house import House
 from tests.mcp.node import command
+from tests.mcp.world import House
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("mcp-node"), pytest.mark.timeout(700)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harken.operate.agent_tools import JOB_TOOLS
-from tests.mcp.house import House, refusal
+from tests.mcp.world import House, refusal
 
 BOBS = ("bobs-news", "bobs-mail")
 ONE = ("pollers_show", "pollers_run", "pollers_pause", "pollers_resume")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.mcp.house import House, words
+from tests.mcp.world import House, words
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("mcp-stdio")]
 

@@ -7,7 +7,7 @@ import sys
 
 import yaml
 
-from tests.mcp.house import House, words
+from tests.mcp.world import House, words
 
 JOBS = {"pollers_list", "pollers_show", "pollers_run", "pollers_pause", "pollers_resume", "pollers_reset"}
 MAIL = {

@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.rooms import in_memory
+from tests.memory_files import in_memory
 
 __all__ = ["Home", "free_port"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from harken.services.agent_turn import plugin
 from harken.source import Host
 from harken.testing import HandClock, VirtualClock, virtual
-from tests.pollers.world import World, world
 from tests.services.whole import running
+from tests.system.pollers.world import World, world
 
 
 def ask(it: World, name: str, every: int, config: str) -> None:

@@ -1,0 +1,275 @@
+"""The PostgreSQL store and its server: unreachable, restarted, slow, encrypted, too new, asked for the impossible."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import pytest
+
+from harken.backends.postgres import PostgresStore, Settings
+from harken.backends.postgres.transaction import Transaction
+from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
+from harken.event import Event
+from harken.store import Entry, Generation
+from harken.tasks import end
+from harken.testing import HandClock
+from harken.testing.store.gathering import gathers
+from harken.testing.store.world import Given, definitions
+from tests.backends.postgres_home import hand, server, url
+from tests.servers.home import free_port
+from tests.servers.postgres import PostgresServer
+
+__all__ = ["hand", "server", "url"]
+
+KEY = "a long key of the operator"
+QUICK = Settings(pool=2, lock=0.2, answer=3.0, connect=3.0)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+async def store(url: str, clock: HandClock) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore.at(url, clock, settings=QUICK)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def given(store: PostgresStore, clock: HandClock) -> Given:
+    opened = await store.open(definitions())
+    lease = await store.lease(0, "a", 3600)
+    assert lease is not None
+    return Given(store, clock, opened, lease)
+
+
+class TestTheServer:
+    async def test_one_that_is_not_there_is_unavailable_and_named_without_the_password(self) -> None:
+        store = PostgresStore.at(f"postgresql://me:hush@127.0.0.1:{free_port()}/db", settings=QUICK)
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1") as raised:
+            await store.counts()
+        assert "hush" not in str(raised.value) + store.trouble
+        assert "cannot be reached" in store.trouble
+
+    async def test_one_that_comes_back_is_used_again(self, given: Given, server: PostgresServer) -> None:
+        server.stop()
+        with pytest.raises(StoreUnavailable):
+            await given.store.put("token", "t", 1)
+        assert given.store.trouble != ""
+        server.start()
+        assert await given.store.put("token", "t", 2) is not None
+        assert given.store.trouble == ""
+
+    async def test_what_was_committed_survives_its_restart(self, given: Given, server: PostgresServer) -> None:
+        [run_id] = await given.fires("s")
+        server.stop()
+        server.start()
+        assert await given.status(run_id) == "ready"
+
+    async def test_a_wrong_password_is_for_a_person_to_mend(self, server: PostgresServer) -> None:
+        store = PostgresStore.at(server.url("postgres", password="wrong-one"), settings=QUICK)
+        with pytest.raises(Misconfigured, match="password") as raised:
+            await store.connect()
+        assert "wrong-one" not in str(raised.value)
+
+    def test_an_address_of_something_else_is_refused(self) -> None:
+        with pytest.raises(Misconfigured, match="postgresql://"):
+            PostgresStore.at("mysql://somewhere/db")
+
+    async def test_its_clock_counts_where_no_other_is_given(self, url: str, hand: Any) -> None:
+        store = PostgresStore.at(url)
+        await store.open(definitions())
+        lease = await store.lease(0, "a", 30)
+        assert lease is not None
+        left = lease.until.timestamp() - await hand.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        assert 20 < left <= 30
+        await store.close()
+
+    async def test_a_row_that_somebody_holds_for_too_long_makes_the_store_busy(self, given: Given, hand: Any) -> None:
+        await hand.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE")
+        with pytest.raises(StoreBusy):
+            await given.commit(given.entry("s"))
+        await hand.execute("ROLLBACK")
+        assert await given.subjects() == []
+        assert given.store.trouble == ""
+
+    async def test_what_the_server_undid_for_another_is_done_again(self, given: Given) -> None:
+        tries: list[int] = []
+
+        async def verb(tx: Transaction) -> str:
+            tries.append(1)
+            raised = "RAISE SQLSTATE '40P01'"
+            await tx.connection.execute(f"DO $$ BEGIN IF {len(tries)} < 3 THEN {raised}; END IF; END $$")
+            return "done"
+
+        assert await _database(given).write(verb) == "done"
+        assert len(tries) == 3
+
+    async def test_what_is_always_undone_is_busy_in_the_end(self, given: Given) -> None:
+        async def verb(tx: Transaction) -> None:
+            await tx.connection.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
+
+        with pytest.raises(StoreBusy):
+            await _database(given).write(verb)
+
+
+def _database(given: Given) -> Any:
+    return vars(given.store)["_database"]
+
+
+class TestTheKey:
+    async def test_nothing_that_a_service_said_can_be_read_in_the_tables(
+        self, url: str, clock: HandClock, hand: Any
+    ) -> None:
+        store = PostgresStore.at(url, clock, key=KEY, settings=QUICK)
+        given = Given(store, clock, await store.open(definitions()), await _lease(store))
+        event = Event(subject="whisper-s", key="whisper-k", state="whisper-st", type="mail", data={"x": "whisper-d"})
+        intent = given.intent("whisper-r", slot="whisper-slot", overlap="queue", input=b'"whisper-i"')
+        await given.commit(Entry(event=event, memory_id="whisper-m", decisions=(intent,)), cursor="whisper-c")
+        await store.pause("mail", "whisper-p")
+        await store.close()
+        tables = [
+            row[0] for row in await hand.fetch("SELECT tablename FROM pg_tables WHERE schemaname=current_schema()")
+        ]
+        dumped = [str(await hand.fetch(f"SELECT * FROM {table}")) for table in tables]
+        raw = [
+            value for table in tables for row in await hand.fetch(f"SELECT * FROM {table}") for value in row.values()
+        ]
+        assert "whisper" not in "".join(dumped)
+        assert all(b"whisper" not in value for value in raw if isinstance(value, bytes))
+
+    async def test_another_key_opens_nothing(self, url: str, clock: HandClock) -> None:
+        await _made(url, clock, KEY)
+        with pytest.raises(Misconfigured, match="another key"):
+            await PostgresStore.at(url, clock, key="not that one").connect()
+
+    async def test_no_key_opens_nothing_that_is_encrypted(self, url: str, clock: HandClock) -> None:
+        await _made(url, clock, KEY)
+        with pytest.raises(Misconfigured, match="is encrypted"):
+            await PostgresStore.at(url, clock).connect()
+
+    async def test_a_key_does_not_encrypt_what_others_may_be_writing_plainly(self, url: str, clock: HandClock) -> None:
+        await _made(url, clock, "")
+        with pytest.raises(Misconfigured, match="not encrypted"):
+            await PostgresStore.at(url, clock, key=KEY).connect()
+
+    async def test_a_new_key_opens_what_the_old_one_sealed(self, url: str, clock: HandClock) -> None:
+        await _made(url, clock, KEY)
+        await PostgresStore.rekey(url, KEY, "the new one")
+        again = PostgresStore.at(url, clock, key="the new one", settings=QUICK)
+        found = await again.get("token", "t")
+        await again.close()
+        assert found is not None
+        assert found.value == "kept"
+
+    async def test_a_store_without_encryption_has_no_key_to_change(self, url: str, clock: HandClock) -> None:
+        await _made(url, clock, "")
+        with pytest.raises(Refused, match="not encrypted"):
+            await PostgresStore.rekey(url, KEY, "the new one")
+
+
+async def _made(url: str, clock: HandClock, key: str) -> None:
+    store = PostgresStore.at(url, clock, key=key, settings=QUICK)
+    await store.put("token", "t", "kept")
+    await store.close()
+
+
+async def _lease(store: PostgresStore) -> Any:
+    return await store.lease(0, "a", 3600)
+
+
+class TestTheSchema:
+    async def test_a_newer_one_is_left_alone(self, store: PostgresStore, url: str, hand: Any) -> None:
+        await store.connect()
+        await hand.execute("INSERT INTO harken_migrations (number, name) VALUES (99, 'later')")
+        with pytest.raises(Misconfigured, match="newer Harken"):
+            await PostgresStore.at(url).connect()
+
+    async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, hand: Any) -> None:
+        first = files("harken.backends.postgres").joinpath("migrations", "0001_start.sql").read_text()
+        await hand.execute(
+            f"""CREATE TABLE harken_migrations (number integer, name text); {first};
+            INSERT INTO harken_migrations VALUES (1, '0001_start.sql'); INSERT INTO seal (wrapped) VALUES ('');
+            INSERT INTO leases (shard, holder, token, until) VALUES (0, 'a', 7, 1)"""
+        )
+        store = PostgresStore.at(url, settings=QUICK)
+        taken = await store.lease(1, "b", 30)
+        assert taken is not None
+        assert taken.token > 7
+        assert await store.generation() == Generation()
+        await store.close()
+
+    async def test_whoever_only_reads_makes_none(self, url: str) -> None:
+        with pytest.raises(Misconfigured, match="there is no store"):
+            await PostgresStore.at(url, readonly=True).connect()
+
+    async def test_whoever_only_reads_writes_nothing(self, given: Given, url: str) -> None:
+        await given.fires("s")
+        reader = PostgresStore.at(url, given.clock, readonly=True, settings=QUICK)
+        assert (await reader.counts())["events"] == 1
+        with pytest.raises(Misconfigured, match="reading only"):
+            await reader.claim("w", 1, 60)
+        await reader.close()
+
+
+class TestWhatCannotBe:
+    async def test_a_value_that_the_server_refuses_is_no_trouble_of_the_store(self, given: Given) -> None:
+        bad = msgspec.structs.replace(given.entry("bad").event, type="nul\0")
+        with pytest.raises(ValueError, match="refuses a value") as raised:
+            await given.commit(given.entry("good"), Entry(event=bad, memory_id="bad"))
+        assert not isinstance(raised.value, HarkenError)
+        assert given.store.trouble == ""
+        assert await given.subjects() == []
+        await given.commit(given.entry("good"))
+        assert await given.subjects() == ["good"]
+
+    async def test_a_backup_is_the_servers_own_work(self, store: PostgresStore) -> None:
+        with pytest.raises(Refused, match="pg_dump"):
+            await store.backup("somewhere.dump")
+
+    async def test_too_many_that_wait_are_turned_away(self, url: str, clock: HandClock) -> None:
+        store = PostgresStore.at(url, clock, settings=Settings(limit=0))
+        with pytest.raises(StoreBusy):
+            await store.counts()
+
+    @pytest.mark.parametrize("turns", [1, 5, 10, 15, 20, 30])
+    async def test_a_verb_that_nobody_waits_for_leaves_its_connection_in_order(self, given: Given, turns: int) -> None:
+        """Wherever it is cancelled: the driver has nothing to complain of, and the next verb finds nothing of it."""
+        said: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+        for _ in range(20):
+            pausing = asyncio.create_task(given.store.pause("mail", "a test"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await end([pausing])
+        gc.collect()
+        await given.store.resume("mail")
+        assert said == []
+
+    async def test_a_closed_store_says_so(self, store: PostgresStore) -> None:
+        await store.connect()
+        await store.close()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await store.counts()
+
+    async def test_what_is_inconsistent_is_told_in_words(self, given: Given, hand: Any) -> None:
+        await given.fires("a", "b", overlap="queue", slot="k")
+        await hand.execute("DELETE FROM events WHERE id=(SELECT min(id) FROM events); DELETE FROM slots")
+        assert await given.store.check() == [
+            "1 runs refer to an event that is gone",
+            "1 runs are blocked behind a slot that nobody holds",
+            "1 runs may run without having their slot",
+        ]
+
+    async def test_a_gathered_event_that_is_gone_is_told(self, given: Given, hand: Any) -> None:
+        await gathers(given, "a")
+        await gathers(given, "b")
+        await hand.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
+        assert await given.store.check() == ["1 gathered events of open runs are gone"]

@@ -1,0 +1,88 @@
+"""The store contract on SQLite, with its writer thread and inline as virtual time needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harken.backends.sqlite import SqliteStore
+from harken.testing import HandClock
+from harken.testing.store import (
+    BudgetContract,
+    FeedsContract,
+    RecordsContract,
+    RegistryContract,
+    RunsContract,
+    UpkeepContract,
+)
+from tests.backends.crashing import Crashing, Opening
+
+
+class Threaded(Crashing):
+    inline = False
+    key = ""
+
+    @pytest.fixture
+    def opening(self, clock: HandClock, tmp_path: Path) -> Opening:
+        return lambda: SqliteStore.at(tmp_path / "harken.db", clock, inline=self.inline, key=self.key)
+
+
+class Inline(Threaded):
+    inline = True
+
+
+class TestFeeds(Threaded, FeedsContract):
+    pass
+
+
+class TestRuns(Threaded, RunsContract):
+    pass
+
+
+class TestBudgets(Threaded, BudgetContract):
+    pass
+
+
+class TestRegistry(Threaded, RegistryContract):
+    pass
+
+
+class TestRecords(Threaded, RecordsContract):
+    pass
+
+
+class TestUpkeep(Threaded, UpkeepContract):
+    pass
+
+
+class TestFeedsInline(Inline, FeedsContract):
+    pass
+
+
+class TestRunsInline(Inline, RunsContract):
+    pass
+
+
+class TestBudgetsInline(Inline, BudgetContract):
+    pass
+
+
+class TestRegistryInline(Inline, RegistryContract):
+    pass
+
+
+class TestRecordsInline(Inline, RecordsContract):
+    pass
+
+
+class TestUpkeepInline(Inline, UpkeepContract):
+    pass
+
+
+class TestRecordsSealed(Inline, RecordsContract):
+    key = "a long key of the operator"
+
+
+class TestRegistrySealed(Inline, RegistryContract):
+    key = "a long key of the operator"

@@ -1,0 +1,146 @@
+"""A store is copied from each home to each other: SQLite to PostgreSQL to Redis to SQLite, plain and sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from harken.backends.postgres import PostgresStore, Settings
+from harken.backends.postgres.transfer import PostgresTransfer
+from harken.backends.redis import RedisStore
+from harken.backends.redis.transfer import RedisTransfer
+from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.transfer import SqliteTransfer
+from harken.store import Store
+from harken.store.transfer import StoreTransfer
+from harken.testing import HandClock
+from harken.testing.store.transfer import GoingOnContract, MovingContract
+from harken.testing.store.transfer_world import Place
+from tests.backends.postgres_home import server, url
+from tests.servers.redis import RedisServer
+
+__all__ = ["server", "url"]
+
+KEY = "a long key of the operator"
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def redis_url(redis_server: RedisServer) -> str:
+    async with Redis.from_url(redis_server.url()) as client:
+        await client.flushall()
+    return redis_server.url()
+
+
+class SqlitePlace:
+    def __init__(self, path: Path, clock: HandClock, key: str) -> None:
+        self.where: dict[str, Any] = {"path": path, "clock": clock, "key": key}
+
+    async def open(self) -> Store:
+        return SqliteStore.at(**self.where, inline=True)
+
+    def moving(self) -> StoreTransfer:
+        return SqliteTransfer.at(**self.where)
+
+
+class PostgresPlace:
+    def __init__(self, url: str, clock: HandClock, key: str) -> None:
+        self.where: dict[str, Any] = {"url": url, "clock": clock, "key": key}
+
+    async def open(self) -> Store:
+        return PostgresStore.at(**self.where, settings=Settings(pool=2))
+
+    def moving(self) -> StoreTransfer:
+        return PostgresTransfer.at(**self.where)
+
+
+class RedisPlace:
+    def __init__(self, url: str, clock: HandClock, key: str) -> None:
+        self.where: dict[str, Any] = {"url": url, "clock": clock, "key": key}
+
+    async def open(self) -> Store:
+        return RedisStore.at(**self.where)
+
+    def moving(self) -> StoreTransfer:
+        return RedisTransfer.at(**self.where)
+
+
+class Places:
+    """The three homes of one test, all empty."""
+
+    key = ""
+
+    @pytest.fixture
+    def sqlite(self, tmp_path: Path, clock: HandClock) -> Place:
+        return SqlitePlace(tmp_path / "harken.db", clock, self.key)
+
+    @pytest.fixture
+    def postgres(self, url: str, clock: HandClock) -> Place:
+        return PostgresPlace(url, clock, self.key)
+
+    @pytest.fixture
+    def redis(self, redis_url: str, clock: HandClock) -> Place:
+        return RedisPlace(redis_url, clock, self.key)
+
+
+class SqliteToPostgres(Places):
+    @pytest.fixture
+    def origin(self, sqlite: Place) -> Place:
+        return sqlite
+
+    @pytest.fixture
+    def goal(self, postgres: Place) -> Place:
+        return postgres
+
+
+class PostgresToRedis(Places):
+    @pytest.fixture
+    def origin(self, postgres: Place) -> Place:
+        return postgres
+
+    @pytest.fixture
+    def goal(self, redis: Place) -> Place:
+        return redis
+
+
+class RedisToSqlite(Places):
+    @pytest.fixture
+    def origin(self, redis: Place) -> Place:
+        return redis
+
+    @pytest.fixture
+    def goal(self, sqlite: Place) -> Place:
+        return sqlite
+
+
+class TestSqliteToPostgres(SqliteToPostgres, MovingContract, GoingOnContract):
+    pass
+
+
+class TestPostgresToRedis(PostgresToRedis, MovingContract, GoingOnContract):
+    pass
+
+
+class TestRedisToSqlite(RedisToSqlite, MovingContract, GoingOnContract):
+    pass
+
+
+class TestSqliteToPostgresSealed(SqliteToPostgres, MovingContract):
+    key = KEY
+
+
+class TestPostgresToRedisSealed(PostgresToRedis, MovingContract):
+    key = KEY
+
+
+class TestRedisToSqliteSealed(RedisToSqlite, MovingContract):
+    key = KEY

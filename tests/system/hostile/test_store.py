@@ -1,0 +1,88 @@
+"""A disk that is full or a database that is locked: nothing is acknowledged, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.system.hostile.rough import HOOK, Harken, started, types, until, write
+
+pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-store")]
+
+
+async def _keys(harken: Harken) -> list[str]:
+    return sorted(key for run in await harken.runs("hook") for key in run["event_keys"])
+
+
+def _store(health: Any) -> Any:
+    return next(part for part in health["subsystems"] if part["name"] == "store")
+
+
+async def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK)
+    async with started(tmp_path) as harken:
+        assert await harken.hook("before") == 202
+        harken.let_files_grow_to((tmp_path / "harken.db-wal").stat().st_size)
+        answers = [await harken.hook(f"during-{n}") for n in range(20)]
+        status, headers, _ = await harken.ask(
+            "/webhooks/generic/hook", b'{"id": "during-20", "pad": "%b"}' % (b"x" * 9000)
+        )
+        assert (status, int(headers["Retry-After"]) > 0) == (503, True)
+        assert (await harken.ask("/health/ready"))[0] == 503
+        store = _store((await harken.ask("/health"))[2])
+        assert (store["state"], bool(store["reason"])) == ("down", True)
+        harken.let_files_grow_to(-1)
+        assert await harken.hook("after") == 202
+        assert _store((await harken.ask("/health"))[2])["state"] == "up"
+        kept = [f"during-{n}" for n, answer in enumerate(answers) if answer == 202]
+
+        async def all_ran() -> bool:
+            return await _keys(harken) == sorted(["before", "after", *kept])
+
+        await until(all_ran)
+        assert (await harken.ask("/health/ready"))[0] == 200
+        assert "store.down" in harken.log
+
+
+async def test_a_locked_database_is_said_and_survived(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK)
+    async with started(tmp_path) as harken:
+        other = apsw.Connection(str(tmp_path / "harken.db"))
+        other.set_busy_timeout(30_000)  # the controller may just be writing something of its own
+        other.execute("BEGIN IMMEDIATE")
+        status, headers, answer = await harken.ask("/webhooks/generic/hook", b'{"id": "during"}')
+        assert (status, int(headers["Retry-After"]) > 0) == (503, True)
+        assert "another program" in answer["error"]
+        assert "another program" in _store((await harken.ask("/health"))[2])["reason"]
+        assert (await harken.ask("/health/ready"))[0] == 503
+        other.execute("ROLLBACK")
+        other.close()
+        assert await harken.hook("after") == 202
+
+        async def ran() -> bool:
+            return await _keys(harken) == ["after"]
+
+        await until(ran)
+
+
+async def test_encryption_that_is_switched_on_leaves_no_plain_text(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK)
+    async with started(tmp_path) as harken:
+        await harken.ask("/webhooks/generic/hook", b'{"id": "PLAIN-TEXT-1"}')
+    key = "a long KEY-PHRASE of many words"
+    async with started(tmp_path, HARKEN_ENCRYPTION_KEY=key) as harken:
+        await harken.ask("/webhooks/generic/hook", b'{"id": "PLAIN-TEXT-2"}')
+        assert len((await harken.ask("/api/events"))[2]["items"]) == 2
+        files = [path.read_bytes() for path in tmp_path.glob("harken.db*")]
+        assert not [file for file in files if b"PLAIN-TEXT" in file or b"KEY-PHRASE" in file]
+        harken.process.terminate()
+        await harken.process.wait()
+    before = (tmp_path / "harken.db").read_bytes()
+    wrong = await types(tmp_path, "events", "list", env={"HARKEN_ENCRYPTION_KEY": "another"})
+    missing = await types(tmp_path, "start", env={"HARKEN_ENCRYPTION_KEY": ""})
+    assert (wrong[0], "with another key" in wrong[2]) == (1, True)
+    assert (missing[0], "is encrypted" in missing[2]) == (1, True)
+    assert (tmp_path / "harken.db").read_bytes() == before

@@ -1,0 +1,61 @@
+"""Replicas that share one store, and whatever befalls them: each occurrence gets exactly one run, from one writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+from tests.system.property import plan
+from tests.system.property.fleet import played
+from tests.system.property.fleet_homes import PostgresHome, RedisHome, SqliteHome
+from tests.system.property.fleet_plan import fleets
+
+SOAK = bool(os.environ.get("HARKEN_SOAK"))
+
+
+def examples(number: int) -> settings:
+    return settings(
+        max_examples=60 * number if SOAK else number,
+        deadline=None,
+        print_blob=True,
+        # CI sees the same histories every time; new ones are looked for in `make soak`
+        derandomize=not SOAK,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.mark.timeout(14_400 if SOAK else 600)
+class TestThreeReplicasStartOneRunOfEachOccurrence:
+    @examples(60)
+    @given(scenario=fleets())
+    def test_on_sqlite(self, scenario: plan.Scenario, room: Path) -> None:
+        played(scenario, SqliteHome(room))
+
+    @examples(15)
+    @given(scenario=fleets())
+    def test_on_redis(self, scenario: plan.Scenario, redis: RedisServer) -> None:
+        played(scenario, RedisHome(redis))
+
+    @examples(10)
+    @given(scenario=fleets())
+    def test_on_postgres(self, scenario: plan.Scenario, postgres: PostgresServer) -> None:
+        played(scenario, PostgresHome(postgres))

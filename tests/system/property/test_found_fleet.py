@@ -1,0 +1,41 @@
+"""Scenarios of a fleet that once went wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.system.property.fleet import played
+from tests.system.property.fleet_homes import SqliteHome
+from tests.system.property.fleet_plan import LEASE, Hazard
+from tests.system.property.plan import FeedPlan, Put, Scenario, TriggerPlan, Turn, Wait
+
+LISTING = FeedPlan(view="listing", identity="once")
+PLAIN = TriggerPlan(feed=0)
+FOR_GOOD = 20_000.0
+
+
+def test_replicas_read_on_when_one_applies_an_older_configuration_late_and_dies(room: Path) -> None:
+    late = (Hazard(2, "freeze", 0, False, LEASE + 60.0, "open"), Hazard(2, "crash", 0, True, FOR_GOOD, "open"))
+    edits = (Turn(0, "edit"), Wait(65.0), Turn(0, "edit"), Wait(900.0))
+    script: Any = (Wait(400.0), *late, *edits, Put(0, 1, 0), Wait(900.0))
+    fleet = played(Scenario(feeds=(LISTING,), triggers=(PLAIN,), script=script), SqliteHome(room))
+    notes = fleet.exchange.history.notes
+    died = max(note.at for note in notes if note.who == "r2.1")
+    taken = [note.at for note in notes if note.verb == "lease" and note.what == 1 and note.at > died]
+    assert min(taken) <= died + 2 * LEASE
+
+
+def test_what_was_read_before_a_reset_does_not_undo_it(room: Path) -> None:
+    """The replica that reads hears of the reset late, and writes what it found before it: nothing new, until when."""
+    feed = FeedPlan(view="since", identity="change", interval=300.0, page_size=2, latency=3.0)
+    triggers = (PLAIN, TriggerPlan(feed=0, condition=1, gather=(120.0, 0), early=False), TriggerPlan(feed=0))
+    again = (Put(0, 1, 0), Wait(400.0), Turn(0, "reset_cursor"), Put(0, 1, 0), Wait(2_000.0))
+    script: Any = (Turn(2, "reset"), *again)
+    played(Scenario(feeds=(feed,), triggers=triggers, script=script, push=True), SqliteHome(room))
+
+
+def test_a_reset_is_not_forgotten_by_a_replica_that_loads_its_files_before_it_hears_of_it(room: Path) -> None:
+    log = FeedPlan(view="log", identity="change", page_size=1)
+    script: Any = (Turn(0, "reset_cursor"), Put(0, 2, 0, None))
+    played(Scenario(feeds=(log,), triggers=(PLAIN,), script=script, cron="all"), SqliteHome(room))
