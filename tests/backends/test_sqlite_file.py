@@ -98,7 +98,7 @@ async def test_a_second_process_is_refused_too(given: Given, path: Path) -> None
 import sys
 from harken.clock import SystemClock
 from harken.errors import Refused
-from harken.stores.sqlite import SqliteStore
+from harken.backends.sqlite import SqliteStore
 try:
     SqliteStore.at(sys.argv[1], SystemClock())
 except Refused as refused:
@@ -166,7 +166,7 @@ FILL = """
 import asyncio, resource, signal, sys
 from harken.errors import StoreUnavailable
 from harken.store import Committed
-from harken.stores.sqlite import SqliteStore
+from harken.backends.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.given import definitions

@@ -14,7 +14,7 @@ from tests.mcp.world import House, refusal
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "pollers_list", "arguments": {}}}
 AT_EASE = """
 import sys
-import harken.app, harken.api.app, harken.app.serve, harken.mcp.http, harken.cli.mcp, harken.operate
+import harken.app, harken.api.app, harken.app.server, harken.mcp.http, harken.cli.mcp, harken.operate
 sys.exit(sorted({"mcp", "mcp_types"} & set(sys.modules)) or 0)
 """
 WITHOUT = """

@@ -11,7 +11,7 @@ import msgspec
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import Seal, unwrap
 from harken.backends.postgres import PostgresStore
-from harken.backends.postgres.connection import Database, Settings
+from harken.backends.postgres.connection import Database, Settings, prepare
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.leases import GIVEN_UP
 from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
@@ -246,7 +246,7 @@ class PostgresTransfer:
 
     async def _own_key(self, connection: Any) -> str:
         """Our key, where the store has one: a plain store is read as it is, also with a key for the other one."""
-        await connection.prepare(connection, key := await self._fitting(connection), self.place, readonly=True)
+        await prepare(connection, key := await self._fitting(connection), self.place, readonly=True)
         return key
 
     async def _fitting(self, connection: Any) -> str:
@@ -256,7 +256,7 @@ class PostgresTransfer:
 
     async def _seal(self, connection: Any) -> tuple[Seal, bytes]:
         """The seal of a store that is there, and the key of its names."""
-        seal = await connection.prepare(connection, await self._fitting(connection), self.place, readonly=True)
+        seal = await prepare(connection, await self._fitting(connection), self.place, readonly=True)
         wrapped = await connection.fetchval("SELECT wrapped FROM seal")
         return seal, unwrap(self._key, wrapped)[1] if wrapped else b""
 
@@ -280,7 +280,7 @@ class PostgresTransfer:
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
         """One transaction: interrupted, it leaves the database as empty as it was, so there is nothing to force."""
         async with self._connection() as connection:
-            await connection.prepare(connection, await self._fitting(connection), self.place, readonly=False)
+            await prepare(connection, await self._fitting(connection), self.place, readonly=False)
             async with connection.transaction():
                 # whoever starts waits for this, as for somebody who changes the schema
                 await connection.fetchval("SELECT pg_advisory_xact_lock($1)", connection.LOCK)
