@@ -11,7 +11,7 @@ import msgspec
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import Seal, unwrap
 from harken.backends.postgres import PostgresStore
-from harken.backends.postgres.connection import Database, Settings, prepare
+from harken.backends.postgres.connection import LOCK, Database, Settings, prepare
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.leases import GIVEN_UP
 from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
@@ -283,7 +283,7 @@ class PostgresTransfer:
             await prepare(connection, await self._fitting(connection), self.place, readonly=False)
             async with connection.transaction():
                 # whoever starts waits for this, as for somebody who changes the schema
-                await connection.fetchval("SELECT pg_advisory_xact_lock($1)", connection.LOCK)
+                await connection.fetchval("SELECT pg_advisory_xact_lock($1)", LOCK)
                 await connection.execute(f"LOCK TABLE {WRITTEN} IN EXCLUSIVE MODE")
                 await self._refuse_full(connection)
                 arrival = await arrive(rows, self._key)
