@@ -24,7 +24,7 @@ _SHAPE = re.compile(r":(path|int)")
 def test_every_operation_has_a_route_with_the_same_parameters() -> None:
     assert set(ROUTES) == set(OPERATIONS)
     for name, operation in OPERATIONS.items():
-        taken = set(inspect.signature(operation).parameters) - {"desk"}
+        taken = set(inspect.signature(operation).parameters) - {"context"}
         assert set(ROUTES[name].params) == taken, name
 
 

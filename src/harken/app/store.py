@@ -14,7 +14,7 @@ from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url
 from harken.errors import Misconfigured, Refused, RetryLater
 from harken.operate.rows import Plain
-from harken.operate.store_admin import Watching, copy_store
+from harken.operate.store_admin import CopyProgress, copy_store
 from harken.store import Store
 from harken.store.transfer import StoreTransfer
 
@@ -164,7 +164,7 @@ def shown(location: str) -> str:
     return bare_url(location) if is_url(location) else location
 
 
-async def copy_between(source: str, target: str, watching: Watching, *, live: bool, force: bool) -> Plain:
+async def copy_between(source: str, target: str, watching: CopyProgress, *, live: bool, force: bool) -> Plain:
     """Copy the store at one location into the empty one at the other; HARKEN_ENCRYPTION_KEY is for both."""
     if _same(source, target):
         raise Refused("a store is not copied into itself", fix="Name two stores")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-__all__ = ["Display", "Lines", "Screen", "Silent", "view_for"]
+__all__ = ["Display", "Lines", "Screen", "Silent", "display_for"]
 
 SHOWN = 12
 TITLE = 60
@@ -92,7 +92,7 @@ class Screen:
 
 
 @asynccontextmanager
-async def view_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
+async def display_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
     """The view that suits where the output goes, open until the block ends."""
     if as_json:
         yield Silent()

@@ -10,10 +10,10 @@ from random import Random
 from typing import Protocol
 
 from harken.clock import Clock
-from harken.demo import PLAYS
+from harken.demo import SCENARIOS
 from harken.event import Recorded
 
-__all__ = ["Scenario", "play_of"]
+__all__ = ["Scenario", "scenario_of"]
 
 
 class Scenario(Protocol):
@@ -58,7 +58,7 @@ class Scenario(Protocol):
         ...
 
 
-def play_of(name: str, clock: Clock, random: Random) -> Scenario:
+def scenario_of(name: str, clock: Clock, random: Random) -> Scenario:
     """The play of this name, one of `PLAYS`."""
-    made: Scenario = import_module(PLAYS[name]).make(clock, random)
+    made: Scenario = import_module(SCENARIOS[name]).make(clock, random)
     return made

@@ -21,13 +21,13 @@ from harken.operate.agent_tools import Tools, known_agent, only_agent
 if TYPE_CHECKING:
     from harken.operate.rows import Plain
 
-__all__ = ["AGENT_HEADER", "PREFIX", "Door"]
+__all__ = ["AGENT_HEADER", "PREFIX", "McpEndpoint"]
 
 PREFIX = "/mcp"
 AGENT_HEADER = "x-harken-agent"
 
 
-class Door:
+class McpEndpoint:
     """An ASGI application for `/mcp/AGENT`, and for `/mcp` with a header; the library is loaded by the first call."""
 
     def __init__(self, operator: Operator) -> None:

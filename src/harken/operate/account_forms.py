@@ -94,7 +94,7 @@ class Form:
             if value not in ("", None)
         }
 
-    def tried(self, values: Mapping[str, Any]) -> Loaded:
+    def load_with(self, values: Mapping[str, Any]) -> Loaded:
         """The configuration as it would be if these values were stored."""
         entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
         stored = _Overlaid(credentials_of(self.directory), entry)

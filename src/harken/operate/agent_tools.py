@@ -20,7 +20,7 @@ from harken.errors import HarkenError, Malformed, NeedsAttention, NotFound
 from harken.feed import Feed
 from harken.http.redact import scrub
 from harken.operate.context import Context
-from harken.operate.integrations import asked
+from harken.operate.integrations import ask_service
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import did_you_mean
 from harken.source import Call, Host, Plugin, Tool
@@ -37,7 +37,7 @@ __all__ = [
     "Tools",
     "call",
     "known_agent",
-    "listed",
+    "list_tools",
     "named_offer",
     "offers",
     "schemas",
@@ -294,7 +294,9 @@ async def _asked(
     async with few:
         try:
             answer = discover(query, account.model, _host(reading, lend))
-            return await asked(answer, loaded, f"the job {reading.job.id}", account, seconds=SERVICE_PATIENCE_SECONDS)
+            return await ask_service(
+                answer, loaded, f"the job {reading.job.id}", account, seconds=SERVICE_PATIENCE_SECONDS
+            )
         except HarkenError as error:
             return error
 
@@ -373,7 +375,7 @@ class Tools:
         return await self._operate(tool.operation, **params, agent=self.agent)
 
 
-async def listed(context: Context, *, agent: str = "", ask: bool = True) -> Plain:
+async def list_tools(context: Context, *, agent: str = "", ask: bool = True) -> Plain:
     """Every tool of the agent; `notes` says whose could not be found out. Programs are asked unless `ask` is False."""
     agent = agent or only_agent(context.loaded)
     loaded = known_agent(context.loaded, agent)
@@ -388,7 +390,7 @@ async def listed(context: Context, *, agent: str = "", ask: bool = True) -> Plai
 
 async def schemas(context: Context, *, agent: str = "") -> Plain:
     """The same tools in the shape that OpenAI's API and its many likenesses take."""
-    answer = await listed(context, agent=agent)
+    answer = await list_tools(context, agent=agent)
     return {"tools": [_function(row) for row in answer["items"]], "notes": answer["notes"]}
 
 
@@ -403,7 +405,7 @@ async def call(
         raise NotFound(f"there is no tool {name[:LONGEST_NAME]}", fix="List the tools to see which there are")
     params = _fitting(offer.tool.params, arguments or {}, name)
     use = Call(params=params, account=offer.account.model, host=offer.host, idempotency_key=uuid4().hex)
-    answer = await asked(offer.tool.run(use), loaded, name, offer.account, seconds=PATIENCE_SECONDS)
+    answer = await ask_service(offer.tool.run(use), loaded, name, offer.account, seconds=PATIENCE_SECONDS)
     return {"result": _fit_to_show(answer, name, loaded)}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harken.config.workflows import Checker
     from harken.source import Plugin
 
-__all__ = ["config_findings", "credentials_of", "load_directory", "of_workflows", "workflow_findings"]
+__all__ = ["config_findings", "credentials_of", "load_directory", "only_workflows", "workflow_findings"]
 
 
 def load_directory(
@@ -70,13 +70,13 @@ def config_findings(directory: Path) -> list[Plain]:
 def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
     """The findings in the files of workflows: of one, by its name or its file's, or of all."""
     loaded = _loaded(directory)
-    rows = of_workflows(list(findings(loaded)), name)
+    rows = only_workflows(list(findings(loaded)), name)
     if name and not rows and name not in loaded.workflows:
         raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, loaded.workflows))
     return rows
 
 
-def of_workflows(rows: list[Plain], name: str = "") -> list[Plain]:
+def only_workflows(rows: list[Plain], name: str = "") -> list[Plain]:
     mine = [row for row in rows if "workflows" in Path(row["file"]).parts]
     return [row for row in mine if name in ("", Path(row["file"]).stem, Path(row["file"]).name, row["file"])]
 

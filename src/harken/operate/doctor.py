@@ -17,7 +17,7 @@ from harken.feed import FeedState
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import Site, findings, models, site
-from harken.operate.triggers import listed
+from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
 
 __all__ = ["Check", "doctor"]
@@ -180,7 +180,7 @@ def check_feeds(feeds: Iterable[FeedState]) -> Check:
 
 
 async def _check_triggers(context: Context) -> Check:
-    rows = (await listed(context))["items"]
+    rows = (await list_triggers(context))["items"]
     stale = [row for row in rows if row["status"] == "stale"]
     if stale:
         message = f"{count(len(stale), 'trigger')} stale; {stale[0]['name']}: {stale[0]['reason']}"

@@ -16,7 +16,7 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain, event_row, page
 from harken.store import NewRun
 
-__all__ = ["input_for", "listed", "replay", "show", "tail"]
+__all__ = ["input_for", "list_events", "replay", "show", "tail"]
 
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ TAIL_SLICE = 200
 MOST = 500
 
 
-async def listed(
+async def list_events(
     context: Context,
     *,
     feed: str = "",
@@ -63,7 +63,7 @@ async def listed(
 ) -> Plain:
     """Recorded events, newest first."""
     found = await context.store.events(
-        feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=within(limit)
+        feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=bounded(limit)
     )
     names = await context.names()
     return page(found, [event_row(event, names) for event in found.items])
@@ -108,7 +108,7 @@ async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[P
             yield None
 
 
-def within(limit: int) -> int:
+def bounded(limit: int) -> int:
     return max(1, min(limit, MOST))
 
 

@@ -11,9 +11,18 @@ import msgspec
 from harken.event import Known, Recorded, Verdict
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Context
-from harken.operate.explanations import Answer, Case, Missing, answer, at_time, near, remembered, unseen
+from harken.operate.explanations import (
+    Case,
+    Explanation,
+    Missing,
+    explain_event,
+    explain_remembered,
+    explain_time,
+    explain_unseen,
+    near,
+)
 from harken.operate.rows import Plain, plain
-from harken.operate.trigger_status import limits, next_room, standing
+from harken.operate.trigger_status import limits, next_room, status_of
 from harken.operate.triggers import outcomes
 from harken.operate.wording import count, stamp, when
 
@@ -64,21 +73,21 @@ def _is_of(event: Recorded, name: str) -> bool:
     return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
-async def _decided(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
+async def _decided(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:
     event = found[0]
     verdict = _verdict(trigger, event)
     run = await context.store.run(verdict.run_id) if verdict and verdict.run_id else None
     now, definition = context.clock.now(), context.triggers().get(trigger.name)
     spent = next_room(definition, trigger, now)
     budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
-    given = answer(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
+    given = explain_event(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
     if len(found) == 1:
         return given
     earlier = [_line(trigger, other, context.clock.now()) for other in found[1:]]
     return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
 
 
-async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Answer:
+async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Explanation:
     # the list of feeds does not count what each remembers
     state = await context.store.state(feed) if await _state(context, feed) else None
     recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
@@ -93,9 +102,9 @@ async def _missing(context: Context, trigger: TriggerState, feed: str, key: str)
     )
     moment = _moment(key)
     if moment is not None:
-        return at_time(missing, moment)
+        return explain_time(missing, moment)
     sighting = await _sighting(context, feed, key) if state else None
-    return remembered(missing, *sighting) if sighting else unseen(missing)
+    return explain_remembered(missing, *sighting) if sighting else explain_unseen(missing)
 
 
 async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
@@ -104,11 +113,11 @@ async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datet
     return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
 
 
-async def _summary(context: Context, trigger: TriggerState, feed: str) -> Answer:
+async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explanation:
     now = context.clock.now()
     definition = context.triggers().get(trigger.name)
     stale_after = definition.stale_after if definition else 0.0
-    found = standing(trigger, context.feeds().get(feed), await _state(context, feed), now, stale_after)
+    found = status_of(trigger, context.feeds().get(feed), await _state(context, feed), now, stale_after)
     recent = (await context.store.events(trigger=trigger.name, limit=SHOWN)).items
     counts = await outcomes(context, trigger)
     reason = f": {found.reason}" if found.reason else ""
@@ -126,7 +135,9 @@ async def _summary(context: Context, trigger: TriggerState, feed: str) -> Answer
         budgeted = definition is not None and definition.budget is not None
         held = "What the budget holds goes by itself; let it go now" if budgeted else "Held runs wait for you"
         advice.append(f"{held}: harken triggers release {trigger.name}")
-    return Answer(stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice))
+    return Explanation(
+        stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice)
+    )
 
 
 async def _state(context: Context, feed: str) -> FeedState | None:
@@ -154,7 +165,7 @@ def _moment(key: str) -> datetime | None:
     return moment if moment.tzinfo else moment.astimezone()
 
 
-def _told(trigger: TriggerState, key: str, given: Answer) -> Plain:
+def _told(trigger: TriggerState, key: str, given: Explanation) -> Plain:
     lines = [given.sentence]
     for label, value in given.details.items():
         if isinstance(value, list):

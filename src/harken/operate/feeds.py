@@ -5,10 +5,10 @@ from __future__ import annotations
 from harken.operate.context import Context
 from harken.operate.rows import Plain, feed_row, plain, spans
 
-__all__ = ["listed", "show"]
+__all__ = ["list_feeds", "show"]
 
 
-async def listed(context: Context) -> Plain:
+async def list_feeds(context: Context) -> Plain:
     states = {state.name: state for state in await context.store.feeds()}
     known = context.feeds()
     # what left the configuration stays in the store for its return, but nobody asks for it here

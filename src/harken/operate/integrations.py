@@ -26,44 +26,44 @@ if TYPE_CHECKING:
     from harken.source import Host, Plugin
 
 __all__ = [
-    "Freed",
+    "ResumedTriggers",
     "account_of",
-    "asked",
-    "checked",
-    "examined",
-    "free",
-    "identified",
-    "listed",
-    "queried",
+    "ask_service",
+    "check_queries",
+    "check_query",
+    "examine_account",
+    "identify_account",
+    "list_integrations",
     "renew",
+    "resume_stopped_feeds",
     "test",
     "whoami",
 ]
 
 
 # a person had to do something, and now has done it
-MENDED = ("attention", "refused", "misconfigured", "not_found", "unauthorized")
+NEEDED_A_PERSON = ("attention", "refused", "misconfigured", "not_found", "unauthorized")
 
 
-class Freed(NamedTuple):
+class ResumedTriggers(NamedTuple):
     """The triggers that go on, and those that a person paused."""
 
     freed: list[str]
     left: list[str]
 
 
-async def free(store: Store, triggers: Iterable[Trigger], feeds: Collection[str]) -> Freed:
+async def resume_stopped_feeds(store: Store, triggers: Iterable[Trigger], feeds: Collection[str]) -> ResumedTriggers:
     """Let those of these feeds go on that had stopped until a person acts. A pause that a person set stays."""
     stopped = [
         state.name
         for state in await store.feeds()
-        if state.name in feeds and state.health.state == "paused" and state.health.code in MENDED
+        if state.name in feeds and state.health.state == "paused" and state.health.code in NEEDED_A_PERSON
     ]
     if not stopped:
-        return Freed([], [])
+        return ResumedTriggers([], [])
     known = list(triggers)
     paused = {state.name: state.paused for state in await store.triggers() if state.removed_at is None}
-    found = Freed([], [])
+    found = ResumedTriggers([], [])
     for feed in stopped:
         listening = sorted(trigger.name for trigger in known if trigger.feed == feed)
         awake = [trigger for trigger in listening if paused.get(trigger) == ""]
@@ -80,7 +80,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 30.0
 
 
-async def checked(
+async def check_query(
     feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], lend: Callable[[Account], Host]
 ) -> Checked | None:
     """What the service says about the names in the feed's query; None where it cannot be asked."""
@@ -90,11 +90,11 @@ async def checked(
     if plugin is None or plugin.check is None or account is None or query is None or feed.way != "poll":
         return None
     answer = plugin.check(query, account.model, lend(account))
-    said = await asked(answer, loaded, f"the check of {feed.name}", account)
+    said = await ask_service(answer, loaded, f"the check of {feed.name}", account)
     return Checked(found=scrub(dict(said.found), loaded.secrets), unknown=scrub(list(said.unknown), loaded.secrets))
 
 
-async def asked(
+async def ask_service(
     answer: Awaitable[T], loaded: Loaded, what: str, account: Account, *, seconds: float = PATIENCE_SECONDS
 ) -> T:
     """The service's answer, within a time limit; its errors tell nothing secret."""
@@ -111,7 +111,7 @@ async def asked(
         raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
 
-async def listed(context: Context) -> Plain:
+async def list_integrations(context: Context) -> Plain:
     """Every account that is configured, stored or in the environment, and every kind that could have one."""
     from harken.services import registry
 
@@ -186,13 +186,13 @@ def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -
 async def whoami(context: Context, *, name: str) -> Plain:
     """Who the service says that we are, with the credential of now."""
     loaded = await _loaded(context, name)
-    return await identified(loaded, name, context.running().lend)
+    return await identify_account(loaded, name, context.running().lend)
 
 
 async def test(context: Context, *, name: str) -> Plain:
     """Whether the credential works, and whether everything that its feeds name is there. `ok` is False if not."""
     loaded = await _loaded(context, name)
-    return await examined(loaded, name, context.running().lend)
+    return await examine_account(loaded, name, context.running().lend)
 
 
 async def _loaded(context: Context, name: str) -> Loaded:
@@ -217,30 +217,30 @@ def account_of(loaded: Loaded, name: str) -> tuple[Account, Plugin]:
     raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
 
 
-async def identified(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+async def identify_account(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
     """What the service says about the owner of the credential, as flat text."""
     account, plugin = account_of(loaded, name)
     if plugin.whoami is None:
         raise NotFound(f"{plugin.kind} cannot say whose credential it is", fix=f"See: harken integrations {name} test")
-    said = await asked(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami", account)
+    said = await ask_service(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami", account)
     who: Plain = plain(scrub(dict(said), loaded.secrets))
     return {"name": account.name, "kind": account.kind, "source": account.origin, "who": who}
 
 
-async def examined(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+async def examine_account(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
     """Try the credential, then every query that is asked with it; a sentence for each thing that is wrong."""
     account, plugin = account_of(loaded, name)
     answer: Plain = {"name": account.name, "kind": account.kind, "source": account.origin, "who": {}, "checks": []}
     try:
-        answer["who"] = (await identified(loaded, name, lend))["who"] if plugin.whoami else {}
+        answer["who"] = (await identify_account(loaded, name, lend))["who"] if plugin.whoami else {}
     except HarkenError as error:
         # the queries would fail the same way
         return answer | {"problems": [str(error)], "ok": False}
-    answer |= await queried(loaded, name, lend)
+    answer |= await check_queries(loaded, name, lend)
     return answer | {"ok": not answer["problems"]}
 
 
-async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+async def check_queries(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
     """What the service says about every name in the queries of this account."""
     from harken.services import registry
 
@@ -251,7 +251,7 @@ async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) ->
         triggers = sorted(trigger.name for trigger in loaded.triggers if trigger.feed == feed.name)
         row: Plain = {"feed": feed.name, "triggers": triggers, "found": {}, "unknown": []}
         try:
-            names = await checked(feed, loaded, registry(), lend)
+            names = await check_query(feed, loaded, registry(), lend)
         except HarkenError as error:
             row["unknown"] = [str(error)]
         else:
@@ -270,7 +270,7 @@ async def renew(context: Context, *, name: str) -> Plain:
     reloaded = await context.running().reload() if running else {}
     mine = {feed.name for feed in context.feeds().values() if feed.integration == name}
     known = context.triggers()
-    freed, left = await free(context.store, known.values(), mine)
+    freed, left = await resume_stopped_feeds(context.store, known.values(), mine)
     freed += [trigger for trigger in reloaded.get("freed", ()) if trigger in known and known[trigger].feed in mine]
     context.nudge()
     return {"name": name, "reloaded": running, "freed": freed, "left": left}

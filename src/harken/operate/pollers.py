@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harken.config.loaded import Loaded
     from harken.config.pollers.schema import Job
 
-__all__ = ["Pollers", "listed", "pause", "reload", "reset", "resume", "run_now", "show"]
+__all__ = ["Pollers", "list_jobs", "pause", "reload", "reset", "resume", "run_now", "show"]
 
 JOB = "poller:"
 WHOLE = ("section:pollers", "file:pollers.yaml", "file:harken.yaml")
@@ -62,7 +62,7 @@ class Pollers:
         return await self._call("pollers.reset", id=id, agent=agent)
 
 
-async def listed(context: Context, *, agent: str = "") -> Plain:
+async def list_jobs(context: Context, *, agent: str = "") -> Plain:
     """Every job by its id, also one that is refused: it does not run, and says why."""
     jobs = _jobs(context, agent)
     states = await _states(context)

@@ -16,7 +16,7 @@ from harken.schedule import Every
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
 
-__all__ = ["budget_of", "listed", "rows"]
+__all__ = ["budget_of", "list_rate_limits", "rows"]
 
 WHY = {
     "asked": "the service answered 429 and asked for this wait",
@@ -24,7 +24,7 @@ WHY = {
 }
 
 
-async def listed(context: Context) -> Plain:
+async def list_rate_limits(context: Context) -> Plain:
     """Every credential that feeds or steps spend from, by its name."""
     return {"items": _all(context), "next": None}
 

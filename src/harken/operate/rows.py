@@ -30,7 +30,7 @@ __all__ = [
     "plain",
     "run_detail",
     "run_row",
-    "short",
+    "shorten",
     "spans",
     "trigger_row",
 ]
@@ -188,7 +188,7 @@ def gaps(coverage: Sequence[Span]) -> list[Plain]:
     return spans([gap for gap in between if gap.start < gap.end])
 
 
-def short(value: Any, most: int = SHORT) -> str:
+def shorten(value: Any, most: int = SHORT) -> str:
     """A cursor for people: enough to tell one from another."""
     text = "" if value is None else msgspec.json.encode(value).decode()
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

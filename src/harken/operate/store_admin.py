@@ -16,7 +16,7 @@ from harken.private_files import make_private
 from harken.store.export_rows import KINDS, Chunk
 from harken.store.transfer import Counts, StoreTransfer
 
-__all__ = ["Watching", "copy_store", "restore"]
+__all__ = ["CopyProgress", "copy_store", "restore"]
 
 
 STAY_SECONDS = 5.0
@@ -24,7 +24,7 @@ STAY_SECONDS = 5.0
 LOOK_SECONDS = 2.0
 
 
-class Watching(Protocol):
+class CopyProgress(Protocol):
     """Whoever wants to see how it goes on."""
 
     def waits(self, writers: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ async def copy_store(
     source: StoreTransfer,
     target: StoreTransfer,
     clock: Clock,
-    watching: Watching,
+    watching: CopyProgress,
     *,
     live: bool = False,
     force: bool = False,
@@ -67,7 +67,7 @@ async def copy_store(
 MOVED = "Name that one as the store. To use this one all the same: harken store reopen"
 
 
-async def _alone(source: StoreTransfer, clock: Clock, watching: Watching, *, wait: bool) -> None:
+async def _alone(source: StoreTransfer, clock: Clock, watching: CopyProgress, *, wait: bool) -> None:
     while writers := await source.writers():
         if not wait:
             fix = "Stop what uses it and copy then, or wait for that with --live"

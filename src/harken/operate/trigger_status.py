@@ -15,7 +15,7 @@ from harken.operate.rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
 
-__all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "standing"]
+__all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "status_of"]
 
 
 def limits(trigger: Trigger | None, state: TriggerState, now: datetime) -> Plain:
@@ -81,7 +81,7 @@ class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
 
 
-def standing(
+def status_of(
     trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float = 0.0
 ) -> TriggerStatus:
     """Return the most telling truth first: removed or paused, then stale, failing, late, new."""

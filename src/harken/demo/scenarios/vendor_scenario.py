@@ -53,12 +53,12 @@ class Busy(FakeServer):
     async def told(self, request: web.Request, answer: Any) -> None:
         """It is about to answer this."""
 
-    async def handle(self, request: web.Request, view: Handler) -> web.Response:
+    async def handle(self, request: web.Request, display: Handler) -> web.Response:
         if self.clock.monotonic() >= self.limits_at and self.is_read(request):
             self.limits_at = self.clock.monotonic() + LIMIT_EVERY
             self.rate_limited += 1
             return json_reply({"error": "too many requests"}, 429, {"Retry-After": "1"})
-        reply = await super().handle(request, view)
+        reply = await super().handle(request, display)
         if reply.status == 200 and isinstance(reply.body, bytes):
             await self.told(request, msgspec.json.decode(reply.body))
         return reply
