@@ -32,14 +32,14 @@ _SCREENS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 @dataclass(frozen=True, kw_only=True)
 class ConsentOptions:
-    """What the command line says about the consent."""
+    """The command line's options for the consent."""
 
     way: Way | None
     access: tuple[str, ...]
     seconds: float
 
     def fields(self, form: Form, given: Mapping[str, Any]) -> frozenset[str]:
-        """The fields that the user's consent will bring; none when the service has no such thing, or they are given."""
+        """The fields that an OAuth consent will fill; none when the service has no consent or all are given."""
         consent = form.plugin.consent
         if consent is None and (self.way or self.access):
             message = f"the credential of {form.kind} is not given in a browser"
@@ -56,7 +56,7 @@ class ConsentOptions:
 
 
 def obtain_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
-    """Ask for the consent, and wait for it; what it brings."""
+    """Ask the user for consent in a browser, wait for it, and return the fields that it fills."""
     return asyncio.run(_asked(form, values, wished))
 
 
@@ -120,8 +120,7 @@ def configure_account(
     access: Sequence[str],
     wait: float,
 ) -> int:
-    """Do all of it; the exit code."""
-    pass  # MERGED
+    """Run the whole dialogue and return the exit code."""
     from harken.operate.account_forms import form_of
 
     form = form_of(session.directory, name, store_as)

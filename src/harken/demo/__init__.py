@@ -1,4 +1,4 @@
-"""`harken demo`: Harken at work on make-believe services on this machine, with the books compared at the end."""
+"""`harken demo`: Harken at work on simulated services on this machine, with a final audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds what the store says against what really happened: nothing lost, nothing doubled, nothing made up."""
+"""Compare what the store recorded with what really happened: lost, duplicate and unexpected runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a demo: a live table on a terminal, one line per event elsewhere."""
+"""What a demo prints: a live table on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Screen:
 
 @asynccontextmanager
 async def display_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
-    """The view that suits where the output goes, open until the block ends."""
+    """The display for this output (terminal, pipe or JSON), open until the block ends."""
     if as_json:
         yield Silent()
     elif sys.stdout.isatty():

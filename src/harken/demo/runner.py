@@ -1,4 +1,4 @@
-"""Puts a play on: what it serves, a real Harken beside it, and the comparison of the two at the end."""
+"""Run a scenario: its fake services, a real Harken beside them, and the audit at the end."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["perform"]
 MOMENT = 0.4
 REFRESH = 0.25
 DRAIN = 5.0
-# a busy machine may need longer than the drain; what is late is not lost
+# a busy machine may need longer to finish its runs; late is not lost
 GRACE = 60.0
 
 
 async def perform(
     name: str, *, seconds: float | None, as_json: bool, port: int, keep: bool, stop: asyncio.Event
 ) -> Summary:
-    """Run the demo for so many seconds, or until `stop` is set, and sum it up. What went wrong keeps its files."""
+    """Run the demo for so many seconds, or until `stop` is set, and return the audit. Files are kept when it failed."""
     clock = SystemClock()
     scenario = scenario_of(name, clock, Random())
     directory = Path(tempfile.mkdtemp(prefix="harken-demo-"))
@@ -65,7 +65,7 @@ class Runner:
         self._began = clock.monotonic()
 
     async def scenario(self, seconds: float | None, stop: asyncio.Event) -> Summary:
-        """Let things happen, then let everything drain, then compare."""
+        """Let the scenario happen, wait until all runs are over, then audit."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch())
             quiet = None if seconds is None else seconds - min(DRAIN, seconds / 2)
@@ -130,7 +130,7 @@ def _hint(scenario: Scenario, directory: Path) -> str:
 
 @contextmanager
 def _logs(path: Path) -> Iterator[None]:
-    """Logs go to a file: the terminal is the view's, and stdout may have to be JSON alone."""
+    """Write logs to a file: the terminal belongs to the display, and stdout may have to be pure JSON."""
     with path.open("w", buffering=1) as file:
         structlog.configure(
             processors=[
@@ -168,6 +168,6 @@ def _free(port: int) -> int:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            # somebody is there already, perhaps a real controller: a demo must not stand in its way
+            # the port is taken, perhaps by a real controller: use another one
             return 0
     return port

@@ -34,7 +34,7 @@ def load_directory(
 ) -> Loaded:
     """The configuration, checked against the services and steps that are installed here.
 
-    `stored` stands in for what is stored; `wanted` accounts are looked up although nothing uses them.
+    `stored` replaces the credential store; accounts in `wanted` are resolved even if nothing uses them.
     """
     from harken.config.loader import load
     from harken.services import registry
@@ -54,7 +54,7 @@ def load_directory(
 
 
 def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
-    """What is stored for the configuration in this directory."""
+    """The credential store of the configuration in this directory."""
     from harken.config.files import store_of
     from harken.config.settings import local_base
 
@@ -68,7 +68,7 @@ def config_findings(directory: Path) -> list[Plain]:
 
 
 def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
-    """The findings in the files of workflows: of one, by its name or its file's, or of all."""
+    """The findings in workflow files: all of them, or those of one workflow or file name."""
     loaded = _loaded(directory)
     rows = only_workflows(list(findings(loaded)), name)
     if name and not rows and name not in loaded.workflows:
@@ -96,9 +96,9 @@ def _checker(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> Checker
 
 
 class _Actions(Mapping[str, "type[BaseModel]"]):
-    """What may be written for each action: `jira.comment` of the kind, `jira-eu.comment` of an account.
+    """The parameter model of each action, by `jira.comment` (kind) or `jira-eu.comment` (account).
 
-    A service is loaded when one of its actions is looked up, and all of them only to say which there are.
+    A service is imported when one of its actions is looked up; listing all names imports every service.
     """
 
     def __init__(self, plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> None:

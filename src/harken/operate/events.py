@@ -1,4 +1,4 @@
-"""What a person may do with recorded events."""
+"""Operations on recorded events: list, show, replay, tail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed, now: datetime) -> bytes:
-    """The mapped input as JSON; empty when the trigger takes the event as it is. Conditions are not asked."""
+    """The trigger's mapped input for the event as JSON; empty without a mapping. Conditions are not evaluated."""
     from harken.match import Read, Rule, Rules, Sighting, match
 
     willing = msgspec.structs.replace(trigger, condition="", gather=None, overlap="allow", types=())
@@ -90,7 +90,7 @@ async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:
 
 
 async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
-    """Yield events as they are committed, and None when a while passed without one. Ends when the engine stops."""
+    """Yield events as they are committed, and None as a heartbeat while there are none. Ends when the engine stops."""
     engine = context.running()
     last = await _newest(context) if after is None else after
     while True:

@@ -1,4 +1,4 @@
-"""The answer to "why didn't it fire?": find what is stored about a key, then let the pure parts say it."""
+"""`harken explain`: find what is stored about a key or a time, and turn it into sentences (explanations.py)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
 
 
 async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
-    """Every occurrence of the key or subject, newest first; an event's own id comes alone."""
+    """Every occurrence of the key or subject, newest first; for an event id only that event."""
     exact = (await context.store.events(feed=feed, key=key, limit=SHOWN)).items
     if exact:
         return exact
@@ -69,7 +69,7 @@ async def _of_subject(context: Context, feed: str, subject: str) -> Sequence[Rec
 
 
 def _is_of(event: Recorded, name: str) -> bool:
-    """Whether it happened to the object of this name: what happens to one is named subject@when or KEY-1#what."""
+    """Whether the event belongs to this object: subjects look like NAME or NAME@when, keys like NAME#what."""
     return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
@@ -88,7 +88,7 @@ async def _decided(context: Context, trigger: TriggerState, found: Sequence[Reco
 
 
 async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Explanation:
-    # the list of feeds does not count what each remembers
+    # store.feeds() leaves out the size of each memory; store.state() has it
     state = await context.store.state(feed) if await _state(context, feed) else None
     recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
     names = [name for event in recent for name in (event.key, event.subject) if name]
@@ -108,7 +108,7 @@ async def _missing(context: Context, trigger: TriggerState, feed: str, key: str)
 
 
 async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
-    """What memory knows of a key, or of the subject that the key of a transition begins with."""
+    """The memory of a key, or of the subject before `@` in the key of a transition."""
     known = await context.store.memory_of(feed, key)
     return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
 
@@ -160,7 +160,7 @@ def _moment(key: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(key)
     except ValueError:
-        # not a time, so it is the key of something
+        # not a time: treat it as a key
         return None
     return moment if moment.tzinfo else moment.astimezone()
 

@@ -33,7 +33,7 @@ Stage = Literal["read", "memory", "match", "gather", "held", "run", "trigger"]
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an event came (`stage`), what was decided there, and what a person can do about it."""
+    """How far an event got (`stage`), what was decided there, and what a person can do about it."""
 
     stage: Stage
     outcome: Outcome | Literal["never_seen", "remembered", "summary", "not_covered", "covered"]
@@ -43,7 +43,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one event and one trigger. `verdict` is None when the trigger did not listen.
+    """Everything known about one event and one trigger. `verdict` is None when the trigger did not listen yet.
 
     `budget` says which limit of the trigger is used up, and until when.
     """
@@ -215,7 +215,7 @@ def _hold(case: Case, hold: str, reason: str) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    """What was said besides the number of the event in its digest."""
+    """The verdict's reason without the event's number within its digest."""
     said = verdict.reason.partition(": ")[2]
     return f" ({said})" if said else ""
 
@@ -285,7 +285,7 @@ Coverage = Literal["covered", "gap", "not yet", "before the first read", "no led
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when there is no event of that key."""
+    """What is known when no event has that key."""
 
     trigger: TriggerState
     key: str
@@ -328,7 +328,7 @@ def explain_remembered(missing: Missing, known: Known, first: datetime, last: da
 
 
 def explain_time(missing: Missing, moment: datetime) -> Explanation:
-    """Return whether the feed has proven to have read that moment of its source's time."""
+    """Explain whether the feed's coverage includes that moment of the source's time."""
     state = missing.state
     if state is None:
         return explain_unseen(missing)
@@ -351,7 +351,7 @@ def explain_time(missing: Missing, moment: datetime) -> Explanation:
 
 
 def covers(coverage: Sequence[Span], moment: datetime, now: datetime) -> Coverage:
-    """Tell what the ledger says about a moment."""
+    """Whether the coverage ledger includes the moment."""
     if not coverage:
         return "no ledger"
     if any(span.start <= moment <= span.end for span in coverage):
@@ -376,7 +376,7 @@ def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     if missing.near:
         shown = ", ".join(missing.near)
         meant = f"Did you mean: harken explain {name} '{missing.near[0]}'"
-        # what is not read now may be what was meant
+        # the feed may no longer be read at all: say so first
         then = f"If not: the feed is paused. {mend}" if health.state == "paused" else test
         return f"Something alike was: {shown}", (meant, then)
     if health.state == "paused":

@@ -41,19 +41,19 @@ __all__ = [
 ]
 
 
-# a person had to do something, and now has done it
+# error codes that stop a feed until a person acts
 NEEDED_A_PERSON = ("attention", "refused", "misconfigured", "not_found", "unauthorized")
 
 
 class ResumedTriggers(NamedTuple):
-    """The triggers that go on, and those that a person paused."""
+    """`freed` triggers run again; `left` ones stay paused because a person paused them."""
 
     freed: list[str]
     left: list[str]
 
 
 async def resume_stopped_feeds(store: Store, triggers: Iterable[Trigger], feeds: Collection[str]) -> ResumedTriggers:
-    """Let those of these feeds go on that had stopped until a person acts. A pause that a person set stays."""
+    """Resume those of these feeds that waited for a person to fix their credential. A person's pause stays."""
     stopped = [
         state.name
         for state in await store.feeds()
@@ -68,7 +68,7 @@ async def resume_stopped_feeds(store: Store, triggers: Iterable[Trigger], feeds:
         listening = sorted(trigger.name for trigger in known if trigger.feed == feed)
         awake = [trigger for trigger in listening if paused.get(trigger) == ""]
         if awake:
-            # resuming one that nobody paused does no more than forget the errors of its feed
+            # resuming a trigger that is not paused only clears the errors of its feed
             await store.resume(awake[0])
         found.freed.extend(awake)
         found.left.extend(trigger for trigger in listening if paused.get(trigger))
@@ -83,7 +83,7 @@ PATIENCE_SECONDS = 30.0
 async def check_query(
     feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], lend: Callable[[Account], Host]
 ) -> Checked | None:
-    """What the service says about the names in the feed's query; None where it cannot be asked."""
+    """Ask the service whether the names in the feed's query exist; None when its plugin has no such check."""
     plugin = plugins.get(feed.kind)
     account = loaded.integrations.get(feed.integration)
     query = loaded.queries.get(feed.name)
@@ -97,7 +97,7 @@ async def check_query(
 async def ask_service(
     answer: Awaitable[T], loaded: Loaded, what: str, account: Account, *, seconds: float = PATIENCE_SECONDS
 ) -> T:
-    """The service's answer, within a time limit; its errors tell nothing secret."""
+    """Await the service's answer within a time limit; secrets are removed from its errors."""
     try:
         async with asyncio.timeout(seconds):
             return await answer
@@ -106,7 +106,7 @@ async def ask_service(
     except TimeoutError:
         raise RetryLater(f"{what} took longer than {seconds:.0f} s", reason="timeout") from None
     except Exception as error:
-        # its text may quote anything
+        # the exception's text is not shown: it may quote a secret
         message = f"{what} broke with {type(error).__name__}"
         raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
@@ -127,7 +127,7 @@ async def list_integrations(context: Context) -> Plain:
         rows.setdefault(name, _row(name, "", "missing") | {"error": error})
     plugins = registry()
     for kind in plugins:
-        # one that cannot say who we are needs no account of its own to be useful
+        # kinds without whoami are useful without an account, so they are not listed as missing one
         if plugins[kind].whoami is not None and kind not in rows:
             rows[kind] = _row(kind, kind, _from_environment(plugins[kind]))
     states = {state.name: state for state in await context.store.feeds()}
@@ -136,7 +136,7 @@ async def list_integrations(context: Context) -> Plain:
 
 
 def _stored(context: Context) -> tuple[dict[str, Plain], list[str]]:
-    """What is stored, and why some of it cannot be read."""
+    """The stored accounts as rows, and a note for each that cannot be decrypted."""
     rows: dict[str, Plain] = {}
     notes: list[str] = []
     try:
@@ -159,7 +159,7 @@ def _address(account: Account) -> str:
 
 
 def _shown(address: str) -> str:
-    """The address without what may be secret in it: a password, a query."""
+    """The address without user, password and query, which may be secret."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
@@ -184,13 +184,13 @@ def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -
 
 
 async def whoami(context: Context, *, name: str) -> Plain:
-    """Who the service says that we are, with the credential of now."""
+    """Who the service says that the current credential belongs to."""
     loaded = await _loaded(context, name)
     return await identify_account(loaded, name, context.running().lend)
 
 
 async def test(context: Context, *, name: str) -> Plain:
-    """Whether the credential works, and whether everything that its feeds name is there. `ok` is False if not."""
+    """Try the credential, and check that everything its feeds name exists. `ok` is False when something is wrong."""
     loaded = await _loaded(context, name)
     return await examine_account(loaded, name, context.running().lend)
 
@@ -228,7 +228,7 @@ async def identify_account(loaded: Loaded, name: str, lend: Callable[[Account], 
 
 
 async def examine_account(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
-    """Try the credential, then every query that is asked with it; a sentence for each thing that is wrong."""
+    """Try the credential, then every query that uses it; `problems` has a sentence for each failure."""
     account, plugin = account_of(loaded, name)
     answer: Plain = {"name": account.name, "kind": account.kind, "source": account.origin, "who": {}, "checks": []}
     try:
@@ -241,7 +241,7 @@ async def examine_account(loaded: Loaded, name: str, lend: Callable[[Account], H
 
 
 async def check_queries(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
-    """What the service says about every name in the queries of this account."""
+    """Check every name in the queries of this account."""
     from harken.services import registry
 
     account, _ = account_of(loaded, name)
@@ -262,7 +262,7 @@ async def check_queries(loaded: Loaded, name: str, lend: Callable[[Account], Hos
 
 
 async def renew(context: Context, *, name: str) -> Plain:
-    """A credential changed: use it, and read the feeds again that had stopped for want of it.
+    """A credential changed: reload, and resume the feeds that had stopped because of it.
 
     A pause that a person set stays.
     """

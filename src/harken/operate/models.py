@@ -1,4 +1,4 @@
-"""Which models the tiers stand for, and whether they answer."""
+"""Operations on language models: which model each tier means, and whether it answers."""
 
 from __future__ import annotations
 

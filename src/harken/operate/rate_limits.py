@@ -1,4 +1,4 @@
-"""What each credential may still ask of its service, and who waits for it."""
+"""The rate limit of each credential: what is left, until when it is blocked, and which feeds spend it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def list_rate_limits(context: Context) -> Plain:
 
 
 def budget_of(context: Context, feed: str) -> Plain | None:
-    """The budget that this feed spends from, if anything is known of it."""
+    """The rate limit that this feed spends from, if it is known."""
     return next((row for row in _all(context) if feed in row["feeds"]), None)
 
 

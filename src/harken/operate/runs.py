@@ -1,4 +1,4 @@
-"""What a person may do with runs and dead letters."""
+"""Operations on runs and dead letters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def show(context: Context, *, id: str) -> Plain:
 
 
 async def retry(context: Context, *, id: str, latest: bool = False) -> Plain:
-    """Try a run again that is over; with `latest`, with the workflow as it is now and from its first step."""
+    """Retry a run that is over. With `latest` it uses the current workflow and starts at the first step."""
     run = await context.run(id)
     rev = context.workflow(run.workflow).rev if latest else ""
     if not await context.store.retry(run.id, workflow_rev=rev):
@@ -61,7 +61,7 @@ async def approve(context: Context, *, id: str, approved: bool = True, comment: 
     """Answer a run that waits for a person."""
     run = await context.run(id)
     answer = {"approved": approved, "comment": comment, "by": "operator"}
-    # a run that waits for a sub-run would take this for the sub-run's answer
+    # a run that waits for a sub-run must not take this for the sub-run's answer
     if run.waiting_for != APPROVAL or not await context.store.answer(run.id, answer):
         raise Refused(f"run {run.id} does not wait for an answer: it is {run.status}")
     return await _after(context, run.id)

@@ -1,4 +1,4 @@
-"""A new service as a package of its own: one file and one test that pass, to be changed into what is wanted."""
+"""`harken new service`: write a package with one service file and one test, both working, to start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person may do with a trigger."""
+"""Operations on triggers."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool 
 
 
 async def release(context: Context, *, name: str) -> Plain:
-    """Let the trigger's held runs go."""
+    """Release the trigger's held runs."""
     await context.trigger(name)
     released = await context.store.release(name)
     context.nudge()

@@ -1,4 +1,4 @@
-"""What a person may do with workflows."""
+"""Operations on workflows: list, check, run."""
 
 from __future__ import annotations
 
