@@ -49,7 +49,7 @@ class Engine(Protocol):
     """The running controller, or, without one, as much of it as a single command needs."""
 
     async def reload(self) -> Mapping[str, Any]:
-        """Load the configuration again, apply it and return the plan: add, replace, remove, keep, refused, findings, freed.
+        """Reload and apply the configuration. The plan has add, replace, remove, keep, refused, findings and freed.
 
         Feeds that were paused because of a credential that has changed are resumed (`freed`)."""
         ...
