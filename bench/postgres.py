@@ -6,10 +6,10 @@ way, which knows no claim: whatever is dequeued is over.
 
 from __future__ import annotations
 
-from bench import durable
+from bench import store_rounds
 from bench.figures import Figure, Say
+from bench.measurement_sizes import Sizes
 from bench.servers import durable_postgres, new_database
-from bench.sizes import Sizes
 
 __all__ = ["measure"]
 
@@ -19,5 +19,5 @@ GOAL = 0.5
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """One server for all ways, a database for each."""
     with durable_postgres() as server:
-        urls = {way: new_database(server) for way in (durable.SHORTER, *durable.WAYS)}
-        return durable.measured("PostgreSQL", "bench.postgres_flow", urls, GOAL, sizes, say)
+        urls = {way: new_database(server) for way in (store_rounds.SHORTER, *store_rounds.WAYS)}
+        return store_rounds.measured("PostgreSQL", "bench.postgres_flow", urls, GOAL, sizes, say)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
 
-from bench.durable import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
+from bench.store_rounds import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
 from harken.backends.postgres import PostgresStore
 from harken.backends.postgres.connection import LOOK_UPS
 from harken.event import Event

@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bench.durable import BARE, Asked, Meter, Way, ours, rounds_of, told
+from bench.store_rounds import BARE, Asked, Meter, Way, ours, rounds_of, told
 from harken.backends.redis import RedisStore
 from harken.event import Event
 

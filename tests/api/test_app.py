@@ -16,7 +16,7 @@ from harken.api.routes import ROUTES
 from harken.errors import NotFound, Refused
 from harken.operate.operator import CHANGES, OPERATIONS
 from tests.api.server import JSON, Served
-from tests.operate.office import POLLED
+from tests.operate.operator_world import POLLED
 
 _SHAPE = re.compile(r":(path|int)")
 

@@ -9,7 +9,7 @@ import pytest
 from bench import fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
-from bench.sizes import TINY
+from bench.measurement_sizes import TINY
 from tests.servers import packages
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from harken.event import Span
 from harken.operate.rows import gaps, shorten
 from harken.testing import START
-from tests.operate.office import Office
+from tests.operate.operator_world import Office
 
 LISTED = {
     "name", "type", "status", "reason", "advice", "feed", "integration", "workflow", "interval_seconds", "failures",

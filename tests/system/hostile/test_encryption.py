@@ -16,7 +16,7 @@ from harken.errors import Misconfigured, Refused
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.world import definitions
-from tests.system.hostile.rough import Harken, Source, says, started, types, until, write
+from tests.system.hostile.misbehaving_server import Harken, Source, says, started, types, until, write
 from tests.system.hostile.world import configured, feed
 
 OLD, NEW = "the key of the first year", "the key of the second year"

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from bench.figures import Figure, Say, at_least, middle
+from bench.measurement_sizes import Sizes
 from bench.processes import report
-from bench.sizes import Sizes
 from harken.clock import SystemClock
 from harken.event import Event
 from harken.runs import Finished

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from bench.sample import sample
+from bench.sample_event import sample
 from harken.event import Event
 from harken.source import Batch, Cursor
 

@@ -15,7 +15,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.operate.configuration import load_directory
 from harken.services import registry
 from harken.testing import VirtualClock
-from tests.operate.meter import install, readings
+from tests.operate.counting_service import install, readings
 
 HEAD = "pollers:\n  default_jitter_ms: 0\n  jobs:\n"
 

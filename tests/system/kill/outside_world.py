@@ -21,7 +21,7 @@ from aiohttp import web
 from harken.clock import SystemClock
 from harken.testing.fakes import Answer, Listing
 
-NURSERY = Path(__file__).with_name("nursery.py")
+NURSERY = Path(__file__).with_name("process_forker.py")
 SECRET = "not much of a secret"
 
 MAIN = """

@@ -25,8 +25,8 @@ from harken.run.workflows import WorkflowCache
 from harken.source import Batch, Cursor
 from harken.store import Definitions, Generation
 from harken.testing.crashing import Crash
-from tests.system.property.fleet_line import Line
-from tests.system.property.fleet_plan import CLAIM_SECONDS, HOUSE_SECONDS, LEASE, SHARDS
+from tests.system.property.fleet_connection import Line
+from tests.system.property.fleet_scenario import CLAIM_SECONDS, HOUSE_SECONDS, LEASE, SHARDS
 from tests.system.property.sources import Noted
 
 __all__ = ["Life", "Office", "note_owners"]

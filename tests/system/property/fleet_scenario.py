@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.system.property import plan
+from tests.system.property import scenarios
 
 __all__ = [
     "ALIVE_SECONDS",
@@ -91,20 +91,25 @@ def everybody(what: str, after: bool, seconds: float, only: str) -> tuple[Any, .
 
 STORIES: tuple[tuple[Any, ...], ...] = (
     # the reader freezes with a page in its hands; another reads on; the page comes late
-    (plan.Put(0, 1, 0), *everybody("freeze", False, LEASE + 40.0, "commit")[:1], plan.Wait(900.0)),
-    (plan.Wait(65.0), plan.Put(0, 2, 0), *everybody("freeze", False, LEASE + 40.0, "commit"), plan.Wait(900.0)),
+    (scenarios.Put(0, 1, 0), *everybody("freeze", False, LEASE + 40.0, "commit")[:1], scenarios.Wait(900.0)),
+    (
+        scenarios.Wait(65.0),
+        scenarios.Put(0, 2, 0),
+        *everybody("freeze", False, LEASE + 40.0, "commit"),
+        scenarios.Wait(900.0),
+    ),
     # it was written, and nobody heard of it
-    (plan.Put(0, 3, 0), *everybody("cut", True, 40.0, "commit"), plan.Wait(400.0)),
-    (plan.Put(0, 4, 0), *everybody("crash", True, 40.0, "settle"), plan.Wait(400.0)),
+    (scenarios.Put(0, 3, 0), *everybody("cut", True, 40.0, "commit"), scenarios.Wait(400.0)),
+    (scenarios.Put(0, 4, 0), *everybody("crash", True, 40.0, "settle"), scenarios.Wait(400.0)),
     # a step is done, but its replica freezes before it can say so; another does it again
-    (plan.Burst(0, 6, 6, False), *everybody("freeze", False, 150.0, "journal"), plan.Wait(900.0)),
+    (scenarios.Burst(0, 6, 6, False), *everybody("freeze", False, 150.0, "journal"), scenarios.Wait(900.0)),
 )
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> plan.Scenario:
+def fleets(draw: st.DrawFn) -> scenarios.Scenario:
     """A configuration with a script, for replicas that share one store."""
-    scenario = draw(plan.scenarios(draw(st.sampled_from(("listing", "listing", "since", "log"))), more=True))
+    scenario = draw(scenarios.scenarios(draw(st.sampled_from(("listing", "listing", "since", "log"))), more=True))
     script = [_for_one(it) for it in scenario.script[:30] if not _sets_back(it)]
     parts = draw(st.lists(troubles().map(lambda it: (it,)) | st.sampled_from(STORIES), min_size=2, max_size=6))
     for part in parts:
@@ -116,19 +121,19 @@ def fleets(draw: st.DrawFn) -> plan.Scenario:
 
 def _sets_back(it: Any) -> bool:
     """The store's clock is not set back by half an hour: a lease of the dead would last as much longer."""
-    return isinstance(it, plan.Jump) and it.seconds < -LEASE
+    return isinstance(it, scenarios.Jump) and it.seconds < -LEASE
 
 
 def _for_one(it: Any) -> Any:
     """What befalls the process of a single one befalls the first of many."""
-    if isinstance(it, plan.Crashing):
+    if isinstance(it, scenarios.Crashing):
         return Hazard(0, "crash", it.verbs, it.after, min(it.down, LONGEST), it.only)
-    if isinstance(it, plan.Restart):
+    if isinstance(it, scenarios.Restart):
         return Leave(0, min(it.down, LONGEST))
     return it
 
 
-def _shared(trigger: plan.TriggerPlan, slow: bool) -> plan.TriggerPlan:
+def _shared(trigger: scenarios.TriggerPlan, slow: bool) -> scenarios.TriggerPlan:
     # what a replica has not read since it began is something else for each of them
     startup = "since_last" if trigger.startup == "ignore_historical" else trigger.startup
     return replace(trigger, startup=startup, flow="slow" if slow else trigger.flow)

@@ -65,7 +65,7 @@ def install(directory: Path) -> Path:
     folder = directory / "installed"
     info = folder / "parcel-1.0.dist-info"
     info.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("parcel.py"), folder / "parcel_service.py")
+    shutil.copy(Path(__file__).with_name("parcel_service.py"), folder / "parcel_service.py")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: parcel\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[harken.services]\nparcel = parcel_service:plugin\n")
     return folder

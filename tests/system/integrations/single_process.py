@@ -10,7 +10,7 @@ from harken.app import App
 from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock
 from tests.system.hostile.world import House
-from tests.system.integrations.scenes import Scene
+from tests.system.integrations.service_scenarios import Scene
 
 MAIN = "models: {default: echo}\nintegrations:\n"
 

@@ -7,9 +7,9 @@ from collections import Counter
 from harken.feed import INTERNAL
 from harken.runs import Run
 from harken.schedule import quiet_hours
-from tests.system.property.configured import EVERY_MINUTES, LOOKBACK, QUIET
 from tests.system.property.engine import Stage
-from tests.system.property.plan import Jump, Meanwhile
+from tests.system.property.scenario_config import EVERY_MINUTES, LOOKBACK, QUIET
+from tests.system.property.scenarios import Jump, Meanwhile
 
 
 async def judge(stage: Stage) -> None:

@@ -15,7 +15,7 @@ from harken.services.cron import Activations, Query
 from harken.source import Host
 from harken.store import Definitions
 from harken.testing import World, WorldSource
-from tests.system.property import plan
+from tests.system.property import scenarios
 from tests.system.property.sources import Noted
 
 LOOKBACK = 120.0
@@ -26,7 +26,7 @@ QUIET = Quiet(start="10:00", end="10:50", tz="Europe/Berlin")
 FLOWS = {"quick": ("quick@1", b'{"steps":[]}'), "slow": ("slow@1", msgspec.json.encode(SLOW))}
 
 
-def sources_of(scenario: plan.Scenario, worlds: Sequence[World], clock: Clock) -> dict[str, Noted]:
+def sources_of(scenario: scenarios.Scenario, worlds: Sequence[World], clock: Clock) -> dict[str, Noted]:
     sources = {f"f{number}": _source(feed, worlds[number]) for number, feed in enumerate(scenario.feeds)}
     if scenario.cron:
         nothing: Any = None
@@ -36,13 +36,13 @@ def sources_of(scenario: plan.Scenario, worlds: Sequence[World], clock: Clock) -
     return sources
 
 
-def _source(feed: plan.FeedPlan, world: World) -> Noted:
+def _source(feed: scenarios.FeedPlan, world: World) -> Noted:
     view: Any = feed.view
     source = WorldSource(world, view, feed.page_size, feed.cap, feed.conditional)
     return Noted(source, unnamed=not feed.named or feed.identity == "once")
 
 
-def trigger_of(scenario: plan.Scenario, number: int) -> Trigger:
+def trigger_of(scenario: scenarios.Scenario, number: int) -> Trigger:
     one = scenario.triggers[number]
     overlap: Any = one.overlap
     startup: Any = one.startup
@@ -51,7 +51,7 @@ def trigger_of(scenario: plan.Scenario, number: int) -> Trigger:
         feed=f"f{one.feed}",
         workflow=one.flow,
         workflow_rev=f"{one.flow}@1",
-        condition=plan.CONDITIONS[one.condition],
+        condition=scenarios.CONDITIONS[one.condition],
         gather=Digest(window=one.gather[0], max=one.gather[1]) if one.gather else None,
         overlap=overlap,
         startup=startup,
@@ -62,7 +62,7 @@ def trigger_of(scenario: plan.Scenario, number: int) -> Trigger:
 
 
 def definitions_of(
-    scenario: plan.Scenario, triggers: Iterable[Trigger], generation: str, *, starting: bool
+    scenario: scenarios.Scenario, triggers: Iterable[Trigger], generation: str, *, starting: bool
 ) -> Definitions:
     return Definitions(
         generation=generation,
@@ -73,7 +73,7 @@ def definitions_of(
     )
 
 
-def _feeds(scenario: plan.Scenario) -> list[Feed]:
+def _feeds(scenario: scenarios.Scenario) -> list[Feed]:
     feeds = [_feed(f"f{number}", one) for number, one in enumerate(scenario.feeds)]
     feeds.append(
         Feed(name=INTERNAL, kind=INTERNAL, integration=INTERNAL, way="internal", lookback=0.0, first="deliver")
@@ -87,13 +87,13 @@ def _feeds(scenario: plan.Scenario) -> list[Feed]:
     return feeds
 
 
-def _feed(name: str, one: plan.FeedPlan) -> Feed:
+def _feed(name: str, one: scenarios.FeedPlan) -> Feed:
     identity: Any = one.identity
     schedule = Every(seconds=one.interval)
     return Feed(name=name, kind="world", integration="world", identity=identity, schedule=schedule, lookback=LOOKBACK)
 
 
-def _standing(scenario: plan.Scenario) -> list[Trigger]:
+def _standing(scenario: scenarios.Scenario) -> list[Trigger]:
     """The triggers that are there from beginning to end."""
     triggers: list[Trigger] = []
     if scenario.cron:

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from bench.engine import answer
-from bench.pages import PollFlow, Used, pages, reached
+from bench.sample_pages import PollFlow, Used, pages, reached
 from harken.backends.encryption import PlainSeal
 from harken.backends.run_states import DONE, RUNNING
 from harken.backends.sqlite.commit import INSERT_EVENT, INSERT_MEMORY

@@ -17,7 +17,7 @@ from harken.clock import SystemClock
 from harken.runs import Run
 from harken.testing.fakes import Listing
 from harken.testing.fakes.server import Handler
-from tests.system.kill.outside import HOOKS, Sender, Sink, feed, posting, signed, trouble_at_times
+from tests.system.kill.outside_world import HOOKS, Sender, Sink, feed, posting, signed, trouble_at_times
 
 __all__ = ["FEEDS", "HOOK", "SHARDS", "Stock", "World", "configure", "signed"]
 

@@ -21,8 +21,8 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.system.fleet.recorded import Pen, RecordedStore
-from tests.system.kill.nursery import NEEDED
+from tests.system.fleet.recording_store import Pen, RecordedStore
+from tests.system.kill.process_forker import NEEDED
 
 STORES = ("harken.backends.postgres", "harken.backends.redis", "asyncpg", "redis.asyncio", "watchfiles")
 

@@ -16,11 +16,11 @@ import aiohttp
 import msgspec
 
 from harken.errors import RetryLater
-from tests.system.kill.outside import free_port
+from tests.system.kill.outside_world import free_port
 
 __all__ = ["Nursery", "Replica", "until"]
 
-NURSERY = Path(__file__).with_name("replica.py")
+NURSERY = Path(__file__).with_name("replica_forker.py")
 
 
 class Nursery:

@@ -13,7 +13,7 @@ from harken.errors import HarkenError, StoreUnavailable
 from harken.testing.crashing import Crash, Heard
 from harken.testing.waiting_clock import WaitingLoop
 from tests.system.property.fleet_history import History
-from tests.system.property.fleet_plan import Hazard
+from tests.system.property.fleet_scenario import Hazard
 
 __all__ = ["Exchange", "Line"]
 
