@@ -89,7 +89,7 @@ def install(directory: Path) -> Path:
     info = folder / "meter-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: meter\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[harken.services]\n{KIND} = tests.operate.meter:plugin\n")
+    (info / "entry_points.txt").write_text(f"[harken.services]\n{KIND} = tests.operate.counting_service:plugin\n")
     return folder
 
 
