@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from harken.store import DeadLetter, Intent
 
 __all__ = [
     "Texts",
+    "clock_micros",
     "dead_run",
     "decode_feed",
     "decode_health",
@@ -35,8 +37,19 @@ __all__ = [
 ]
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def micros(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
+    """Microseconds since 1970, without the error of a float product."""
+    since = instant - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def clock_micros(seconds: float) -> int:
+    """Microseconds since 1970 of `clock.time()`, rounded as `clock.now()` is: a run that is due now is due at once."""
+    fraction, whole = math.modf(seconds)
+    return int(whole) * 1_000_000 + round(fraction * 1_000_000)
 
 
 def micros_or_none(instant: datetime | None) -> int | None:

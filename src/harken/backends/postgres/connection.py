@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from harken.backends.codec import clock_micros
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.postgres.errors import is_worth_repeating, refusal, translate
 from harken.backends.postgres.transaction import RowCache, Transaction, Withdrawn
@@ -169,7 +170,7 @@ class Database:
     @property
     def given_now(self) -> int | None:
         """The instant that our clock was given for; None where the server's own clock counts."""
-        return None if self._clock is None else int(self._clock.time() * 1_000_000)
+        return None if self._clock is None else clock_micros(self._clock.time())
 
     async def connect(self) -> None:
         """Reach the server and bring the schema up to date. Raise Misconfigured where only a person can help."""

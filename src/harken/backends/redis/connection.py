@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
+from harken.backends.codec import clock_micros
 from harken.backends.redis.codec import Ask, refusal
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
@@ -101,7 +102,7 @@ class Connection:
     @property
     def _time(self) -> str:
         """What a script takes for now: the server's own time unless a clock was given."""
-        return str(int(self.clock.time() * 1_000_000)) if self.clock else ""
+        return str(clock_micros(self.clock.time())) if self.clock else ""
 
     async def write(self, verb: str, ask: Ask, instructions: Any) -> Any:
         """Run a verb; return when it is as safe as the server is set up to make it."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from harken.backends.budgets import window
-from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.codec import clock_micros, decode_feed, decode_health, decode_trigger
 from harken.backends.redis.codec import Ask, fields, moment, moment_or_none
 from harken.backends.redis.transaction import Transaction
 from harken.backoff import Health
@@ -54,7 +54,7 @@ async def rows_of(tx: Transaction, keys: Sequence[str]) -> list[Row]:
 async def now_of(tx: Transaction) -> int:
     """The store's time."""
     if tx.connection.clock:
-        return int(tx.connection.clock.time() * 1_000_000)
+        return clock_micros(tx.connection.clock.time())
     [[seconds, us]] = await tx.connection.read(("TIME",))
     return int(seconds) * 1_000_000 + int(us)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from harken.backends.codec import Texts, decode_feed, decode_trigger
+from harken.backends.codec import Texts, clock_micros, decode_feed, decode_trigger
 from harken.backends.encryption import Seal
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
@@ -132,7 +132,7 @@ class Transaction(Texts):
         self._done.clear()
 
     def now(self) -> int:
-        return int(self.clock.time() * 1_000_000)
+        return clock_micros(self.clock.time())
 
     def value(self, sql: str, bindings: Sequence[Any] = ()) -> Any:
         row = self.execute(sql, bindings).fetchone()

@@ -198,6 +198,15 @@ class CommittingContract(StoreWorld):
         assert len(committed.claimed) == 1
         assert len(await given.claims()) == 1
 
+    async def test_a_run_that_is_due_now_is_handed_back_at_every_instant(self, given: Given) -> None:
+        """`Clock.time` has fractions that `Clock.now` rounds to microseconds: the store rounds in the same way."""
+        instants = 1_000
+        for number in range(instants):
+            given.clock.advance(0.001 + 1e-7 * (number % 10) + number / 3e9)
+            name = f"s{number}"
+            committed = await given.commit(given.entry(name, given.intent(name)), token=None, claim=1, holder="w")
+            assert [claim.id for claim in committed.claimed] == [committed.verdicts[0][0].run_id], given.clock.time()
+
     async def test_what_is_due_later_is_not_handed_back(self, given: Given) -> None:
         entry = given.entry("s", given.intent("s", due_at=given.now(60)))
         assert (await given.commit(entry, claim=5, holder="w")).claimed == []
