@@ -30,6 +30,7 @@ from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Closable, Host
 from harken.store import Definitions, Generation, Store
+from harken.store.documents import APPLIED, CONFIG
 
 __all__ = ["Controller", "last_applied", "preview_of", "remember", "said", "start_lines"]
 
@@ -38,7 +39,7 @@ log = structlog.get_logger("harken.app")
 
 async def last_applied(store: Store, loaded: Loaded) -> Loaded:
     """The feeds and triggers that were applied last, whoever did it; empty for a new store."""
-    document = await store.get("config", "applied")
+    document = await store.get(CONFIG, APPLIED)
     if document is None:
         return Loaded(directory=loaded.directory)
     feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
@@ -48,7 +49,7 @@ async def last_applied(store: Store, loaded: Loaded) -> Loaded:
 
 async def remember(store: Store, definitions: Definitions) -> None:
     value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
-    await store.put("config", "applied", value)
+    await store.put(CONFIG, APPLIED, value)
 
 
 async def start_lines(store: Store) -> Mapping[str, datetime]:

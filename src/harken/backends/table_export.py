@@ -16,6 +16,7 @@ from harken.backends.run_states import NEVER, READY, RUNNING, STATES
 from harken.errors import Refused
 from harken.event import Span
 from harken.runs import RunState
+from harken.store.documents import COUNTER, NOT_COPIED, SEAL
 from harken.store.export_rows import (
     ExportedAudit,
     ExportedDeadLetter,
@@ -29,16 +30,11 @@ from harken.store.export_rows import (
     ExportedTick,
     ExportedTrigger,
 )
-from harken.store.transfer import UNMOVED
 
 __all__ = ["COLUMNS", "COUNTED", "HAS_SLOT", "MOVED_DOCUMENTS", "Row", "Sealed", "TableRuns", "Tables", "known"]
 
 
 Row = Sequence[Any]
-
-INTERNAL_KINDS = ("seal", "counter")
-
-"""Documents in which a store keeps its own keys and sequences."""
 
 COLUMNS = {
     "feeds": """name, definition, revision, cursor, watermark, next_due, health, reads, seen, baselined, last_success,
@@ -60,7 +56,7 @@ replay_of, created_at, started_at, finished_at, error, output""",
 
 """What is read of each table, and written to it, in this order."""
 
-_KEPT_BACK = ", ".join(f"'{kind}'" for kind in (*sorted(UNMOVED), *INTERNAL_KINDS))
+_KEPT_BACK = ", ".join(f"'{kind}'" for kind in sorted({*NOT_COPIED, SEAL, COUNTER}))
 
 MOVED_DOCUMENTS = f"kind NOT IN ({_KEPT_BACK})"
 

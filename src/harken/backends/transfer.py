@@ -12,8 +12,9 @@ from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
 from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
+from harken.store.documents import THIS_STORE, TRANSFER
 from harken.store.export_rows import Chunk, ExportedEvent, ExportedMemory, ExportedRun, ExportHeader, Moved
-from harken.store.transfer import HERE, MARK, Counts, ExclusiveStore
+from harken.store.transfer import Counts, ExclusiveStore
 
 __all__ = ["Arrival", "Staying", "arrive", "bare_url", "place_of", "refuse_full"]
 
@@ -122,9 +123,9 @@ class Staying:
     async def mark(self, words: str, fix: str) -> None:
         store = await self.store()
         if words:
-            await store.put(MARK, HERE, {"words": words, "fix": fix, "holder": ""})
+            await store.put(TRANSFER, THIS_STORE, {"words": words, "fix": fix, "holder": ""})
         else:
-            await store.delete(MARK, HERE)
+            await store.delete(TRANSFER, THIS_STORE)
 
     async def close(self) -> None:
         if self._keeper is not None:

@@ -9,10 +9,10 @@ import msgspec
 
 from harken.operate.rows import Plain, plain
 from harken.store import HOUSEKEEPING, Document, Store
+from harken.store.documents import REPLICA
 
-__all__ = ["ALIVE_SECONDS", "READERS", "REPLICAS", "Member", "fleet", "living"]
+__all__ = ["ALIVE_SECONDS", "READERS", "Member", "fleet", "living"]
 
-REPLICAS = "replica"
 READERS = ("all", "ingest")
 """The roles that poll and follow streams."""
 ALIVE_SECONDS = 12.0
@@ -52,7 +52,7 @@ def living(documents: Sequence[Document], now: datetime) -> list[Member]:
 
 async def fleet(store: Store) -> Plain:
     """The replicas, the configuration generation and the holders of shards; empty for a store that is not shared."""
-    documents = await store.documents(REPLICAS)
+    documents = await store.documents(REPLICA)
     if not documents:
         return {}
     now = max(document.updated_at for document in documents)

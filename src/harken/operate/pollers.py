@@ -17,6 +17,7 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import did_you_mean, stamp
 from harken.schedule import At, Every, is_over, next_due
+from harken.store.documents import ALERT
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
@@ -28,7 +29,6 @@ __all__ = ["Pollers", "list_jobs", "pause", "reload", "reset", "resume", "run_no
 JOB = "poller:"
 WHOLE = ("section:pollers", "file:pollers.yaml", "file:harken.yaml")
 PLAN = ("add", "replace", "remove", "keep")
-ALERT = "alert"
 """The kind of document in which it is kept what was told of a feed, and when."""
 
 Rows: TypeAlias = list[Plain]

@@ -11,14 +11,12 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from harken.errors import LeaseLost, Refused
+from harken.store.documents import REPLICA, THIS_STORE, TRANSFER
 from harken.store.export_rows import Chunk, Moved
 from harken.store.protocols import Store
 from harken.store.values import HOUSEKEEPING, Lease
 
 __all__ = [
-    "HERE",
-    "MARK",
-    "UNMOVED",
     "Counts",
     "ExclusiveStore",
     "StoreTransfer",
@@ -35,14 +33,6 @@ Counts: TypeAlias = Mapping[str, int]
 ROWS, BYTES = 400, 1_000_000
 
 """A chunk has at most so many rows, and not much more than so many bytes."""
-
-MARK, HERE = "moving", "here"
-
-"""Kind and name of the document that says that a store is being copied, being filled, or has moved away."""
-
-UNMOVED = frozenset({MARK, "replica"})
-
-"""Kinds of documents that belong to a home and not to what lives in it."""
 
 
 class StoreTransfer(Protocol):
@@ -82,7 +72,7 @@ class StoreTransfer(Protocol):
 
 async def refuse_marked(store: Store) -> None:
     """Raise Refused for a store that moved away, or is being copied or filled at this moment. Ask it at every start."""
-    found = await store.get(MARK, HERE)
+    found = await store.get(TRANSFER, THIS_STORE)
     if found is None:
         return
     holder = found.value["holder"]
@@ -164,7 +154,7 @@ class ExclusiveStore:
             await self.leave()
             return found
         value = {"words": words, "fix": "Start when that is done", "holder": self.holder}
-        await self._store.put(MARK, HERE, value)
+        await self._store.put(TRANSFER, THIS_STORE, value)
         return []
 
     async def _enter(self, shards: set[int]) -> list[str]:
@@ -176,7 +166,7 @@ class ExclusiveStore:
             self._leases[shard] = lease
         # the store's own time, by which it stamps its documents too
         now = self._leases[HOUSEKEEPING].until - timedelta(seconds=SECONDS)
-        replicas = await self._store.documents("replica")
+        replicas = await self._store.documents(REPLICA)
         return [f"replica {each.name} uses it" for each in replicas if now - each.updated_at < SILENT]
 
     async def stay(self) -> None:
@@ -190,9 +180,9 @@ class ExclusiveStore:
         """Let the others in again."""
         if not self._leases:
             return
-        mark = await self._store.get(MARK, HERE)
+        mark = await self._store.get(TRANSFER, THIS_STORE)
         if mark is not None and mark.value["holder"] == self.holder:
-            await self._store.delete(MARK, HERE)
+            await self._store.delete(TRANSFER, THIS_STORE)
         for lease in self._leases.values():
             await self._store.release_lease(lease, self.holder)
         self._leases = {}

@@ -17,6 +17,7 @@ from harken.backends.redis.transaction import Transaction
 from harken.backends.redis.upkeep import literal
 from harken.backends.run_states import STATES
 from harken.runs import RunState, StepRecord
+from harken.store.documents import NOT_COPIED
 from harken.store.export_rows import (
     Chunk,
     ExportedAudit,
@@ -32,7 +33,7 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import UNMOVED, chunks_of
+from harken.store.transfer import chunks_of
 
 __all__ = [
     "BODY",
@@ -446,7 +447,7 @@ async def document_kinds(connection: Connection) -> list[bytes]:
         [[cursor, keys]] = await connection.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
         found |= {key[len(prefix) :] for key in keys}
         if not cursor:
-            return sorted(kind for kind in found if kind.decode() not in UNMOVED)
+            return sorted(kind for kind in found if kind.decode() not in NOT_COPIED)
 
 
 async def _fields(tx: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:

@@ -22,11 +22,12 @@ from harken.backends.sqlite.writer import Manner, Writer, readable
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
+from harken.store.documents import KEYS, SEAL
 
 __all__ = ["Database", "connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
 
 
-KEYS = "SELECT value FROM documents WHERE kind='seal' AND name='keys'"
+WRAPPED_KEYS = f"SELECT value FROM documents WHERE kind='{SEAL}' AND name='{KEYS}'"
 
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
 
@@ -129,7 +130,7 @@ def _wrapped(path: Path, *, alone: bool) -> str:
     try:
         # a file that never got its first table has no keys either
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name='documents'").fetchone()
-        row = connection.execute(KEYS).fetchone() if known else None
+        row = connection.execute(WRAPPED_KEYS).fetchone() if known else None
     finally:
         connection.close()
     return bytes(row[0]).decode() if row else ""
@@ -161,7 +162,7 @@ def rekey(path: Path, old: str, new: str) -> None:
         connection = connect(path)
         try:
             connection.execute("PRAGMA secure_delete=ON")
-            connection.execute("UPDATE documents SET value=? WHERE kind='seal' AND name='keys'", (again.encode(),))
+            connection.execute("UPDATE documents SET value=? WHERE kind=? AND name=?", (again.encode(), SEAL, KEYS))
             # pages in the log still hold the old wrapping until they are written over
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:

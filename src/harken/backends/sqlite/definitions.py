@@ -17,6 +17,7 @@ from harken.errors import NotFound
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import Definitions, Listeners, Opened
+from harken.store.documents import WORKFLOW
 
 __all__ = ["feed_states", "listeners", "open_all", "pause", "reset", "resume", "state", "trigger_states", "wake"]
 
@@ -72,8 +73,8 @@ def open_all(tx: Transaction, definitions: Definitions) -> Opened:
     for name, (rev, definition) in definitions.workflows.items():
         value = tx.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)}))
         tx.execute(
-            "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow',?,?,1,?)",
-            (rev, value, now),
+            "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,?)",
+            (WORKFLOW, rev, value, now),
         )
     tx.distrust()
     return Opened(

@@ -10,6 +10,7 @@ import msgspec
 
 from harken.backends.encryption import Seal
 from harken.event import Verdict
+from harken.store.documents import KEYS, SEAL, UNWIPED
 
 __all__ = ["encrypt", "wipe"]
 
@@ -54,24 +55,23 @@ def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
         connection.execute("UPDATE events SET verdicts=seal_verdicts(verdicts)")
         connection.execute("UPDATE triggers SET paused=seal_text(CAST(paused AS BLOB)) WHERE paused<>''")
         connection.execute("UPDATE runs SET waiting_for=seal_waiting(waiting_for) WHERE waiting_for LIKE 'run:%'")
-        connection.execute(
-            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','keys',?,1,0)",
-            (wrapped.encode(),),
-        )
-        connection.execute(
-            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','unwiped','',1,0)"
-        )
+        for name, value in ((KEYS, wrapped.encode()), (UNWIPED, "")):
+            connection.execute(
+                "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,0)",
+                (SEAL, name, value),
+            )
     wipe(connection)
 
 
 def wipe(connection: apsw.Connection) -> None:
     """Write over what was there before encryption, unless that is done; a crash may have come first."""
-    if connection.execute("SELECT 1 FROM documents WHERE kind='seal' AND name='unwiped'").fetchone() is None:
+    unwiped = (SEAL, UNWIPED)
+    if connection.execute("SELECT 1 FROM documents WHERE kind=? AND name=?", unwiped).fetchone() is None:
         return
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.execute("DELETE FROM documents WHERE kind='seal' AND name='unwiped'")
+    connection.execute("DELETE FROM documents WHERE kind=? AND name=?", unwiped)
 
 
 def _renamed_verdicts(encoded: bytes, seal: Seal) -> bytes:

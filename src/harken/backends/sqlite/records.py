@@ -30,6 +30,7 @@ from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run, StepRecord
 from harken.store import DeadLetter, Document, Page
+from harken.store.documents import WORKFLOW
 
 __all__ = [
     "audits",
@@ -133,7 +134,7 @@ def _keys_of(tx: Transaction, seq: int, first: int | None) -> list[tuple[int, st
 
 
 def _workflow_name(tx: Transaction, rev: str) -> str:
-    document = tx.value("SELECT value FROM documents WHERE kind='workflow' AND name=?", (rev,))
+    document = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (WORKFLOW, rev))
     return "" if document is None else str(tx.json(document)["name"])
 
 

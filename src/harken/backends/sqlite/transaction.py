@@ -17,6 +17,7 @@ from harken.errors import LeaseLost, NotFound
 from harken.event import Identity
 from harken.feed import Budget, Trigger
 from harken.schedule import Quiet
+from harken.store.documents import COUNTER, IDS
 
 __all__ = ["FeedRow", "Transaction", "TriggerRow"]
 
@@ -76,7 +77,7 @@ class Transaction(Texts):
 
     def load(self) -> None:
         """Read what is kept in memory from the file."""
-        counted = self.json(self.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+        counted = self.json(self.value("SELECT value FROM documents WHERE kind=? AND name=?", (COUNTER, IDS))) or [1, 1]
         self.next_event = max(counted[0], 1 + (self.value("SELECT max(id) FROM events") or 0))
         self.next_run = max(counted[1], 1 + (self.value("SELECT max(seq) FROM runs") or 0))
         self.priorities = {row[0] for row in self.execute("SELECT DISTINCT priority FROM runs WHERE state < 6")} | {0}
@@ -94,8 +95,8 @@ class Transaction(Texts):
     def keep_counting(self) -> None:
         """Before rows are deleted: ids only ever rise, also when the newest are gone."""
         self.execute(
-            "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES ('counter','ids',?,1,?)",
-            (self.shut_json([self.next_event, self.next_run]), self.now()),
+            "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,?)",
+            (COUNTER, IDS, self.shut_json([self.next_event, self.next_run]), self.now()),
         )
 
     def distrust(self) -> None:

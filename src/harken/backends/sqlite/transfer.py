@@ -11,13 +11,14 @@ import msgspec
 
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import PlainSeal, unwrap
-from harken.backends.sqlite.connection import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
+from harken.backends.sqlite.connection import WRAPPED_KEYS, connect, existing_seal, lock_file, migrate, refuse_old
 from harken.backends.sqlite.leases import GIVEN_UP
 from harken.backends.sqlite.transaction import Transaction
 from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
 from harken.backends.transfer import arrive, refuse_full
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
+from harken.store.documents import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
 from harken.store.export_rows import (
     Chunk,
     ExportedEvent,
@@ -27,7 +28,7 @@ from harken.store.export_rows import (
     ExportHeader,
     Moved,
 )
-from harken.store.transfer import HERE, MARK, Counts, chunks
+from harken.store.transfer import Counts, chunks
 
 __all__ = ["Loader", "SqliteTransfer", "all_rows"]
 
@@ -55,7 +56,7 @@ def all_rows(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
 
 
 def _beginning(tx: Transaction, identity: bytes) -> ExportHeader:
-    counted = tx.json(tx.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+    counted = tx.json(tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (COUNTER, IDS))) or [1, 1]
     generation = tx.row("SELECT epoch, name, since FROM generation")
     assert generation is not None, "the schema puts it there"
     return ExportHeader(
@@ -114,11 +115,11 @@ class Loader:
 
     def begin(self, beginning: ExportHeader, wrapped: str) -> None:
         tx = self._tx
-        tx.execute("DELETE FROM documents WHERE kind='seal'")
+        tx.execute("DELETE FROM documents WHERE kind=?", (SEAL,))
         if wrapped:
-            self._insert("documents", COLUMNS["documents"], [("seal", "keys", wrapped.encode(), 1, 0)])
+            self._insert("documents", COLUMNS["documents"], [(SEAL, KEYS, wrapped.encode(), 1, 0)])
         counted = tx.shut_json([beginning.next_event, beginning.next_run])
-        self._insert("documents", COLUMNS["documents"], [("counter", "ids", counted, 1, 0)])
+        self._insert("documents", COLUMNS["documents"], [(COUNTER, IDS, counted, 1, 0)])
         named = (beginning.epoch, beginning.generation, beginning.since)
         tx.execute("UPDATE generation SET epoch=?, name=?, since=?", named)
         ended = [(shard, "", token, GIVEN_UP) for shard, token in beginning.tokens]
@@ -188,7 +189,7 @@ class SqliteTransfer:
     def _refuse_marked(self) -> None:
         tx, _ = self._reader()
         try:
-            sealed = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (MARK, HERE))
+            sealed = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (TRANSFER, THIS_STORE))
             if sealed is not None:
                 found = tx.json(sealed)
                 raise Refused(found["words"], fix=found["fix"])
@@ -213,7 +214,7 @@ class SqliteTransfer:
         connection = connect(self._path, readonly=True)
         refuse_old(connection)
         tx = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
-        return tx, unwrap(self._key, bytes(tx.value(KEYS)).decode())[1] if seal else b""
+        return tx, unwrap(self._key, bytes(tx.value(WRAPPED_KEYS)).decode())[1] if seal else b""
 
     async def rows(self) -> AsyncIterator[Chunk]:
         tx, identity = self._reader()
@@ -261,10 +262,10 @@ class SqliteTransfer:
             tx = Transaction(connection, reader.seal, self._clock, for_reading=True)
             if words:
                 value = tx.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
-                row = (MARK, HERE, value, 1, tx.now())
+                row = (TRANSFER, THIS_STORE, value, 1, tx.now())
                 tx.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?,?,?)", row)
             else:
-                tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (MARK, HERE))
+                tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (TRANSFER, THIS_STORE))
         finally:
             connection.close(True)
 

@@ -10,6 +10,7 @@ from harken.backends.run_states import READY, RUNNING
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
+from harken.store.documents import WORKFLOW
 
 __all__ = ["backup", "bury_the_dead", "check", "prune", "requeue_expired"]
 
@@ -110,8 +111,8 @@ CHECKS = {
         AND trigger NOT IN (SELECT id FROM triggers)""",
     "{} events belong to a feed that does not exist": """SELECT count(*) FROM events
         WHERE feed NOT IN (SELECT id FROM feeds)""",
-    "{} open runs pin a workflow revision that is gone": """SELECT count(*) FROM runs WHERE state<6 AND workflow_rev
-        NOT IN (SELECT name FROM documents WHERE kind='workflow')""",
+    "{} open runs pin a workflow revision that is gone": f"""SELECT count(*) FROM runs WHERE state<6 AND workflow_rev
+        NOT IN (SELECT name FROM documents WHERE kind='{WORKFLOW}')""",
     "{} journal rows belong to no run": "SELECT count(*) FROM journal WHERE run NOT IN (SELECT seq FROM runs)",
 }
 
