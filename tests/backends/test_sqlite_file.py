@@ -169,7 +169,7 @@ from harken.store import Committed
 from harken.backends.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.given import definitions
+from harken.testing.store.world import definitions
 
 async def main():
     clock = HandClock()
