@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.claims import claim
 from harken.backends.sqlite.connection import refuse_network
-from harken.backends.sqlite.runs import claim
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget

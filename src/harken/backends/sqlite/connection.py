@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import apsw
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite import encryption, upkeep
+from harken.backends.sqlite import encryption
 from harken.backends.sqlite.encryption import encrypt
 from harken.backends.sqlite.transaction import Transaction
 from harken.backends.sqlite.writer import Manner, Writer, readable
@@ -24,7 +24,18 @@ from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
 from harken.store.documents import KEYS, SEAL
 
-__all__ = ["Database", "connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
+__all__ = [
+    "WRAPPED_KEYS",
+    "Database",
+    "DatabaseUser",
+    "connect",
+    "existing_seal",
+    "lock_file",
+    "migrate",
+    "refuse_old",
+    "rekey",
+    "seal_for",
+]
 
 
 WRAPPED_KEYS = f"SELECT value FROM documents WHERE kind='{SEAL}' AND name='{KEYS}'"
@@ -177,7 +188,7 @@ READ_SECONDS = 10.0
 
 
 class Database:
-    """`inline` runs verbs in the caller's thread, for virtual time. `glance` is for look-ups in the loop's thread."""
+    """`inline`: transactions run in the caller's thread, for virtual time. `loop_reader`: quick look-ups there."""
 
     def __init__(self, path: Path, tx: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
         self.path = path
@@ -186,7 +197,7 @@ class Database:
         self.inline = writer is None or writer.inline
         self._clock = clock
         self._lock = lock
-        self.glance = tx if self.inline else self._reader()
+        self.loop_reader = tx if self.inline else self._reader()
         self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="harken-read")
         self._idle_readers: list[Transaction] = []
 
@@ -214,9 +225,7 @@ class Database:
         except BaseException:
             os.close(lock)
             raise
-        database = cls(path, tx, Writer(tx, inline=inline, limit=limit), clock, lock)
-        upkeep.bury_the_dead(tx)
-        return database
+        return cls(path, tx, Writer(tx, inline=inline, limit=limit), clock, lock)
 
     @property
     def trouble(self) -> str:
@@ -244,7 +253,7 @@ class Database:
         deadline = self._clock.monotonic() + READ_SECONDS
         tx.connection.set_progress_handler(lambda: self._clock.monotonic() > deadline, 10_000)
         try:
-            tx.distrust()
+            tx.clear_cache()
             with readable():
                 return query(tx, *args)
         except apsw.InterruptError:
@@ -258,7 +267,7 @@ class Database:
         connection = connect(self.path, readonly=True)
         tx = Transaction(connection, self.tx.seal, self._clock, for_reading=True)
         tx.priorities = self.tx.priorities
-        tx.short = self.tx.short
+        tx.over_budget = self.tx.over_budget
         return tx
 
     async def close(self) -> None:
@@ -269,8 +278,15 @@ class Database:
     def abandon(self) -> None:
         """Let go of the file without ceremony, as a dying process does."""
         self._readers.shutdown(wait=not self.inline)
-        for tx in (*self._idle_readers, self.glance, self.tx):
+        for tx in (*self._idle_readers, self.loop_reader, self.tx):
             tx.connection.close(True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+class DatabaseUser:
+    """Each part of the store inherits this: it runs the SQL functions of its file on the one open database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database

@@ -1,100 +1,23 @@
-"""Keeping the file small, sound and copied."""
+"""Housekeeping of the file: expired claims, retention, consistency check, backup, close."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import apsw
 
 from harken.backends.run_states import READY, RUNNING
+from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
 from harken.store.documents import WORKFLOW
 
-__all__ = ["backup", "bury_the_dead", "check", "prune", "requeue_expired"]
-
+__all__ = ["SqliteUpkeep", "release_orphans"]
 
 SLICE = 100
-
-"""Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
-
-
-def requeue_expired(tx: Transaction) -> int:
-    """Make runs ready whose claim ran out."""
-    tx.execute(
-        f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
-        WHERE state<6 AND state={RUNNING} AND lease_until<?""",
-        (tx.now(),),
-    )
-    return tx.connection.changes()
-
-
-def bury_the_dead(tx: Transaction) -> None:
-    """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
-    tx.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
-    tx.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
-    tx.lease_changed()
-
-
-def prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
-    """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
-    now = tx.now()
-    tx.keep_counting()
-    gone = _forget_runs(tx, now - round(runs * 1e6))
-    needed = _needed_events(tx)
-    for table, column, seconds in (
-        ("ticks", "ended_at", ticks),
-        ("events", "recorded_at", events),
-        ("buried", "at", events),
-    ):
-        before = now - round(seconds * 1e6)
-        old = _oldest(tx, table, "id", column, before)
-        for id in old:
-            if table != "events" or id not in needed:
-                tx.execute(f"DELETE FROM {table} WHERE id=?", (id,))
-                gone += 1
-    gone += _forget_subjects(tx, "f.pushed", now - round(pushed * 1e6))
-    return gone + _forget_subjects(tx, "m.absent", now - round(runs * 1e6))
-
-
-def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
-    """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
-    begin = tx.swept.get(table, 0)
-    rows = tx.execute(
-        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
-    ).fetchall()
-    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
-    tx.swept[table] = 0 if young else rows[-1][0]
-    return [id for id, at in rows if at is not None and at < before]
-
-
-def _forget_runs(tx: Transaction, before: int) -> int:
-    gone = 0
-    for seq in _oldest(tx, "runs", "seq", "created_at", before):
-        tx.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
-        if tx.connection.changes():
-            tx.execute("DELETE FROM journal WHERE run=?", (seq,))
-            tx.execute("DELETE FROM run_events WHERE run=?", (seq,))
-            gone += 1
-    return gone
-
-
-def _needed_events(tx: Transaction) -> set[int]:
-    """The events of runs that are not over."""
-    plain = tx.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
-    gathered = tx.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
-    return {row[0] for row in plain} | {row[0] for row in gathered}
-
-
-def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
-    tx.execute(
-        f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
-        WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
-        (before,),
-    )
-    return tx.connection.changes()
-
+"""Rows deleted per transaction: a few milliseconds, so that other writes need not wait."""
 
 CHECKS = {
     "{} runs refer to an event that is gone": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
@@ -117,7 +40,103 @@ CHECKS = {
 }
 
 
-def check(tx: Transaction) -> list[str]:
+class SqliteUpkeep(DatabaseUser):
+    async def requeue_expired(self) -> int:
+        return await self._database.write(_requeue_expired)
+
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+        return await self._database.write(_prune, events, ticks, runs, pushed)
+
+    async def check(self) -> Sequence[str]:
+        return await self._database.read(_check)
+
+    async def backup(self, target: str) -> None:
+        await self._database.read(_backup, target)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    @property
+    def trouble(self) -> str:
+        return self._database.trouble
+
+
+def _requeue_expired(tx: Transaction) -> int:
+    tx.execute(
+        f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
+        WHERE state<6 AND state={RUNNING} AND lease_until<?""",
+        (tx.now(),),
+    )
+    return tx.connection.changes()
+
+
+def release_orphans(tx: Transaction) -> None:
+    """Call it right after locking the file: processes that held claims or leases are dead, so end these at once."""
+    tx.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
+    tx.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
+    tx.lease_changed()
+
+
+def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
+    """Delete one slice of old rows of each table. Ids rise with time, so the oldest rows have the lowest ids."""
+    now = tx.now()
+    tx.save_counters()
+    gone = _forget_runs(tx, now - round(runs * 1e6))
+    needed = _needed_events(tx)
+    for table, column, seconds in (
+        ("ticks", "ended_at", ticks),
+        ("events", "recorded_at", events),
+        ("buried", "at", events),
+    ):
+        before = now - round(seconds * 1e6)
+        old = _oldest(tx, table, "id", column, before)
+        for id in old:
+            if table != "events" or id not in needed:
+                tx.execute(f"DELETE FROM {table} WHERE id=?", (id,))
+                gone += 1
+    gone += _forget_subjects(tx, "f.pushed", now - round(pushed * 1e6))
+    return gone + _forget_subjects(tx, "m.absent", now - round(runs * 1e6))
+
+
+def _forget_runs(tx: Transaction, before: int) -> int:
+    gone = 0
+    for seq in _oldest(tx, "runs", "seq", "created_at", before):
+        tx.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
+        if tx.connection.changes():
+            tx.execute("DELETE FROM journal WHERE run=?", (seq,))
+            tx.execute("DELETE FROM run_events WHERE run=?", (seq,))
+            gone += 1
+    return gone
+
+
+def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
+    """Ids of old rows within the next slice of the table; starts again when it meets a young row."""
+    begin = tx.pruned_to.get(table, 0)
+    rows = tx.execute(
+        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
+    ).fetchall()
+    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
+    tx.pruned_to[table] = 0 if young else rows[-1][0]
+    return [id for id, at in rows if at is not None and at < before]
+
+
+def _needed_events(tx: Transaction) -> set[int]:
+    """Events of open runs: they are kept whatever their age."""
+    plain = tx.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
+    gathered = tx.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
+    return {row[0] for row in plain} | {row[0] for row in gathered}
+
+
+def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
+    tx.execute(
+        f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
+        WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
+        (before,),
+    )
+    return tx.connection.changes()
+
+
+def _check(tx: Transaction) -> list[str]:
     found = [row[0] for row in tx.execute("PRAGMA integrity_check") if row[0] != "ok"]
     for sentence, sql in CHECKS.items():
         count = tx.value(sql)
@@ -126,7 +145,7 @@ def check(tx: Transaction) -> list[str]:
     return found
 
 
-def backup(tx: Transaction, target: str) -> None:
+def _backup(tx: Transaction, target: str) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:

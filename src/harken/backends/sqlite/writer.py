@@ -175,7 +175,7 @@ class Writer:
         execute = self._tx.execute
         if manner == "frugal":
             return self._frugal(verb, args, future)
-        counted = self._tx.fired()
+        counted = self._tx.fired_counts()
         execute("SAVEPOINT verb")
         try:
             result = verb(self._tx, *args)
@@ -184,8 +184,8 @@ class Writer:
                 raise
             execute("ROLLBACK TO verb")
             execute("RELEASE verb")
-            self._tx.fired_back(counted)
-            self._tx.distrust()
+            self._tx.restore_fired(counted)
+            self._tx.clear_cache()
             return future, None, _translate(error)
         execute("RELEASE verb")
         self.verbs += 1
@@ -214,7 +214,7 @@ class Writer:
         except BaseException as error:
             if tx.connection.in_transaction:
                 tx.execute("ROLLBACK")
-            tx.abandon()
+            tx.roll_back()
             self._judge([(None, None, _translate(error))])
             return error
         self.groups += 1
