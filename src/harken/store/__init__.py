@@ -4,7 +4,7 @@ Every verb is one transaction: it happened as a whole, or it did not happen. A v
 power cut. Verbs raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
 """
 
-from harken.store.protocols import Feeds, Records, Registry, Runs, Store, Upkeep
+from harken.store.protocols import Connection, Feeds, Records, Registry, Runs, Store, Upkeep
 from harken.store.values import (
     HOUSEKEEPING,
     Commit,
@@ -33,6 +33,7 @@ __all__ = [
     "HOUSEKEEPING",
     "Commit",
     "Committed",
+    "Connection",
     "DeadLetter",
     "Definitions",
     "Document",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
+from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Claimed, Park, Run, StepRecord
@@ -28,6 +29,7 @@ from harken.store.values import (
 )
 
 __all__ = [
+    "Connection",
     "Feeds",
     "Records",
     "Registry",
@@ -260,5 +262,40 @@ class Upkeep(Protocol):
         ...
 
 
-class Store(Feeds, Runs, Registry, Records, Upkeep, Protocol):
-    """One durable home for all of it: never cursors in one store and events in another."""
+class Connection(Protocol):
+    """How a process opens a store. Nothing here is part of a transaction."""
+
+    shared: ClassVar[bool]
+    """Whether several processes may write the store at the same time."""
+
+    @classmethod
+    def at(cls, location: str, /, clock: Clock | None = None, *, readonly: bool = False, key: str = "") -> Self:
+        """The store at a path or URL. A server is reached by `connect`, or by the first call of another method.
+
+        Without a clock a shared store uses its server's, as the clocks of its processes may differ. `key` encrypts
+        what is stored. Raise Misconfigured for a malformed location, Refused when a file is in use."""
+        ...
+
+    @staticmethod
+    async def rekey(location: str, old: str, new: str, /) -> None:
+        """Make an encrypted store open with another key. Raise Refused if it is not encrypted or is in use."""
+        ...
+
+    async def connect(self) -> Sequence[str]:
+        """Reach the store and bring its schema up to date. Return what its operator should know, in sentences.
+
+        May be called again to check the server's settings. Raise Misconfigured for a wrong key or an unsafe server."""
+        ...
+
+    def listen(self, on_ready: Callable[[], object]) -> None:
+        """Call `on_ready` when another process made runs ready. Calls may get lost: poll as well."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """How many writes wait."""
+        ...
+
+
+class Store(Feeds, Runs, Registry, Records, Upkeep, Connection, Protocol):
+    """All six in one place, so that cursors, events and runs are written in one transaction."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from harken.backends.postgres import claims, commit, definitions, feeds, leases, records, registry, runs, upkeep
 from harken.backends.postgres.connection import Database, Settings
@@ -40,6 +40,8 @@ __all__ = ["PostgresStore", "Settings"]
 class PostgresStore:
     """All five protocols on one database. Nothing is reached before the first verb, or `connect`."""
 
+    shared: ClassVar[bool] = True
+
     def __init__(self, database: Database) -> None:
         self.place = database.where
         self._database = database
@@ -55,16 +57,17 @@ class PostgresStore:
         readonly: bool = False,
         key: str = "",
         settings: Settings | None = None,
-    ) -> PostgresStore:
+    ) -> Self:
         """Without a clock the server's counts, as it must where several replicas write.
 
         Raise Misconfigured for a URL that is none. The first verb raises it for a wrong key or a schema that is newer.
         """
         return cls(Database(url, clock, key, settings or Settings(), readonly=readonly))
 
-    async def connect(self) -> None:
+    async def connect(self) -> Sequence[str]:
         """Reach the server and bring the schema up to date now, so that a person hears of trouble at the start."""
         await self._database.connect()
+        return ()
 
     def listen(self, heard: Callable[[], object]) -> None:
         """Call `heard` when another replica has made runs ready: a hint, so go on asking now and then."""

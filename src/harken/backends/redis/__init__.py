@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from harken.backends.notify import Notifications
 from harken.backends.redis import (
@@ -53,6 +53,8 @@ __all__ = ["RedisStore"]
 class RedisStore:
     """All five protocols on one Redis primary. `promise` says what survives a crash of it, once it was reached."""
 
+    shared: ClassVar[bool] = True
+
     def __init__(self, connection: Connection, key: str) -> None:
         self.promise: durability.Promise | None = None
         self._connection = connection
@@ -74,7 +76,7 @@ class RedisStore:
         key: str = "",
         space: str = "harken",
         limit: int = 10_000,
-    ) -> RedisStore:
+    ) -> Self:
         """Without a clock the server's counts, as it must where several replicas write.
 
         Nothing is asked of the server before the first verb, or `reach`. Stores of different `space` share a server
@@ -91,6 +93,10 @@ class RedisStore:
             await encryption.rekey(connection, old, new)
         finally:
             await connection.close()
+
+    async def connect(self) -> Sequence[str]:
+        promise = await self.reach()
+        return promise.words, str(await self.forecast())
 
     async def reach(self) -> durability.Promise:
         """Look what the server keeps, also again later: replicas and settings change.

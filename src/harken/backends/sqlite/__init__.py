@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar, Self
 
 from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.feeds import SqliteFeeds
@@ -10,13 +12,15 @@ from harken.backends.sqlite.records import SqliteRecords
 from harken.backends.sqlite.registry import SqliteRegistry
 from harken.backends.sqlite.runs import SqliteRuns
 from harken.backends.sqlite.upkeep import SqliteUpkeep, release_orphans
-from harken.clock import Clock
+from harken.clock import Clock, SystemClock
 
 __all__ = ["SqliteStore"]
 
 
 class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, SqliteUpkeep):
     """A store in one file, which one process writes."""
+
+    shared: ClassVar[bool] = False
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -26,34 +30,43 @@ class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, Sqlite
     def at(
         cls,
         path: str | Path,
-        clock: Clock,
+        clock: Clock | None = None,
         *,
         inline: bool = False,
         readonly: bool = False,
         key: str = "",
         limit: int = 10_000,
-    ) -> SqliteStore:
+    ) -> Self:
         """Open or create the file. `inline` runs each transaction in the caller's thread, for virtual time.
 
         `limit`: how many writes may wait. Raise Refused when another process writes the file, Misconfigured for a
         wrong key.
         """
+        file, clock = _file(path), clock or SystemClock()
         if readonly:
-            return cls(Database.for_reading(Path(path), clock, key))
-        database = Database.for_writing(Path(path), clock, key, inline=inline, limit=limit)
+            return cls(Database.for_reading(file, clock, key))
+        database = Database.for_writing(file, clock, key, inline=inline, limit=limit)
         release_orphans(database.tx)
         return cls(database)
 
     @staticmethod
-    def rekey(path: str | Path, old: str, new: str) -> None:
-        """Make the file open with another key. Raise Refused while a process has it open."""
-        rekey(Path(path), old, new)
+    async def rekey(path: str | Path, old: str, new: str) -> None:
+        rekey(_file(path), old, new)
+
+    async def connect(self) -> Sequence[str]:
+        return ()
+
+    def listen(self, on_ready: Callable[[], object]) -> None:
+        """Do nothing: no other process writes the file."""
 
     @property
     def queued(self) -> int:
-        """How many writes wait."""
         return self._database.queued
 
     def abandon(self) -> None:
         """Release the file without finishing queued writes, as a process that is killed does."""
         self._database.abandon()
+
+
+def _file(location: str | Path) -> Path:
+    return Path(str(location).removeprefix("sqlite://"))

@@ -45,8 +45,8 @@ def claim(tx: Transaction, holder: str, limit: int, seconds: float) -> list[Clai
     until = now + round(seconds * 1_000_000)
     claimed: list[Claimed] = []
     for priority in sorted(list(tx.priorities), reverse=True):
-        room = limit - len(claimed)
-        for seq, budgeted, quiet in tx.execute(READY_NOW, (now, priority, now, room)).fetchall():
+        wanted = limit - len(claimed)
+        for seq, budgeted, quiet in tx.execute(READY_NOW, (now, priority, now, wanted)).fetchall():
             if not (quiet or budgeted) or _may_start(tx, seq, now):
                 claimed.append(_claim_one(tx, seq, holder, until, now))
         if len(claimed) >= limit:
