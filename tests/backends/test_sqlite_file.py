@@ -124,9 +124,9 @@ async def test_a_reader_of_nothing_is_told_to_start_first(path: Path, clock: Han
 async def test_verbs_that_wait_together_share_a_transaction(given: Given) -> None:
     writer = sqlite(given)._database.writer
     assert writer is not None
-    groups, verbs = writer.groups, writer.verbs
+    groups, writes = writer.groups, writer.writes
     await asyncio.gather(*(given.commit(given.entry(f"s{n}")) for n in range(200)))
-    assert writer.verbs - verbs == 200
+    assert writer.writes - writes == 200
     assert writer.groups - groups < 50
 
 

@@ -13,7 +13,6 @@ from harken.backends.run_states import repeated
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.queue import release_flood, resolve
 from harken.backends.sqlite.transaction import FeedRow, Transaction
-from harken.backends.sqlite.writer import Manner
 from harken.event import Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
@@ -35,8 +34,7 @@ class _MemoryChanged(Exception):
 class SqliteCommits(DatabaseUser):
     async def commit(self, wanted: Commit) -> Committed | Stale:
         # a commit of one event fails only before it writes, so it needs no savepoint
-        manner: Manner = "frugal" if len(wanted.entries) <= 1 else "guarded"
-        return await self._database.write(commit, wanted, manner=manner)
+        return await self._database.write(commit, wanted, savepoint=len(wanted.entries) > 1)
 
 
 def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:

@@ -59,7 +59,7 @@ class SqliteRuns(SqliteClaims):
         return await self._database.write(_answer, run_id, answer)
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
-        return await self._database.write(_settle, settlements, manner="frugal")
+        return await self._database.write(_settle, settlements, savepoint=False)
 
     async def start(self, run: NewRun) -> str:
         return await self._database.write(_start, run)
