@@ -147,7 +147,7 @@ class Runs(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
-        """End these attempts and make the next run of each slot ready. Those lost or stale are not written; the rest are."""
+        """End these attempts and make the next run of each slot ready. Only those lost or stale are not written."""
         ...
 
     async def start(self, run: NewRun) -> str:
