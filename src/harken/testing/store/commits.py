@@ -1,4 +1,4 @@
-"""One page of a feed: together or not at all, and never twice."""
+"""The contract of `commit`: a page is written as a whole, and an event only once; and of failed and idle reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harken.store import Committed, Entry, Stale, Tick
 from harken.testing.store.leases import failure, rest
 from harken.testing.store.world import Given, Reopen, StoreWorld, definitions, feed
 
-__all__ = ["CommittingContract"]
+__all__ = ["CommitContract"]
 
 
-class CommittingContract(StoreWorld):
+class CommitContract(StoreWorld):
     async def test_a_page_stores_event_verdict_run_memory_and_cursor(self, given: Given) -> None:
         committed = await given.commit(given.entry("s", given.intent("s"), state="open"), cursor={"after": 7})
         event = await given.store.event(committed.event_ids[0])
@@ -187,7 +187,7 @@ class CommittingContract(StoreWorld):
         assert [claim.events[0].subject for claim in await given.claims()] == ["c"]
         assert [await given.settle(claim) for claim in committed.claimed] == ["settled", "settled"]
 
-    async def test_who_gets_a_run_hears_whether_others_may_wait_for_its_end(self, given: Given) -> None:
+    async def test_a_handed_run_says_whether_others_may_wait_for_its_end(self, given: Given) -> None:
         free, slotted = given.intent("a"), given.intent("b", slot="k", overlap="queue")
         committed = await given.commit(given.entry("a", free), given.entry("b", slotted), claim=2, holder="w")
         assert [(claim.events[0].subject, claim.alone) for claim in committed.claimed] == [("a", True), ("b", False)]
@@ -232,7 +232,7 @@ class CommittingContract(StoreWorld):
         assert state.next_due == given.now(60)
 
     async def test_what_was_read_before_a_reset_does_not_undo_it(self, given: Given) -> None:
-        """Reads that found nothing are written a little late, and the reset may come from anywhere."""
+        """Idle reads are written with a delay, and another process may reset the feed meanwhile."""
         now = msgspec.structs.replace(rest(given), revision=given.revision, cursor=[7])
         for _ in range(2):
             assert list(await given.store.record_idle([now])) == []
