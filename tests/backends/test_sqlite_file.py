@@ -1,4 +1,4 @@
-"""What only SQLite does: one private file, one writer, one fsync for many verbs, and a disk that may fill up."""
+"""What only SQLite has: one private file, one writer, one fsync for many writes, and a disk that may be full."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def pragma(given: Given, name: str, *value: int) -> int | str:
 
 
 def recorded(path: Path) -> set[str]:
-    """Which events are in the file, read without our code."""
+    """The events in the file, read without Harken."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     return {bytes(row[0]).decode() for row in connection.execute("SELECT subject FROM events")}
 

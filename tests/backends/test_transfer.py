@@ -1,4 +1,4 @@
-"""A store is copied from each home to each other: SQLite to PostgreSQL to Redis to SQLite, plain and sealed."""
+"""The transfer contracts between all kinds of stores: SQLite to PostgreSQL to Redis to SQLite, plain and encrypted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RedisPlace:
 
 
 class Places:
-    """The three homes of one test, all empty."""
+    """One empty store of each kind."""
 
     key = ""
 

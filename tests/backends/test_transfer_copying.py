@@ -1,4 +1,4 @@
-"""Copying as a whole: nobody uses the store meanwhile, the counts agree, and what moved away says so."""
+"""The copy command: no process uses the store meanwhile, the counts agree, and the old store names the new one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["redis_server", "redis_url", "server", "url"]
 
 
 class Notes:
-    """Somebody who watches, and does something when told to wait."""
+    """Collects progress, and acts when the copy waits for other processes."""
 
     def __init__(self, *when_waiting: object) -> None:
         self.waited: list[Sequence[str]] = []
@@ -170,7 +170,7 @@ async def test_whoever_died_while_copying_leaves_nothing_in_the_way(shared: Post
 
 
 class Losing(SqliteTransfer):
-    """A home that loses an event on the way."""
+    """A store that loses an event while it is copied."""
 
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
         await super().take(_without_events(rows), origin, force=force)

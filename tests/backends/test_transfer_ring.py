@@ -1,4 +1,4 @@
-"""A store goes once around: from a file to PostgreSQL, to Redis, and back into a file."""
+"""A store is copied in a ring: from a file to PostgreSQL, to Redis, and back into a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clock() -> HandClock:
 
 
 class Ring:
-    """The places of one test; each may have a key of its own."""
+    """The places of one test; each may have its own key."""
 
     def __init__(self, folder: Path, url: str, redis_url: str, clock: HandClock) -> None:
         self._folder = folder
@@ -50,7 +50,7 @@ class Ring:
         )
 
     async def filled(self, place: Place) -> dict[str, object]:
-        """What a store with a bit of everything tells."""
+        """Fill the store at this place and return a snapshot of it."""
         store = await place.open()
         await store.open(BEFORE)
         opened = await store.open(WORLD)
@@ -95,7 +95,7 @@ async def test_a_plain_store_becomes_an_encrypted_one_on_its_way(ring: Ring, kin
 
 
 def _with_key(place: Place) -> Place:
-    """The same plain store, asked for by someone who has a key for the other one."""
+    """The same plain store, opened by a process that has a key."""
     where = place.where  # type: ignore[attr-defined]
     where["key"] = KEY
     return place
@@ -111,7 +111,7 @@ async def test_an_encrypted_store_does_not_become_a_plain_one(ring: Ring) -> Non
 
 
 class Measured:
-    """The rows of a store as they pass by, and by how much the process grew meanwhile."""
+    """Counts exported rows, and measures by how much the process grows meanwhile."""
 
     def __init__(self, rows: AsyncIterator[Chunk]) -> None:
         self._rows = rows

@@ -262,9 +262,9 @@ class Tables(Sealed):
         return feed, row.started_at, row.ended_at, row.count, row.result, row.seen, row.new, error, row.seconds
 
     def letter(self, row: Row) -> ExportedDeadLetter:
-        said = {"key": self.text(row[2]) or "", "reason": self.text(row[3]) or ""}
+        texts = {"key": self.text(row[2]) or "", "reason": self.text(row[3]) or ""}
         return ExportedDeadLetter(
-            id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **said
+            id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **texts
         )
 
     def of_letter(self, row: ExportedDeadLetter) -> Row:

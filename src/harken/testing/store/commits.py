@@ -50,9 +50,9 @@ class CommitContract(StoreWorld):
         assert recorded.recorded_at == given.now()
 
     async def test_verdicts_that_matching_gave_are_kept_with_their_reason(self, given: Given) -> None:
-        said = Verdict(trigger="mail", outcome="filtered", reason="urgent was false")
-        committed = await given.commit(given.entry("s", said, given.intent("s", trigger="other")))
-        assert committed.verdicts[0][0] == said
+        filtered = Verdict(trigger="mail", outcome="filtered", reason="urgent was false")
+        committed = await given.commit(given.entry("s", filtered, given.intent("s", trigger="other")))
+        assert committed.verdicts[0][0] == filtered
         assert committed.verdicts[0][1].outcome == "fired"
 
     async def test_another_revision_is_stale_and_writes_nothing(self, given: Given) -> None:

@@ -55,8 +55,8 @@ class RecordsContract(StoreWorld):
         assert await given.subjects(key="s:A") == ["s"]
 
     async def test_events_that_a_trigger_decided_about(self, given: Given) -> None:
-        said = Verdict(trigger="other", outcome="filtered", reason="no")
-        await given.commit(given.entry("a", given.intent("a")), given.entry("b", said), given.entry("c", said))
+        filtered = Verdict(trigger="other", outcome="filtered", reason="no")
+        await given.commit(given.entry("a", given.intent("a")), given.entry("b", filtered), given.entry("c", filtered))
         assert await given.subjects(trigger="other") == ["b", "c"]
         assert await given.subjects(trigger="mail") == ["a"]
 

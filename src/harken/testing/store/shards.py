@@ -163,8 +163,8 @@ class ShardContract(StoreWorld):
         assert isinstance(await store.commit(page(given, "news", news.token)), Committed)
 
     async def test_leases_are_listed_by_shard_while_they_live(self, given: Given, news: Lease) -> None:
-        house = await take(given.store, HOUSEKEEPING, "a")
-        expected = [(HOUSEKEEPING, "a", house), (0, "a", given.lease), (1, "b", news)]
+        housekeeping = await take(given.store, HOUSEKEEPING, "a")
+        expected = [(HOUSEKEEPING, "a", housekeeping), (0, "a", given.lease), (1, "b", news)]
         assert await given.store.leases() == held(expected)
 
     async def test_leases_that_ended_are_not_listed(self, given: Given, news: Lease) -> None:
