@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harken.backends.encryption import PlainSeal
-from harken.backends.redis.codec import Ask
+from harken.backends.redis.codec import Arguments
 from harken.backends.redis.connection import CONFIRM_MS, Connection
 from harken.errors import StoreUnavailable
 
@@ -41,7 +41,7 @@ async def connection() -> AsyncIterator[Connection]:
 
 async def write(connection: Connection, line: Line) -> Any:
     connection.redis = line  # type: ignore[assignment]
-    return await connection.write("extend", Ask(PlainSeal()), (1, []))
+    return await connection.write("claims.extend", Arguments(PlainSeal()), (1, []))
 
 
 class TestWhereReplicasConfirm:
@@ -62,5 +62,5 @@ class TestWhereReplicasConfirm:
     async def test_reading_waits_for_nobody(self, connection: Connection) -> None:
         line = Line(b"done")
         connection.redis = line  # type: ignore[assignment]
-        await connection.read(("GET", "a"), ("GET", "b"))
+        await connection.execute(("GET", "a"), ("GET", "b"))
         assert [words[0] for words in line.asked] == ["GET", "GET"]

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from harken.backends.redis import RedisStore
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.durability import Promise, judge
+from harken.backends.redis.durability import Durability, judge
 from harken.backends.redis.encryption import first_keys
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
@@ -41,11 +41,11 @@ async def admin(server: RedisServer) -> AsyncIterator[Redis]:
         yield client
 
 
-async def reached(url: str, key: str = "") -> Promise:
+async def reached(url: str, key: str = "") -> Durability:
     """Open the store, and let it go."""
     store = RedisStore.at(url, key=key)
     try:
-        return await store.reach()
+        return await store.connect()
     finally:
         await store.close()
 
@@ -177,7 +177,7 @@ class TestTrouble:
 
     async def test_too_many_requests_at_once_are_sent_away(self, server: RedisServer, admin: Redis) -> None:
         store = RedisStore.at(server.url(), limit=3)
-        await store.reach()
+        await store.connect()
         answers = await asyncio.gather(*(store.get("token", "t") for _ in range(20)), return_exceptions=True)
         await store.close()
         assert [type(answer) for answer in answers if answer is not None] == [StoreBusy] * 17
@@ -402,7 +402,7 @@ class TestTheFormOfTheKeys:
     async def test_who_only_reads_notes_nothing(self, server: RedisServer, admin: Redis) -> None:
         store = RedisStore.at(server.url(), readonly=True)
         try:
-            await store.reach()
+            await store.connect()
         finally:
             await store.close()
         assert await admin.keys("*") == []

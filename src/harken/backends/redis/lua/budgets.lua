@@ -1,4 +1,5 @@
--- What the runs of a trigger have used of its budget: calendar hours and days, in UTC.
+-- with: run_states
+-- What the runs of a trigger have spent of its budget, per calendar hour or day in UTC.
 local HOUR, DAY = 3600000000, 86400000000
 local WINDOWS = { runs = HOUR, tokens = DAY, usd = DAY }
 
@@ -14,8 +15,8 @@ local function spend(uid, what, amount)
   call('HSET', P .. 'sp:' .. uid, what, spent(uid, what) + amount, what .. '@', now - now % WINDOWS[what])
 end
 
--- How many runs may start now; without end while only tokens or money are limited and not used up.
-local function room(uid, trigger)
+-- How many more runs may start now; unlimited if only tokens or money are limited and not spent yet.
+local function runs_left(uid, trigger)
   if trigger.tokens and spent(uid, 'tokens') >= trigger.tokens then
     return 0
   end
@@ -25,12 +26,12 @@ local function room(uid, trigger)
   return trigger.runs and trigger.runs - spent(uid, 'runs') or math.huge
 end
 
--- Nothing is left, or others have waited for longer.
+-- The budget is spent, or older runs are already held for it.
 local function over_budget(uid, trigger)
-  return call('ZCARD', held_key(uid, 'budget')) > 0 or room(uid, trigger) <= 0
+  return call('ZCARD', held_key(uid, 'budget')) > 0 or runs_left(uid, trigger) <= 0
 end
 
--- The trigger behind a run; a sub-run spends the budget of whoever asked for it.
+-- The trigger whose budget a run spends: for a sub-run that of the run which started it.
 local function payer(run)
   while run and (run.trigger or '') == '' and run.parent do
     run = load_run(run.parent)
@@ -38,21 +39,22 @@ local function payer(run)
   return run and run.trigger or ''
 end
 
--- Append a step; what a model took for it is charged once, also when a worker writes the same record again.
--- A step is {record, tokens, usd, its name}; the last is false where nothing was spent.
-local function append(run, step)
-  if step[4] and call('SADD', P .. 'jc:' .. run.id, name(step[4])) == 1 then
+-- Append a step {record, tokens, usd, charge name (false: nothing spent)} to the journal of a run. Because of the
+-- charge name, a record that a worker writes twice is charged once.
+local function append_step(run, step)
+  local record, tokens, usd, charge = unpack(step)
+  if charge and call('SADD', P .. 'jc:' .. run.id, name(charge)) == 1 then
     local uid = payer(run)
     if uid ~= '' then
-      if step[2] > 0 then
-        spend(uid, 'tokens', step[2])
+      if tokens > 0 then
+        spend(uid, 'tokens', tokens)
       end
-      if step[3] > 0 then
-        spend(uid, 'usd', step[3])
+      if usd > 0 then
+        spend(uid, 'usd', usd)
       end
     end
   end
-  call('RPUSH', P .. 'j:' .. run.id, text(step[1]))
+  call('RPUSH', P .. 'j:' .. run.id, text(record))
   if not run.journal then
     call('HSET', P .. 'r:' .. run.id, 'journal', '1')
     run.journal = '1'

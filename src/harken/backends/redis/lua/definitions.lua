@@ -1,68 +1,72 @@
--- with: begin run queue
--- Make a configuration current. Asked: {definitions' revision, triggers, feeds, workflows, pauses, generation,
--- holder}; answers the epoch, or -1 when somebody else did it meanwhile. What depends on how far feeds have come is
--- decided here.
-if tonumber(call('GET', P .. 'defs') or '0') ~= ask[1] then
-  return -1
-end
+-- with: prelude
+-- The configured feeds and triggers: made current, paused, resumed, reset.
 
--- A trigger is {op, uid, name, feed, definition, earlier feed, facts, backfill us, flood limit, startup, was removed};
--- its facts are what Lua has to know of it, field by field.
-local function write_trigger(one)
-  local uid, feed = one[2], one[4]
+-- verb: open
+-- with: queue
+-- Make a configuration current. Return the epoch of the store, or -1 if the definitions are no longer at `revision`.
+-- Whatever depends on how far feeds have read is decided here, the rest by the caller.
+
+-- A change of a trigger is {op, uid, name, feed, definition, earlier feed, facts, backfill, flood limit, startup mode,
+-- whether it was removed}; `facts` are fields and values of its hash.
+local function write_trigger(change)
+  local op, uid, trigger, feed, definition, earlier_feed, facts, backfill = unpack(change)
   local key = P .. 'tr:' .. uid
-  if one[1] == 'new' then
-    local begin = now - one[8]
-    call('HSET', key, 'name', one[3], 'epoch', 1, 'epoch_event', 0, 'start', begin, 'reads', begin, 'made', now,
-      'paused', '', 'backfilling', one[8] > 0 and '1' or '')
-    call('HSET', P .. 'tn', one[3], uid)
+  if op == 'new' then
+    local begin = now - backfill
+    call('HSET', key, 'name', trigger, 'epoch', 1, 'epoch_event', 0, 'start', begin, 'reads', begin, 'made', now,
+      'paused', '', 'backfilling', backfill > 0 and '1' or '')
+    call('HSET', P .. 'tn', trigger, uid)
   end
-  if one[6] ~= '' and one[6] ~= feed then
-    call('SREM', P .. 'ft:' .. one[6], uid)
+  if earlier_feed ~= '' and earlier_feed ~= feed then
+    call('SREM', P .. 'ft:' .. earlier_feed, uid)
   end
   call('SADD', P .. 'ft:' .. feed, uid)
-  call('HSET', key, 'feed', feed, 'definition', text(one[5]), unpack(one[7]))
+  call('HSET', key, 'feed', feed, 'definition', text(definition), unpack(facts))
   call('HDEL', key, 'removed', 'quiet_asked', 'quiet_from', 'quiet_until')
   known_triggers[uid] = nil
 end
 
-local function start_again(one)
-  local key = P .. 'tr:' .. one[2]
-  if one[10] == 'ignore_historical' then
-    -- what happened meanwhile is read all the same, so that each of it gets its verdict
+-- Move the start line of a trigger as its startup mode wants it.
+local function apply_startup(uid, startup, backfill)
+  local key = P .. 'tr:' .. uid
+  if startup == 'ignore_historical' then
+    -- events since the last stop are still read, so that each gets its verdict
     call('HSET', key, 'start', now)
     return
   end
-  local begin = math.max(now - one[8], tonumber(call('HGET', key, 'reset')) or 0)
+  local begin = math.max(now - backfill, tonumber(call('HGET', key, 'reset')) or 0)
   call('HSET', key, 'start', begin, 'reads', begin, 'backfilling', '1')
 end
 
-for _, one in ipairs(ask[2]) do
-  if one[1] == 'remove' then
-    -- what it had yet to look back for is no longer wanted: it must not come back with a surprise
-    call('HSET', P .. 'tr:' .. one[2], 'removed', now, 'backfilling', '')
-  else
-    if one[1] ~= 'keep' then
-      write_trigger(one)
-    end
-    if one[11] and call('HGET', P .. 'f:' .. one[4], 'base') == '1' then
-      -- the first read came to its end without it, and nobody else will let its runs go
-      release_flood(one[2], one[9])
-    end
-    if one[10] ~= '' and one[1] ~= 'new' then
-      start_again(one)
-    end
+local function change_trigger(change)
+  local op, uid, _, feed, _, _, _, backfill, flood_limit, startup, was_removed = unpack(change)
+  if op == 'remove' then
+    -- also end its backfill: it must not continue if the trigger comes back one day
+    call('HSET', P .. 'tr:' .. uid, 'removed', now, 'backfilling', '')
+    return
   end
-end
-for _, pause in ipairs(ask[5]) do
-  local uid = call('HGET', P .. 'tn', pause[1])
-  if (call('HGET', P .. 'tr:' .. uid, 'paused') or '') == '' then
-    call('HSET', P .. 'tr:' .. uid, 'paused', text(pause[2]))
+  if op ~= 'keep' then
+    write_trigger(change)
+  end
+  if was_removed and call('HGET', P .. 'f:' .. feed, 'base') == '1' then
+    -- the first read of the feed was completed while the trigger was removed, and would have released its runs
+    release_flood(uid, flood_limit)
+  end
+  if startup ~= '' and op ~= 'new' then
+    apply_startup(uid, startup, backfill)
   end
 end
 
--- Another identity names everything differently: what was read up to now must not be found a second time.
-local function begin_anew(feed, baseline)
+local function pause_trigger(trigger, reason)
+  local key = P .. 'tr:' .. call('HGET', P .. 'tn', trigger)
+  if (call('HGET', key, 'paused') or '') == '' then
+    call('HSET', key, 'paused', text(reason))
+  end
+end
+
+-- The identity of the feed changed, so its memory knows nothing by the new keys: its triggers begin a new epoch at the
+-- feed's last success, so that no occurrence is found twice.
+local function begin_new_epoch(feed, baseline)
   local key = P .. 'f:' .. feed
   call('UNLINK', P .. 'm:' .. feed, P .. 'mo:' .. feed)
   if baseline then
@@ -83,6 +87,7 @@ end
 
 local INHERITED = { 'cursor', 'watermark', 'due', 'reads', 'base', 'ok', 'cover_start', 'cover_end', 'coverage' }
 
+-- A new feed takes over the progress of the feed that it replaces.
 local function inherit(feed, from, same_identity, baseline)
   local set = {}
   for i, value in ipairs(call('HMGET', P .. 'f:' .. from, unpack(INHERITED))) do
@@ -95,48 +100,47 @@ local function inherit(feed, from, same_identity, baseline)
     call('HSET', P .. 'f:' .. feed, unpack(set))
   end
   if not same_identity then
-    begin_anew(feed, baseline)
+    begin_new_epoch(feed, baseline)
     return
   end
   call('COPY', P .. 'm:' .. from, P .. 'm:' .. feed)
   call('COPY', P .. 'mo:' .. from, P .. 'mo:' .. feed)
 end
 
--- A feed is {op, name, definition, pushed, identity, from or false, is of the same identity, baseline, due anew,
--- shard}.
-for _, one in ipairs(ask[3]) do
-  local key = P .. 'f:' .. one[2]
-  if one[1] == 'remove' then
+-- A change of a feed is {op, name, definition, whether it is pushed, identity, feed it inherits from or false, whether
+-- the identity stays the same, whether its first read is a baseline, whether its schedule changed, shard}.
+local function change_feed(change)
+  local op, feed, definition, pushed, identity, from, same_identity, baseline, rescheduled, shard = unpack(change)
+  local key = P .. 'f:' .. feed
+  if op == 'remove' then
     call('HSET', key, 'removed', now)
     call('HINCRBY', key, 'revision', 1)
-  else
-    call('HSET', key, 'definition', text(one[3]), 'pushed', one[4] and '1' or '', 'identity', one[5],
-      'shard', int(one[10]))
-    call(one[4] and 'SADD' or 'SREM', P .. 'pushed', one[2])
-    if one[1] == 'new' then
-      call('HSET', key, 'revision', 1, 'made', now)
-      call('SADD', P .. 'feeds', one[2])
-      if one[6] then
-        inherit(one[2], one[6], one[7], one[8])
-      end
-    else
-      call('HDEL', key, 'removed')
-      call('HINCRBY', key, 'revision', 1)
-      if not one[7] then
-        begin_anew(one[2], one[8])
-      end
-      if one[9] and (call('HGET', key, 'clean') or '1') == '1' then
-        -- what was due by the old schedule is not due by the new one; a wait after failures stays
-        call('HSET', key, 'due', '')
-      end
+    return
+  end
+  call('HSET', key, 'definition', text(definition), 'pushed', pushed and '1' or '', 'identity', identity,
+    'shard', int(shard))
+  call(pushed and 'SADD' or 'SREM', P .. 'pushed', feed)
+  if op == 'new' then
+    call('HSET', key, 'revision', 1, 'made', now)
+    call('SADD', P .. 'feeds', feed)
+    if from then
+      inherit(feed, from, same_identity, baseline)
     end
+    return
+  end
+  call('HDEL', key, 'removed')
+  call('HINCRBY', key, 'revision', 1)
+  if not same_identity then
+    begin_new_epoch(feed, baseline)
+  end
+  if rescheduled and (call('HGET', key, 'clean') or '1') == '1' then
+    -- the due time was computed from the old schedule; a backoff after failures stays
+    call('HSET', key, 'due', '')
   end
 end
-for _, workflow in ipairs(ask[4]) do
-  call('HSETNX', P .. 'd:workflow', workflow[1], pack('>I4I8', 1, now) .. text(workflow[2]))
-end
 
--- Be at this generation; the epoch. With a new one, whoever else reads feeds by the old one stops at once.
+-- Set the generation of the configuration and return the epoch. For a new generation, release the leases of all other
+-- holders, so that they stop reading feeds by the old one.
 local function begin_generation(generation, holder)
   local known = call('HMGET', P .. 'gen', 'name', 'epoch')
   if (known[1] or '') == generation then
@@ -153,11 +157,112 @@ local function begin_generation(generation, holder)
   return call('HINCRBY', P .. 'gen', 'epoch', 1)
 end
 
--- Redis keeps a small sorted set as a list that every write walks through. With a member as long as this one it has an
--- index from the beginning; nobody asks for what is due at the end of time.
-for _, busy in ipairs({ 'open', 'running', 'q:0' }) do
-  call('ZADD', P .. busy, '+inf', string.rep('-', 65))
+-- Redis stores a small sorted set as a list that every write searches from the beginning. One member of more than 64
+-- bytes makes it an indexed one; the score +inf keeps that member out of all queries.
+local function index_busy_sets()
+  for _, set in ipairs({ 'open', 'running', 'q:0' }) do
+    call('ZADD', P .. set, '+inf', string.rep('-', 65))
+  end
 end
-call('INCR', P .. 'defs')
-write_counts()
-return begin_generation(ask[6], ask[7])
+
+local function open(revision, triggers, feeds, workflows, pauses, generation, holder)
+  if tonumber(call('GET', P .. 'defs') or '0') ~= revision then
+    return -1
+  end
+  for _, change in ipairs(triggers) do
+    change_trigger(change)
+  end
+  for _, pause in ipairs(pauses) do
+    pause_trigger(pause[1], pause[2])
+  end
+  for _, change in ipairs(feeds) do
+    change_feed(change)
+  end
+  for _, workflow in ipairs(workflows) do
+    call('HSETNX', P .. 'd:workflow', workflow[1], pack('>I4I8', 1, now) .. text(workflow[2]))
+  end
+  index_busy_sets()
+  call('INCR', P .. 'defs')
+  write_counts()
+  return begin_generation(generation, holder)
+end
+
+-- verb: listeners
+-- {revision and definition of a feed, its triggers as {uid, hash, spending}, time}, all at one moment.
+local function listeners(feed)
+  local row = call('HMGET', P .. 'f:' .. feed, 'revision', 'definition')
+  if not row[1] then
+    return { '!', 'feed', feed }
+  end
+  local found = {}
+  for _, uid in ipairs(call('SMEMBERS', P .. 'ft:' .. feed)) do
+    local trigger = call('HGETALL', P .. 'tr:' .. uid)
+    if call('HEXISTS', P .. 'tr:' .. uid, 'removed') == 0 then
+      found[#found + 1] = { uid, trigger, call('HGETALL', P .. 'sp:' .. uid) }
+    end
+  end
+  return { row[1], row[2], found, int(now) }
+end
+
+-- verb: steer
+-- with: queue
+-- Pause, resume or reset a trigger. Return its uid.
+local function wipe_memory(feed)
+  local listening = 0
+  for _, each in ipairs(call('SMEMBERS', P .. 'ft:' .. feed)) do
+    if not trigger_of(each).removed then
+      listening = listening + 1
+    end
+  end
+  if call('HGET', P .. 'f:' .. feed, 'identity') == 'transition' and listening > 1 then
+    -- keys contain the number of the subject's changes: starting at 1 again would repeat keys for the other triggers
+    return
+  end
+  call('UNLINK', P .. 'm:' .. feed, P .. 'mo:' .. feed)
+  call('HSET', P .. 'f:' .. feed, 'base', '')
+end
+
+-- `option` is the reason of a pause, or whether a reset also wipes cursor and memory.
+local function steer(how, trigger, option)
+  local uid = uid_of(trigger)
+  if not uid then
+    return { '!', 'trigger', trigger }
+  end
+  local key, feed = P .. 'tr:' .. uid, trigger_of(uid).feed
+  local feed_key = P .. 'f:' .. feed
+  local feed_exists = call('EXISTS', feed_key) == 1
+  if how == 'pause' then
+    call('HSET', key, 'paused', text(option))
+  else
+    call('HSET', key, 'paused', '')
+    release_held(uid, 'paused', false)
+    if how == 'reset' and option then
+      local epoch_event = call('HGET', P .. 'n', 'event') or '1'
+      call('HINCRBY', key, 'epoch', 1)
+      call('HSET', key, 'epoch_event', epoch_event, 'start', now, 'reads', now, 'reset', now, 'backfilling', '')
+      if feed_exists then
+        call('HDEL', feed_key, 'cursor', 'watermark')
+        wipe_memory(feed)
+      end
+    end
+    if feed_exists then
+      call('HDEL', feed_key, 'health', 'clean')
+      call('HSET', feed_key, 'due', now)
+    end
+  end
+  if feed_exists then
+    call('HINCRBY', feed_key, 'revision', 1)
+  end
+  write_counts()
+  return uid
+end
+
+-- verb: wake
+-- Make a feed due now.
+local function wake(feed)
+  if call('EXISTS', P .. 'f:' .. feed) == 0 then
+    return { '!', 'feed', feed }
+  end
+  call('HSET', P .. 'f:' .. feed, 'due', now)
+  return 'done'
+end

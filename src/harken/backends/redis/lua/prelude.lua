@@ -1,46 +1,53 @@
--- What every verb begins with: where the keys are, what time it is, what is asked.
--- ARGV: the time in microseconds (empty: the server's own), instructions in msgpack, names of 16 bytes, opaque texts.
+-- Every script starts with this: its arguments, the time, the counters of the store, and facts about triggers.
+--
+-- KEYS[1] is the prefix of all keys. ARGV[1] is the time in microseconds (empty: use the server's), ARGV[2] the
+-- arguments of the verb in msgpack, ARGV[3] names of 16 bytes each, joined; the rest are opaque texts. Arguments refer
+-- to a name or a text by its position; `false` stands for a missing one.
 local P, call = KEYS[1], redis.call
-local format, sub, pack, unpack_struct = string.format, string.sub, struct.pack, struct.unpack
+local format, sub, unpack = string.format, string.sub, unpack
+local pack, unpack_struct = struct.pack, struct.unpack
 
 local now = tonumber(ARGV[1])
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
-local ask = cmsgpack.unpack(ARGV[2])
+local args = cmsgpack.unpack(ARGV[2])
 
-local function name(at)
-  return sub(ARGV[3], at * 16 - 15, at * 16)
+local function name(position)
+  return sub(ARGV[3], position * 16 - 15, position * 16)
 end
 
-local function text(at)
-  return ARGV[3 + at]
+local function text(position)
+  return ARGV[3 + position]
 end
 
-local written = {}
+local formatted = {}
 
--- A whole number as text. `..` would round a time to 14 digits, and Redis takes microseconds to write one itself.
+-- A whole number as text. `..` would round a time to 14 digits, and Redis takes microseconds to format one itself.
 local function int(number)
-  local found = written[number]
+  local found = formatted[number]
   if not found then
     found = format('%.0f', number)
-    written[number] = found
+    formatted[number] = found
   end
   return found
 end
 
--- A command with any number of arguments: Lua hands over no more than some thousand at once.
-local AT_ONCE = 1000
+-- Lua's `unpack` fails with some thousand values, so a command with a long list is sent in several calls.
+local MAX_ARGUMENTS = 1000
 local function call_all(command, key, list)
-  for first = 1, #list, AT_ONCE do
-    call(command, key, unpack(list, first, math.min(first + AT_ONCE - 1, #list)))
+  for first = 1, #list, MAX_ARGUMENTS do
+    call(command, key, unpack(list, first, math.min(first + MAX_ARGUMENTS - 1, #list)))
   end
 end
 
+-- Events and runs are numbered. Each hash (`e:<bucket>`, `rn:<bucket>`) holds the rows of so many numbers.
+local BUCKET = 1000
+
 local ids, counted = nil, {}
 
--- Ids only ever rise, also when the newest rows are gone.
+-- Ids only rise, even after the newest rows were deleted.
 local function next_id(what)
   if not ids then
     local found = call('HMGET', P .. 'n', 'event', 'run')
@@ -55,7 +62,7 @@ local function count(what, by)
   counted[what] = (counted[what] or 0) + by
 end
 
--- The counters of this call, one write each however often they moved.
+-- Write the counters that this call changed, each with one command.
 local function write_counts()
   if ids then
     call('HSET', P .. 'n', 'event', ids.event, 'run', ids.run)
@@ -70,7 +77,7 @@ end
 
 local known_triggers = {}
 
--- What Lua has to know of a trigger; nil when there is none of this uid.
+-- The fields of a trigger that scripts use; nil for an unknown uid.
 local function trigger_of(uid)
   local found = known_triggers[uid]
   if found == nil then
@@ -86,8 +93,8 @@ local function trigger_of(uid)
   return found or nil
 end
 
--- The uid of a trigger that is not removed.
-local function uid_named(trigger)
+-- The uid of the trigger with this name; nil if there is none or it was removed.
+local function uid_of(trigger)
   local uid = call('HGET', P .. 'tn', trigger)
   if uid and not trigger_of(uid).removed then
     return uid

@@ -1,7 +1,7 @@
--- A run, and the one index that its state puts it into.
+-- with: prelude
+-- The hash of a run, and the one index that its state puts it into.
 local GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 local NEVER = 9007199254740992
-local BUCKET = 1000
 
 local function load_run(id)
   local flat = call('HGETALL', P .. 'r:' .. id)
@@ -17,14 +17,23 @@ local function load_run(id)
   return run
 end
 
--- Members of one score are in the order of their text: that of their birth.
+-- A run as a member of a sorted set. Members with equal scores sort by their text, so the number (12 digits) comes
+-- first: older runs before younger ones.
 local function member(run)
   return run.seq .. run.id
 end
 
--- Blocked runs of a slot: the higher priority, then the earlier due, then the older.
+local function load_member(found)
+  return load_run(sub(found, 13))
+end
+
+-- A run as a member of its slot's queue: by priority (the score), then due time, then age.
 local function blocked_member(run)
   return format('%016.0f', run.due) .. run.seq .. run.id
+end
+
+local function load_blocked(found)
+  return load_run(sub(found, 29))
 end
 
 local function ready_key(run)
@@ -35,7 +44,7 @@ local function held_key(trigger, hold)
   return P .. 'h:' .. trigger .. ':' .. hold
 end
 
-local function leave(run)
+local function remove_from_index(run)
   local state = run.state
   if state == READY then
     call('ZREM', ready_key(run), member(run))
@@ -55,7 +64,7 @@ local function leave(run)
   end
 end
 
-local function enter(run)
+local function add_to_index(run)
   local state = run.state
   if state == READY then
     call('ZADD', ready_key(run), run.due, member(run))
@@ -81,9 +90,9 @@ local function enter(run)
   end
 end
 
--- Give the run another state and other fields (false: none); its indexes follow.
-local function move(run, state, fields)
-  leave(run)
+-- Give the run another state, set the given fields (false: delete the field), and move it to the index of that state.
+local function set_state(run, state, fields)
+  remove_from_index(run)
   if run.state < DONE and state >= DONE then
     call('ZREM', P .. 'open', member(run))
   elseif run.state >= DONE and state < DONE then
@@ -91,10 +100,10 @@ local function move(run, state, fields)
   end
   count('s' .. run.state, -1)
   count('s' .. state, 1)
-  local set, gone = { 'state', int(state) }, {}
+  local set, deleted = { 'state', int(state) }, {}
   for field, value in pairs(fields or {}) do
     if value == false then
-      gone[#gone + 1] = field
+      deleted[#deleted + 1] = field
       run[field] = nil
     else
       set[#set + 1] = field
@@ -104,31 +113,34 @@ local function move(run, state, fields)
   end
   run.state = state
   call('HSET', P .. 'r:' .. run.id, unpack(set))
-  if #gone > 0 then
-    call('HDEL', P .. 'r:' .. run.id, unpack(gone))
+  if #deleted > 0 then
+    call('HDEL', P .. 'r:' .. run.id, unpack(deleted))
   end
-  enter(run)
+  add_to_index(run)
 end
 
--- Wake the run that waits for this sub-run with what became of it; one that does not wait yet looks when it does.
-local function tell_parent(parent, child)
+-- Fields that end a claim.
+local UNCLAIMED = { ['until'] = false, holder = false, life = false }
+
+-- Wake the run that waits for this ended sub-run, with its result. A parent that is not parked yet checks when it is.
+local function notify_parent(parent, child)
   local waiting = load_run(parent)
   if not waiting or waiting.state ~= WAITING or waiting.wait_run ~= child.id then
     return
   end
-  local said = call('HMGET', P .. 'x:' .. child.id, 'output', 'error')
-  local told = { 'told', child.id, 'told_state', child.state, 'told_why', child.why or '' }
+  local result = call('HMGET', P .. 'x:' .. child.id, 'output', 'error')
+  local fields = { 'told', child.id, 'told_state', child.state, 'told_why', child.why or '' }
   for i, field in ipairs({ 'told_output', 'told_error' }) do
-    if said[i] then
-      told[#told + 1] = field
-      told[#told + 1] = said[i]
+    if result[i] then
+      fields[#fields + 1] = field
+      fields[#fields + 1] = result[i]
     end
   end
-  call('HSET', P .. 'x:' .. parent, unpack(told))
-  move(waiting, READY, { due = now, x = '1', ans = '1' })
+  call('HSET', P .. 'x:' .. parent, unpack(fields))
+  set_state(waiting, READY, { due = now, x = '1', ans = '1' })
 end
 
--- What was answered is used up.
+-- Delete the answer that woke the run: its workflow has used it.
 local function forget_answer(run)
   if run.ans then
     call('HDEL', P .. 'x:' .. run.id, 'answer', 'told', 'told_state', 'told_why', 'told_output', 'told_error')
