@@ -190,7 +190,7 @@ class _LuaFile(msgspec.Struct, frozen=True, kw_only=True):
 def script(verb: str) -> Script:
     """The script of a verb `file.function`: the libraries that it needs, the function, and a call of it.
 
-    In a Lua file `-- verb: NAME` begins a function that can be called. What stands above the first one is a library.
+    In a Lua file `-- verb: NAME` begins a function that can be called. The text above the first one is a library.
     `-- with: FILE...` names the files whose libraries the library or the verb needs.
     """
     name, function = verb.split(".")

@@ -25,7 +25,7 @@ async def refuse_newer(connection: Connection) -> None:
 
 
 async def seal_for(connection: Connection, operator_key: str) -> Seal:
-    """The seal of the store. Raise Misconfigured if the key is missing or wrong, or the store has plain rows already."""
+    """The seal of the store. Raise Misconfigured if the key is missing or wrong, or the store has plain rows."""
     [wrapped] = await connection.execute(("GET", connection.key("seal")))
     if wrapped is None and (not operator_key or connection.readonly):
         return PlainSeal()

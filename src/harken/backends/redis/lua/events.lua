@@ -11,7 +11,7 @@ local function event_exists(event)
   return call('HEXISTS', bucket_key(event), 'v' .. int(event)) == 1
 end
 
--- The verdicts of an event, and what stands before them in its row; nil if the event was deleted.
+-- The verdicts of an event, and the part of its row before them; nil if the event was deleted.
 local function read_verdicts(event)
   local row = call('HGET', bucket_key(event), 'v' .. int(event))
   if not row then
