@@ -76,9 +76,9 @@ class Connection:
         return f"{self.prefix}{name}".encode()
 
     @property
-    def _time(self) -> str:
-        """The time for a script in microseconds; empty for the server's own."""
-        return str(int(self.clock.time() * 1_000_000)) if self.clock else ""
+    def clock_us(self) -> int | None:
+        """The time of the clock in microseconds; None if the server's time counts."""
+        return int(self.clock.time() * 1_000_000) if self.clock else None
 
     async def write(self, verb: str, args: Arguments, instructions: Sequence[Any]) -> Any:
         """Run the script of a verb; return when its writes are on as many disks as the server can confirm."""
@@ -96,7 +96,8 @@ class Connection:
         self, verb: str, args: Arguments, instructions: Sequence[Any], replicas: int, *, writes: bool
     ) -> Any:
         found = script(verb)
-        words = (1, self.prefix, self._time, *args.encode(instructions))
+        now = self.clock_us
+        words = (1, self.prefix, "" if now is None else str(now), *args.encode(instructions))
         try:
             reply = await self._send([("EVALSHA", found.sha, *words)], replicas, writes=writes)
         except NoScriptError:

@@ -40,8 +40,9 @@ class Session(Texts):
 
     async def now(self) -> int:
         """The time of the store in microseconds."""
-        if self.connection.clock:
-            return int(self.connection.clock.time() * 1_000_000)
+        now = self.connection.clock_us
+        if now is not None:
+            return now
         [[seconds, us]] = await self.connection.execute(("TIME",))
         return int(seconds) * 1_000_000 + int(us)
 
