@@ -39,7 +39,7 @@ try:
 except ImportError:
     raise Misconfigured("the driver for Redis is missing", fix="pip install 'harken[redis]'") from None
 
-__all__ = ["Connection", "Script", "script"]
+__all__ = ["Connection", "script"]
 
 log = structlog.get_logger("harken.store")
 

@@ -245,15 +245,15 @@ async def _memory(session: Session, feeds: Sequence[str]) -> AsyncIterator[Expor
 async def _runs(session: Session) -> AsyncIterator[ExportedRun]:
     async for bucket, numbers in _numbers(session, "rb"):
         [ids] = await session.connection.execute(("HMGET", session.connection.key(f"rn:{bucket}"), *numbers))
-        there = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
-        for run in await _load_runs(session, there):
+        found = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
+        for run in await _load_runs(session, found):
             yield run
 
 
-async def _load_runs(session: Session, there: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
+async def _load_runs(session: Session, numbered: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
     connection = session.connection
     commands: list[tuple[Any, ...]] = []
-    for _, id in there:
+    for _, id in numbered:
         commands += [
             ("HGETALL", connection.key("r:") + id),
             ("HGETALL", connection.key("x:") + id),
@@ -262,27 +262,26 @@ async def _load_runs(session: Session, there: Sequence[tuple[int, bytes]]) -> li
         ]
     replies = await connection.execute(*commands)
     rows = [hash_fields(reply) for reply in replies[::4]]
-    more: list[tuple[Any, ...]] = []
-    for (_, id), row in zip(there, rows, strict=True):
-        more += [
+    commands = []
+    for (_, id), row in zip(numbered, rows, strict=True):
+        commands += [
             ("HGET", connection.key("slots"), row.get("slot", b"")),
             ("SISMEMBER", connection.key("er:") + row.get("event", b""), id),
         ]
-    answers = await connection.execute(*more)
+    answers = await connection.execute(*commands)
     return [
-        _run(
-            session,
-            *there[at],
-            rows[at],
-            [hash_fields(replies[4 * at + 1]), *replies[4 * at + 2 : 4 * at + 4]],
-            answers[2 * at :],
-        )
-        for at in range(len(there))
+        _run(session, *numbered[at], row, replies[4 * at + 1 : 4 * at + 4], answers[2 * at : 2 * at + 2])
+        for at, row in enumerate(rows)
     ]
 
 
-def _run(session: Session, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]) -> ExportedRun:
-    texts, gathered, journal = lists
+def _run(
+    session: Session, number: int, id: bytes, row: Row, parts: Sequence[Any], relations: Sequence[Any]
+) -> ExportedRun:
+    """A run from its hash, its `parts` (texts, gathered events, journal), the holder of its slot and whether a person
+    started it for its event."""
+    texts, gathered, journal = hash_fields(parts[0]), parts[1], parts[2]
+    slot_holder, by_hand = relations
     state = STATES[int(row["state"])]
     due = int(row["due"])
     events = tuple(sorted({int(event) for event in gathered}))
@@ -299,11 +298,11 @@ def _run(session: Session, number: int, id: bytes, row: Row, lists: Sequence[Any
         token=int(row.get("token", 0)),
         event=_number(row.get("event")),
         events=events,
-        by_hand=bool(found[1]) if "event" in row else bool(events) and "gather" not in row,
+        by_hand=bool(by_hand) if "event" in row else bool(events) and "gather" not in row,
         gathered=int(row.get("gathered", max(1, len(events)))),
         input=_open(session, texts, "input"),
         slot=row.get("slot"),
-        has_slot="slot" in row and found[0] == id,
+        has_slot="slot" in row and slot_holder == id,
         overlap=row.get("overlap", b"").decode(),
         gather=row.get("gather"),
         hold=row.get("hold", b"").decode(),

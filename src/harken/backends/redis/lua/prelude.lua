@@ -2,7 +2,8 @@
 --
 -- KEYS[1] is the prefix of all keys. ARGV[1] is the time in microseconds (empty: use the server's), ARGV[2] the
 -- arguments of the verb in msgpack, ARGV[3] names of 16 bytes each, joined; the rest are opaque texts. Arguments refer
--- to a name or a text by its position; `false` stands for a missing one.
+-- to a name or a text by its position; `false` means that there is none. A script that refuses a call returns
+-- {'!', what is wrong, about what}. docs/reference/stores/redis.md describes the keys.
 local P, call = KEYS[1], redis.call
 local format, sub, unpack = string.format, string.sub, unpack
 local pack, unpack_struct = struct.pack, struct.unpack
