@@ -45,7 +45,7 @@ async def connect_to(url: str, key: str = "") -> Durability:
     """Connect to the store and close it."""
     store = RedisStore.at(url, key=key)
     try:
-        return await store.connect()
+        return await store.check_durability()
     finally:
         await store.close()
 

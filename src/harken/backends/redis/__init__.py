@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Self
 
 from harken.backends.notify import Notifications
 from harken.backends.redis import durability, encryption, notify
@@ -40,6 +41,8 @@ class RedisStore(
 ):
     """All protocols of the store on one Redis primary. After `connect`, `durability` says what a crash can lose."""
 
+    shared: ClassVar[bool] = True
+
     def __init__(self, connection: Connection, key: str) -> None:
         self.durability: durability.Durability | None = None
         self._connection = connection
@@ -61,7 +64,7 @@ class RedisStore(
         key: str = "",
         space: str = "harken",
         limit: int = 10_000,
-    ) -> RedisStore:
+    ) -> Self:
         """The store at a URL; the server is reached with the first verb, or `connect`.
 
         Without a clock the server's time counts, as it must where several replicas write. Stores of different `space`
@@ -78,7 +81,11 @@ class RedisStore(
         finally:
             await connection.close()
 
-    async def connect(self) -> durability.Durability:
+    async def connect(self) -> Sequence[str]:
+        checked = await self.check_durability()
+        return checked.words, str(await self.forecast())
+
+    async def check_durability(self) -> durability.Durability:
         """Check the server's settings. Call it again now and then: replicas and settings change.
 
         Raise Misconfigured for a server that may delete rows, or a wrong key.
@@ -94,7 +101,7 @@ class RedisStore(
         if self._session is None:
             async with self._connecting:
                 if self._session is None:
-                    await self.connect()
+                    await self.check_durability()
         assert self._session is not None
         return self._session
 

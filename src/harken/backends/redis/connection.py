@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
+from harken.backends.codec import clock_micros
 from harken.backends.redis.codec import Arguments, refusal
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
@@ -78,7 +79,7 @@ class Connection:
     @property
     def clock_us(self) -> int | None:
         """The time of the clock in microseconds; None if the server's time counts."""
-        return int(self.clock.time() * 1_000_000) if self.clock else None
+        return clock_micros(self.clock.time()) if self.clock else None
 
     async def write(self, verb: str, args: Arguments, instructions: Sequence[Any]) -> Any:
         """Run the script of a verb; return when its writes are on as many disks as the server can confirm."""

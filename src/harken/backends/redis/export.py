@@ -35,6 +35,7 @@ from harken.backends.redis.transaction import Session
 from harken.backends.redis.upkeep import keys_beginning_with
 from harken.backends.run_states import STATES
 from harken.runs import RunState
+from harken.store.documents import NOT_COPIED
 from harken.store.export_rows import (
     Chunk,
     ExportedAudit,
@@ -50,7 +51,7 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import UNMOVED, chunks_of
+from harken.store.transfer import chunks_of
 
 __all__ = ["all_rows", "document_kinds"]
 
@@ -189,7 +190,7 @@ async def document_kinds(connection: Connection) -> list[bytes]:
         [[cursor, keys]] = await connection.execute(keys_beginning_with(prefix, cursor))
         found |= {key[len(prefix) :] for key in keys}
         if not cursor:
-            return sorted(kind for kind in found if kind.decode() not in UNMOVED)
+            return sorted(kind for kind in found if kind.decode() not in NOT_COPIED)
 
 
 async def _events(session: Session) -> AsyncIterator[ExportedEvent]:

@@ -25,8 +25,9 @@ from harken.backends.redis.upkeep import keys_beginning_with
 from harken.backends.transfer import Staying, arrive, place_of, refuse_full
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
+from harken.store.documents import THIS_STORE, TRANSFER
 from harken.store.export_rows import Chunk
-from harken.store.transfer import HERE, MARK, Counts
+from harken.store.transfer import Counts
 
 __all__ = ["RedisTransfer"]
 
@@ -119,7 +120,7 @@ class RedisTransfer:
         fix = "Wait for it, or copy again with --force"
         value = session.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
         row = DOCUMENT.pack(1, await session.now()) + value
-        await self._connection.execute(("HSET", self._connection.key(f"d:{MARK}"), HERE, row))
+        await self._connection.execute(("HSET", self._connection.key(f"d:{TRANSFER}"), THIS_STORE, row))
 
     async def _refuse_full(self, force: bool) -> None:
         [half] = await self._connection.execute(("GET", self._connection.key("half")))
