@@ -18,7 +18,7 @@ from harken.testing.store import (
     UpkeepContract,
 )
 from tests.backends.crashing import Crashing, Opening
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 
 __all__ = ["server", "url"]
 

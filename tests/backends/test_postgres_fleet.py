@@ -16,7 +16,7 @@ from harken.runs import Claimed
 from harken.store import Committed, GatherInto, Settlement, Stale
 from harken.testing import HandClock
 from harken.testing.store.world import MAIL, OTHER, Given, definitions
-from tests.backends.postgres_home import hand, server, url
+from tests.backends.postgres_database import hand, server, url
 
 __all__ = ["hand", "server", "url"]
 

@@ -20,8 +20,8 @@ from harken.tasks import end
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
 from harken.testing.store.world import Given, definitions
-from tests.backends.postgres_home import hand, server, url
-from tests.servers.home import free_port
+from tests.backends.postgres_database import hand, server, url
+from tests.servers.directory import free_port
 from tests.servers.postgres import PostgresServer
 
 __all__ = ["hand", "server", "url"]

@@ -14,7 +14,7 @@ from harken.errors import LeaseLost
 from harken.store import Definitions, IdleRead, Lease
 from harken.testing import HandClock
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed
-from tests.backends.postgres_home import hand, server, url
+from tests.backends.postgres_database import hand, server, url
 
 __all__ = ["hand", "server", "url"]
 

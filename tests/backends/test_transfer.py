@@ -20,7 +20,7 @@ from harken.store.transfer import StoreTransfer
 from harken.testing import HandClock
 from harken.testing.store.transfer import CopiedStoreContract, TransferContract
 from harken.testing.store.transfer_world import Place
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.servers.redis import RedisServer
 
 __all__ = ["server", "url"]

@@ -17,7 +17,7 @@ from harken.store.export_rows import Chunk, ExportedEvent
 from harken.store.transfer import Counts, StoreTransfer, refuse_marked
 from harken.testing import HandClock
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.backends.test_transfer import PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 
 __all__ = ["redis_server", "redis_url", "server", "url"]

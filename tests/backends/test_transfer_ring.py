@@ -18,7 +18,7 @@ from harken.testing import HandClock
 from harken.testing.store.transfer import comparable, copy_store
 from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, snapshot
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.backends.test_transfer import KEY, PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 
 __all__ = ["redis_server", "redis_url", "server", "url"]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import aiomysql  # type: ignore[import-untyped]
 
-from tests.servers.home import Home, free_port
+from tests.servers.directory import Home, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["MariaDbServer"]
