@@ -12,7 +12,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from bench.store_rounds import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
 from harken.backends.postgres import PostgresStore
-from harken.backends.postgres.connection import LOOK_UPS
+from harken.backends.postgres.connection import PLANNER_SETTINGS
 from harken.event import Event
 
 __all__ = ["rounds_on_postgres"]
@@ -76,7 +76,7 @@ async def _session(url: str) -> Any:
     """In a database that has its schema from us, and nothing else."""
     await (schema := PostgresStore.at(url)).connect()
     await schema.close()
-    return await asyncpg.connect(url, server_settings={**LOOK_UPS, "plan_cache_mode": "force_generic_plan"})
+    return await asyncpg.connect(url, server_settings={**PLANNER_SETTINGS, "plan_cache_mode": "force_generic_plan"})
 
 
 def _meter(watch: Any, database: str) -> Callable[[], Awaitable[Meter]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers.postgres import PostgresServer
 
-__all__ = ["hand", "server", "url"]
+__all__ = ["server", "session", "url"]
 
 SCHEMAS = 2_000
 MAKE_ALL = f"DO $$ BEGIN FOR n IN 1..{SCHEMAS} LOOP EXECUTE 'CREATE SCHEMA store_' || n; END LOOP; END $$"
@@ -20,7 +20,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """All schemas are made at once, and go with the server: one by one they would take longer than the tests."""
+    """Create all schemas in one statement: creating one for each test would take longer than the tests."""
     with PostgresServer() as server:
         asyncio.run(_prepare(server))
         yield server
@@ -34,13 +34,13 @@ async def _prepare(server: PostgresServer) -> None:
 
 @pytest.fixture
 def url(server: PostgresServer) -> str:
-    """The address of a store that nobody has opened yet."""
+    """The URL of an empty schema."""
     return f"{server.url('postgres')}?sslmode=disable&search_path=store_{next(_numbers)}"
 
 
 @pytest.fixture
-async def hand(server: PostgresServer, url: str) -> AsyncIterator[Any]:
-    """Somebody else's connection to the same schema."""
+async def session(server: PostgresServer, url: str) -> AsyncIterator[Any]:
+    """A plain connection to the same schema, as another process would have it."""
     connection = await server.connect("postgres")
     await connection.execute(f"SET search_path={url.rsplit('=', 1)[1]}")
     yield connection

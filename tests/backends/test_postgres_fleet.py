@@ -16,9 +16,9 @@ from harken.runs import Claimed
 from harken.store import Committed, GatherInto, Settlement, Stale
 from harken.testing import HandClock
 from harken.testing.store.world import MAIL, OTHER, Given, definitions
-from tests.backends.postgres_database import hand, server, url
+from tests.backends.postgres_database import server, session, url
 
-__all__ = ["hand", "server", "url"]
+__all__ = ["server", "session", "url"]
 
 REPLICAS = 4
 WAIT = 10.0
@@ -160,46 +160,46 @@ async def test_replicas_that_start_together_make_one_store(replicas: list[Postgr
 
 
 async def test_a_push_waits_for_a_revision_that_is_about_to_rise(
-    given: Given, replicas: list[PostgresStore], hand: Any
+    given: Given, replicas: list[PostgresStore], session: Any
 ) -> None:
-    await hand.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE; UPDATE feeds SET revision=revision+1")
+    await session.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE; UPDATE feeds SET revision=revision+1")
     push = asyncio.create_task(replicas[1].commit(given.page(given.entry("s"), token=None)))
     assert await asyncio.wait([push], timeout=MOMENT) == (set(), {push})
-    await hand.execute("COMMIT")
+    await session.execute("COMMIT")
     assert await push == Stale(given.revision + 1)
 
 
 async def test_a_revision_rises_after_those_who_write_under_the_old_one(
-    given: Given, replicas: list[PostgresStore], hand: Any
+    given: Given, replicas: list[PostgresStore], session: Any
 ) -> None:
-    await hand.execute("BEGIN; SELECT 1 FROM feeds FOR KEY SHARE")
+    await session.execute("BEGIN; SELECT 1 FROM feeds FOR KEY SHARE")
     pausing = asyncio.create_task(replicas[1].pause("mail", "holiday"))
     assert await asyncio.wait([pausing], timeout=MOMENT) == (set(), {pausing})
-    await hand.execute("COMMIT")
+    await session.execute("COMMIT")
     assert (await pausing).paused == "holiday"
 
 
 async def test_a_lease_is_taken_over_after_those_who_write_under_it(
-    given: Given, replicas: list[PostgresStore], hand: Any, clock: HandClock
+    given: Given, replicas: list[PostgresStore], session: Any, clock: HandClock
 ) -> None:
-    await hand.execute("BEGIN; SELECT 1 FROM leases FOR KEY SHARE")
+    await session.execute("BEGIN; SELECT 1 FROM leases FOR KEY SHARE")
     clock.advance(3601)
     taking = asyncio.create_task(replicas[1].lease(0, "b", 30))
     assert await asyncio.wait([taking], timeout=MOMENT) == (set(), {taking})
-    await hand.execute("COMMIT")
+    await session.execute("COMMIT")
     taken = await taking
     assert taken is not None
     assert taken.token > given.lease.token
 
 
 async def test_the_tail_waits_for_a_commit_with_a_lower_id(
-    given: Given, replicas: list[PostgresStore], hand: Any
+    given: Given, replicas: list[PostgresStore], session: Any
 ) -> None:
-    await hand.execute("BEGIN; SELECT pg_current_xact_id()")
-    lower = await hand.fetchval("SELECT nextval('event_ids')")
+    await session.execute("BEGIN; SELECT pg_current_xact_id()")
+    lower = await session.fetchval("SELECT nextval('event_ids')")
     await given.commit(given.entry("quick"))
     before = await replicas[1].events_after(0)
-    await hand.execute(
+    await session.execute(
         f"""INSERT INTO events (id, feed, kid, key, subject, type, recorded_at, verdicts, data)
         SELECT {lower}, feed, kid, key, 'slow', type, recorded_at, verdicts, data FROM events; COMMIT"""
     )

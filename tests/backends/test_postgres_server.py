@@ -20,11 +20,11 @@ from harken.tasks import end
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
 from harken.testing.store.world import Given, definitions
-from tests.backends.postgres_database import hand, server, url
+from tests.backends.postgres_database import server, session, url
 from tests.servers.directory import free_port
 from tests.servers.postgres import PostgresServer
 
-__all__ = ["hand", "server", "url"]
+__all__ = ["server", "session", "url"]
 
 KEY = "a long key of the operator"
 QUICK = Settings(pool=2, lock=0.2, answer=3.0, connect=3.0)
@@ -83,20 +83,22 @@ class TestTheServer:
         with pytest.raises(Misconfigured, match="postgresql://"):
             PostgresStore.at("mysql://somewhere/db")
 
-    async def test_its_clock_counts_where_no_other_is_given(self, url: str, hand: Any) -> None:
+    async def test_its_clock_counts_where_no_other_is_given(self, url: str, session: Any) -> None:
         store = PostgresStore.at(url)
         await store.open(definitions())
         lease = await store.lease(0, "a", 30)
         assert lease is not None
-        left = lease.until.timestamp() - await hand.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        left = lease.until.timestamp() - await session.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
         assert 20 < left <= 30
         await store.close()
 
-    async def test_a_row_that_somebody_holds_for_too_long_makes_the_store_busy(self, given: Given, hand: Any) -> None:
-        await hand.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE")
+    async def test_a_row_that_somebody_holds_for_too_long_makes_the_store_busy(
+        self, given: Given, session: Any
+    ) -> None:
+        await session.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE")
         with pytest.raises(StoreBusy):
             await given.commit(given.entry("s"))
-        await hand.execute("ROLLBACK")
+        await session.execute("ROLLBACK")
         assert await given.subjects() == []
         assert given.store.trouble == ""
 
@@ -126,7 +128,7 @@ def _database(given: Given) -> Any:
 
 class TestTheKey:
     async def test_nothing_that_a_service_said_can_be_read_in_the_tables(
-        self, url: str, clock: HandClock, hand: Any
+        self, url: str, clock: HandClock, session: Any
     ) -> None:
         store = PostgresStore.at(url, clock, key=KEY, settings=QUICK)
         given = Given(store, clock, await store.open(definitions()), await _lease(store))
@@ -136,11 +138,11 @@ class TestTheKey:
         await store.pause("mail", "whisper-p")
         await store.close()
         tables = [
-            row[0] for row in await hand.fetch("SELECT tablename FROM pg_tables WHERE schemaname=current_schema()")
+            row[0] for row in await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname=current_schema()")
         ]
-        dumped = [str(await hand.fetch(f"SELECT * FROM {table}")) for table in tables]
+        dumped = [str(await session.fetch(f"SELECT * FROM {table}")) for table in tables]
         raw = [
-            value for table in tables for row in await hand.fetch(f"SELECT * FROM {table}") for value in row.values()
+            value for table in tables for row in await session.fetch(f"SELECT * FROM {table}") for value in row.values()
         ]
         assert "whisper" not in "".join(dumped)
         assert all(b"whisper" not in value for value in raw if isinstance(value, bytes))
@@ -186,15 +188,15 @@ async def _lease(store: PostgresStore) -> Any:
 
 
 class TestTheSchema:
-    async def test_a_newer_one_is_left_alone(self, store: PostgresStore, url: str, hand: Any) -> None:
+    async def test_a_newer_one_is_left_alone(self, store: PostgresStore, url: str, session: Any) -> None:
         await store.connect()
-        await hand.execute("INSERT INTO harken_migrations (number, name) VALUES (99, 'later')")
+        await session.execute("INSERT INTO harken_migrations (number, name) VALUES (99, 'later')")
         with pytest.raises(Misconfigured, match="newer Harken"):
             await PostgresStore.at(url).connect()
 
-    async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, hand: Any) -> None:
+    async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, session: Any) -> None:
         first = files("harken.backends.postgres").joinpath("migrations", "0001_start.sql").read_text()
-        await hand.execute(
+        await session.execute(
             f"""CREATE TABLE harken_migrations (number integer, name text); {first};
             INSERT INTO harken_migrations VALUES (1, '0001_start.sql'); INSERT INTO seal (wrapped) VALUES ('');
             INSERT INTO leases (shard, holder, token, until) VALUES (0, 'a', 7, 1)"""
@@ -259,17 +261,17 @@ class TestWhatCannotBe:
         with pytest.raises(StoreUnavailable, match="closed"):
             await store.counts()
 
-    async def test_what_is_inconsistent_is_told_in_words(self, given: Given, hand: Any) -> None:
+    async def test_what_is_inconsistent_is_told_in_words(self, given: Given, session: Any) -> None:
         await given.fires("a", "b", overlap="queue", slot="k")
-        await hand.execute("DELETE FROM events WHERE id=(SELECT min(id) FROM events); DELETE FROM slots")
+        await session.execute("DELETE FROM events WHERE id=(SELECT min(id) FROM events); DELETE FROM slots")
         assert await given.store.check() == [
             "1 runs refer to an event that is gone",
             "1 runs are blocked behind a slot that nobody holds",
             "1 runs may run without having their slot",
         ]
 
-    async def test_a_gathered_event_that_is_gone_is_told(self, given: Given, hand: Any) -> None:
+    async def test_a_gathered_event_that_is_gone_is_told(self, given: Given, session: Any) -> None:
         await gathers(given, "a")
         await gathers(given, "b")
-        await hand.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
+        await session.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
         assert await given.store.check() == ["1 gathered events of open runs are gone"]

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.memory_files import in_memory
 
-__all__ = ["Home", "free_port"]
+__all__ = ["ServerDirectory", "free_port"]
 
 
-class Home:
+class ServerDirectory:
     """Database servers refuse to be root; then `nobody` runs them, and else we do. With `durable` it is on a disk."""
 
     def __init__(self, name: str, *, durable: bool = True) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import aiomysql  # type: ignore[import-untyped]
 
-from tests.servers.directory import Home, free_port
+from tests.servers.directory import ServerDirectory, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["MariaDbServer"]
@@ -29,35 +29,35 @@ class MariaDbServer:
 
     def __init__(self) -> None:
         self.port = free_port()
-        self._home = Home("mariadb")
+        self._directory = ServerDirectory("mariadb")
         self._program = program("mariadb-server-core", "usr/sbin/mariadbd")
         self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        home = self._home
+        directory = self._directory
         self._data.mkdir()
-        home.own(self._data)
-        sql = home.write("first.sql", self._first())
+        directory.own(self._data)
+        sql = directory.write("first.sql", self._first())
         with sql.open("rb") as given:
-            home.run([*self._command, "--bootstrap"], environment(self._program), stdin=given)
-        self.certificate, self._key = home.certificate()
+            directory.run([*self._command, "--bootstrap"], environment(self._program), stdin=given)
+        self.certificate, self._key = directory.certificate()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process:
             self.stop()
-        self._home.remove()
+        self._directory.remove()
 
     def start(self, *, tls: bool = True) -> None:
         words = ["--bind-address=127.0.0.1", f"--port={self.port}", *QUICK]
         secure = [f"--ssl-cert={self.certificate}", f"--ssl-key={self._key}"] if tls else ["--skip-ssl"]
-        log = (self._home.path / "log").open("ab")
+        log = (self._directory.path / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
                 [*self._command, *words, *secure],
-                **self._home.options(environment(self._program)),
+                **self._directory.options(environment(self._program)),
                 stdout=log,
                 stderr=log,
             )
@@ -91,13 +91,13 @@ class MariaDbServer:
 
     @property
     def _data(self) -> Path:
-        return self._home.path / "data"
+        return self._directory.path / "data"
 
     @property
     def _command(self) -> list[str]:
         root = self._program.parents[1]
-        paths = [f"--basedir={root}", f"--datadir={self._data}", f"--socket={self._home.path}/socket"]
-        return [str(self._program), "--no-defaults", *paths, f"--pid-file={self._home.path}/pid"]
+        paths = [f"--basedir={root}", f"--datadir={self._data}", f"--socket={self._directory.path}/socket"]
+        return [str(self._program), "--no-defaults", *paths, f"--pid-file={self._directory.path}/pid"]
 
     def _first(self) -> str:
         """What makes an empty folder a database with one user."""
@@ -116,4 +116,4 @@ class MariaDbServer:
                 return
             except OSError:
                 time.sleep(0.05)
-        raise AssertionError(f"mariadbd did not start: {(self._home.path / 'log').read_text('utf-8')[-2000:]}")
+        raise AssertionError(f"mariadbd did not start: {(self._directory.path / 'log').read_text('utf-8')[-2000:]}")

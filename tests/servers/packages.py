@@ -25,12 +25,12 @@ NEEDLESS = ("libllvm", "libz3", "perl")
 
 def program(package: str, file: str) -> Path:
     """The program, from the system if it is installed there; `file` is its path, which may have a * in it."""
-    for root in (Path("/"), _home() / package):
+    for root in (Path("/"), _directory() / package):
         found = sorted(root.glob(file))
         if found:
             return found[-1]
     _bring(package)
-    found = sorted((_home() / package).glob(file))
+    found = sorted((_directory() / package).glob(file))
     if not found:
         unable(f"{file} of the Debian package {package} could not be downloaded. Install it: apt-get install {package}")
     return found[-1]
@@ -45,26 +45,26 @@ def unable(why: str) -> NoReturn:
 
 def environment(program: Path) -> dict[str, str]:
     """What a program of ours needs to find its libraries."""
-    home = _home()
-    if not program.is_relative_to(home):
+    directory = _directory()
+    if not program.is_relative_to(directory):
         return dict(os.environ)
-    root = home / program.relative_to(home).parts[0]
+    root = directory / program.relative_to(directory).parts[0]
     libraries = sorted({str(library.parent) for library in root.glob("usr/lib/**/lib*.so*")})
     return {**os.environ, "LD_LIBRARY_PATH": ":".join([*libraries, *sorted(map(str, root.glob("lib/*-linux-gnu")))])}
 
 
-def _home() -> Path:
+def _directory() -> Path:
     # readable for all: a server that refuses to run as root is another user
-    home = Path(tempfile.gettempdir()) / f"harken-servers-{os.getuid()}"
-    home.mkdir(mode=0o755, exist_ok=True)
-    return home
+    directory = Path(tempfile.gettempdir()) / f"harken-servers-{os.getuid()}"
+    directory.mkdir(mode=0o755, exist_ok=True)
+    return directory
 
 
 def _bring(package: str) -> None:
-    home = _home()
-    with (home / f"{package}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=home) as work:
+    directory = _directory()
+    with (directory / f"{package}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=directory) as work:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (home / package).exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        if (directory / package).exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
             return
         out = Path(work, "out")
         out.mkdir()
@@ -73,7 +73,7 @@ def _bring(package: str) -> None:
         if any(out.iterdir()):
             # whole or not at all: whoever is killed before this line leaves nothing behind
             out.chmod(0o755)
-            out.rename(home / package)
+            out.rename(directory / package)
 
 
 def _downloaded(package: str, work: Path) -> list[Path]:

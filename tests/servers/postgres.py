@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import asyncpg  # type: ignore[import-untyped]
 
-from tests.servers.directory import Home, free_port
+from tests.servers.directory import ServerDirectory, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["PostgresServer"]
@@ -37,33 +37,35 @@ class PostgresServer:
         self.port = free_port()
         self._settings = f"{DURABLE if durable else QUICK} {SMALL}"
         self._listen = listen
-        self._home = Home("postgres", durable=durable)
+        self._directory = ServerDirectory("postgres", durable=durable)
         self._tools = program("postgresql", "usr/lib/postgresql/*/bin/pg_ctl").parent
         self._numbers = count(1)
         self._running = False
 
     def __enter__(self) -> Self:
-        home = self._home
-        secret = home.write("password", self.password)
+        directory = self._directory
+        secret = directory.write("password", self.password)
         words: list[str | Path] = ["--username", self.user, "--pwfile", secret, "--auth", "scram-sha-256"]
         words += ["--locale", "C", "--encoding", "UTF8", "--no-sync"]
-        home.run([self._tools / "initdb", "-D", self._data, *words], self._environment)
+        directory.run([self._tools / "initdb", "-D", self._data, *words], self._environment)
         if self._listen != LOOPBACK:
             with (self._data / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all all scram-sha-256\n")
-        self.certificate, self._key = home.certificate()
+        self.certificate, self._key = directory.certificate()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._running:
             self.stop()
-        self._home.remove()
+        self._directory.remove()
 
     def start(self, *, tls: bool = True) -> None:
-        sockets = f"-c listen_addresses='{self._listen}' -c unix_socket_directories={self._home.path} -p {self.port}"
+        sockets = (
+            f"-c listen_addresses='{self._listen}' -c unix_socket_directories={self._directory.path} -p {self.port}"
+        )
         secure = f"-c ssl=on -c ssl_cert_file={self.certificate} -c ssl_key_file={self._key}" if tls else ""
-        self._control("start", "-l", str(self._home.path / "log"), "-o", f"{sockets} {self._settings} {secure}")
+        self._control("start", "-l", str(self._directory.path / "log"), "-o", f"{sockets} {self._settings} {secure}")
         self._running = True
 
     def stop(self) -> None:
@@ -103,14 +105,14 @@ class PostgresServer:
 
     @property
     def _data(self) -> Path:
-        return self._home.path / "data"
+        return self._directory.path / "data"
 
     @property
     def _environment(self) -> dict[str, str]:
         return environment(self._tools / "postgres")
 
     def _control(self, verb: str, *words: str) -> None:
-        self._home.run([self._tools / "pg_ctl", "-D", self._data, "-w", verb, *words], self._environment)
+        self._directory.run([self._tools / "pg_ctl", "-D", self._data, "-w", verb, *words], self._environment)
 
 
 def _children(parent: int) -> list[int]:

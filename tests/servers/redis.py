@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from redis import ConnectionError, Redis
 
-from tests.servers.directory import Home, free_port
+from tests.servers.directory import ServerDirectory, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["RedisServer"]
@@ -32,7 +32,7 @@ class RedisServer:
     def __init__(self, **settings: str) -> None:
         self.port = free_port()
         self._settings = {"appendonly": "no", "appendfsync": "always", **settings}
-        self._home = Home("redis")
+        self._directory = ServerDirectory("redis")
         self._program = program("redis-server", "usr/bin/redis-server")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -43,17 +43,17 @@ class RedisServer:
     def __exit__(self, *_: object) -> None:
         if self._process:
             self.stop()
-        self._home.remove()
+        self._directory.remove()
 
     def start(self, **settings: str) -> None:
         """Start it, with these directives from now on."""
         self._settings.update({name.replace("_", "-"): value for name, value in settings.items()})
-        given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._home.path), "save": '""'}
+        given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._directory.path), "save": '""'}
         given |= {"requirepass": f'"{self.password}"', "masterauth": f'"{self.password}"', **self._settings}
-        config = self._home.write("redis.conf", "".join(f"{name} {value}\n" for name, value in given.items()))
-        with (self._home.path / "log").open("ab") as log:
+        config = self._directory.write("redis.conf", "".join(f"{name} {value}\n" for name, value in given.items()))
+        with (self._directory.path / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._program, config], **self._home.options(environment(self._program)), stdout=log, stderr=log
+                [self._program, config], **self._directory.options(environment(self._program)), stdout=log, stderr=log
             )
         self._wait(self._process)
 
@@ -69,7 +69,9 @@ class RedisServer:
 
     def files(self) -> list[Path]:
         """What it has written to its disk."""
-        return [path for path in self._home.path.rglob("*") if path.is_file() and path.name.startswith("appendonly")]
+        return [
+            path for path in self._directory.path.rglob("*") if path.is_file() and path.name.startswith("appendonly")
+        ]
 
     def wait_for_its_primary(self) -> None:
         """Return once this replica follows the server that it was told of."""
@@ -105,4 +107,4 @@ class RedisServer:
                 client.ping()
                 return
             time.sleep(0.02)
-        raise AssertionError(f"redis-server did not start: {(self._home.path / 'log').read_text('utf-8')[-2000:]}")
+        raise AssertionError(f"redis-server did not start: {(self._directory.path / 'log').read_text('utf-8')[-2000:]}")
