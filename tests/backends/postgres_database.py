@@ -1,4 +1,4 @@
-"""A PostgreSQL for the tests of a module, and an empty schema in it for each test."""
+"""Fixtures: a PostgreSQL for the tests of a module, and an empty schema in it for each test."""
 
 from __future__ import annotations
 

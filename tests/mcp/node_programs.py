@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.servers.packages import unable
+from tests.servers.packages import skip_or_fail
 
 __all__ = ["command"]
 
@@ -64,7 +64,7 @@ def _brought(name: str, bring: Bring) -> Path:
                 made.mkdir()
                 why = bring(made)
                 if why:
-                    unable(f"{name} could not be downloaded: {why}")
+                    skip_or_fail(f"{name} could not be downloaded: {why}")
                 made.rename(place)
     return place
 

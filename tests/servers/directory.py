@@ -1,4 +1,4 @@
-"""A place for a server of a test: a folder that its user owns, a free port, a certificate for loopback."""
+"""What every test server needs: a directory that its user owns, a free port, a certificate for loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ __all__ = ["ServerDirectory", "free_port"]
 
 
 class ServerDirectory:
-    """Database servers refuse to be root; then `nobody` runs them, and else we do. With `durable` it is on a disk."""
+    """A temporary directory, on a disk with `durable` and else in memory.
+
+    Database servers refuse to run as root: then `nobody` runs them and owns the directory.
+    """
 
     def __init__(self, name: str, *, durable: bool = True) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"harken-{name}-", dir=None if durable else in_memory()))
@@ -32,21 +35,21 @@ class ServerDirectory:
         self.own(self.path)
 
     def own(self, *paths: Path) -> None:
-        """Give them to the server."""
+        """Make the server's user the owner."""
         for path in paths:
             if self.user:
                 os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
     def write(self, name: str, text: str) -> Path:
-        """A private file for the server."""
+        """Write a file that only the server's user can read."""
         path = self.path / name
         path.touch(mode=0o600)
         path.write_text(text, "utf-8")
         self.own(path)
         return path
 
-    def run(self, command: Sequence[str | Path], env: Mapping[str, str], **how: Any) -> None:
-        """Run it as the server's user, to its end."""
+    def run(self, command: Sequence[str | Path], env: Mapping[str, str], **options: Any) -> None:
+        """Run a command as the server's user and wait for it. Raise AssertionError if it fails."""
         done = subprocess.run(
             list(command),
             **self.options(env),
@@ -54,17 +57,17 @@ class ServerDirectory:
             stderr=subprocess.STDOUT,
             timeout=120,
             check=False,
-            **how,
+            **options,
         )
         assert not done.returncode, f"{command[0]} failed: {done.stdout.decode(errors='replace')[-2000:]}"
 
     def options(self, env: Mapping[str, str]) -> dict[str, Any]:
-        """How a process of the server is started."""
-        who = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
-        return {"env": dict(env), "cwd": self.path, **who}
+        """The arguments of `subprocess` that run a command as the server's user."""
+        user = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if self.user else {}
+        return {"env": dict(env), "cwd": self.path, **user}
 
     def certificate(self) -> tuple[Path, Path]:
-        """A certificate for 127.0.0.1 that signs itself, and its key."""
+        """A self-signed certificate for 127.0.0.1, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "harken tests")])
         now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""A real Redis of our own, on loopback and in a folder that goes away with it."""
+"""A real Redis on loopback, in a directory that is removed with it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ START_SECONDS = 30.0
 
 
 class RedisServer:
-    """Started by `with`; it asks for a password. It may be stopped, killed and started again in between.
+    """Started by `with`; it requires a password. It can be stopped, killed and started again in between.
 
-    `settings` are directives of its configuration. What is written to the append-only file outlives a stop.
+    `settings` are directives of its configuration. With `appendonly` its data survives a restart.
     """
 
     password = PASSWORD
@@ -46,11 +46,11 @@ class RedisServer:
         self._directory.remove()
 
     def start(self, **settings: str) -> None:
-        """Start it, with these directives from now on."""
+        """Start it with these directives, which also apply to later starts."""
         self._settings.update({name.replace("_", "-"): value for name, value in settings.items()})
-        given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._directory.path), "save": '""'}
-        given |= {"requirepass": f'"{self.password}"', "masterauth": f'"{self.password}"', **self._settings}
-        config = self._directory.write("redis.conf", "".join(f"{name} {value}\n" for name, value in given.items()))
+        directives = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._directory.path), "save": '""'}
+        directives |= {"requirepass": f'"{self.password}"', "masterauth": f'"{self.password}"', **self._settings}
+        config = self._directory.write("redis.conf", "".join(f"{name} {value}\n" for name, value in directives.items()))
         with (self._directory.path / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program, config], **self._directory.options(environment(self._program)), stdout=log, stderr=log
@@ -61,20 +61,20 @@ class RedisServer:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As a crash does: nothing is written any more."""
+        """Kill the server, so that nothing more is written, as in a crash."""
         self._end(signal.SIGKILL)
 
     def url(self, database: int = 0) -> str:
         return f"redis://:{quote(self.password, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def files(self) -> list[Path]:
-        """What it has written to its disk."""
+        """The append-only files."""
         return [
             path for path in self._directory.path.rglob("*") if path.is_file() and path.name.startswith("appendonly")
         ]
 
     def wait_for_its_primary(self) -> None:
-        """Return once this replica follows the server that it was told of."""
+        """Return once this replica is connected to its primary."""
         with Redis.from_url(self.url()) as client:
             until = time.monotonic() + START_SECONDS
             while client.info("replication")["master_link_status"] != "up" and time.monotonic() < until:
@@ -85,7 +85,7 @@ class RedisServer:
         return cls(**{"cluster-enabled": "yes", "cluster-port": str(free_port())})
 
     def hold_all_for(self, other: RedisServer) -> None:
-        """Return once the two are a cluster in which all keys are here."""
+        """Return once the two form a cluster in which this server has all slots."""
         with Redis.from_url(self.url()) as holder, Redis.from_url(other.url()) as client:
             holder.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.port, self._settings["cluster-port"])
@@ -93,9 +93,9 @@ class RedisServer:
             while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")) and time.monotonic() < until:
                 time.sleep(0.02)
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signal_: signal.Signals) -> None:
         assert self._process
-        self._process.send_signal(how)
+        self._process.send_signal(signal_)
         self._process.wait(30)
         self._process = None
 
@@ -103,7 +103,7 @@ class RedisServer:
         until = time.monotonic() + START_SECONDS
         while process.poll() is None and time.monotonic() < until:
             with Redis.from_url(self.url()) as client, suppress(ConnectionError):
-                # refused while its data is being loaded
+                # refused while it loads its data
                 client.ping()
                 return
             time.sleep(0.02)

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tests.servers.packages import environment, program, unable
+from tests.servers.packages import environment, program, skip_or_fail
 
 __all__ = ["Direct", "Namespace", "Proxies", "Proxy", "Scissors", "Wires"]
 
@@ -160,7 +160,9 @@ class Namespace:
     def made(cls, replicas: int) -> Iterator[Namespace]:
         """Skip the test, with the reason, where this machine does not let us."""
         if os.getuid() != 0:
-            unable("cutting the network with namespaces and iptables needs root; the proxies are cut all the same")
+            skip_or_fail(
+                "cutting the network with namespaces and iptables needs root; the proxies are cut all the same"
+            )
         namespace = cls(replicas)
         try:
             namespace._make()
@@ -213,7 +215,7 @@ class Namespace:
             self._drop("-L", "INPUT")
         except (OSError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", b"").decode(errors="replace").strip() or error
-            unable(f"this machine makes no network namespace with veth and iptables: {why}")
+            skip_or_fail(f"this machine makes no network namespace with veth and iptables: {why}")
         _run("ip", "address", "add", f"{self._net[1]}/28", "dev", outer)
         _run("ip", "link", "set", outer, "up")
         for replica in range(self._replicas):

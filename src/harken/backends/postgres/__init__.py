@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Self
 
-from harken.backends.postgres.claims import PostgresClaims
-from harken.backends.postgres.commit import PostgresCommits
 from harken.backends.postgres.connection import Database, Settings
-from harken.backends.postgres.definitions import PostgresDefinitions
 from harken.backends.postgres.feeds import PostgresFeeds
-from harken.backends.postgres.leases import PostgresLeases
 from harken.backends.postgres.records import PostgresRecords
 from harken.backends.postgres.registry import PostgresRegistry
 from harken.backends.postgres.runs import PostgresRuns
@@ -19,18 +16,10 @@ from harken.clock import Clock
 __all__ = ["PostgresStore", "Settings"]
 
 
-class PostgresStore(
-    PostgresDefinitions,
-    PostgresLeases,
-    PostgresFeeds,
-    PostgresCommits,
-    PostgresClaims,
-    PostgresRuns,
-    PostgresRegistry,
-    PostgresRecords,
-    PostgresUpkeep,
-):
-    """All protocols of a store on one database. It connects with the first call, or with `connect`."""
+class PostgresStore(PostgresFeeds, PostgresRuns, PostgresRegistry, PostgresRecords, PostgresUpkeep):
+    """A store that several processes write. It connects with the first call, or with `connect`."""
+
+    shared: ClassVar[bool] = True
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -45,20 +34,26 @@ class PostgresStore(
         readonly: bool = False,
         key: str = "",
         settings: Settings | None = None,
-    ) -> PostgresStore:
+    ) -> Self:
         """Without a clock the server's counts, as it must where several replicas write.
 
         Raise Misconfigured for a URL of another kind. The first call raises it for a wrong key or a newer schema.
         """
         return cls(Database(url, clock, key, settings or Settings(), readonly=readonly))
 
-    async def connect(self) -> None:
+    async def connect(self) -> Sequence[str]:
         """Connect and bring the schema up to date now, so that trouble shows at the start."""
         await self._database.connect()
+        return ()
 
-    def listen(self, heard: Callable[[], object]) -> None:
-        """Call `heard` when another replica has made runs ready. A call may get lost, so go on polling now and then."""
-        self._database.listen(heard)
+    def listen(self, on_ready: Callable[[], object]) -> None:
+        """Call `on_ready` when another replica has made runs ready. A call may get lost: poll as well."""
+        self._database.listen(on_ready)
+
+    @property
+    def queued(self) -> int:
+        """How many calls wait for a connection."""
+        return self._database.queued
 
     def abandon(self) -> None:
         """Drop all connections without waiting, as a process that dies does."""

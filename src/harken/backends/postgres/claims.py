@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harken.backends.budgets import HOUR
 from harken.backends.codec import micros, moment, moment_or_none
-from harken.backends.postgres.connection import PostgresPart
+from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.queue import admit, close_gathering, count_run, lock_budget, runs_left
 from harken.backends.postgres.records import events_of, journals_of
 from harken.backends.postgres.transaction import Transaction
@@ -52,7 +52,7 @@ FROM (SELECT (SELECT min(due_at) FROM runs WHERE state={READY} AND priority=p.pr
 UNION ALL SELECT min(due_at) FROM runs WHERE state IN ({GATHERING}, {WAITING}) AND due_at < {NEVER}) soonest"""
 
 
-class PostgresClaims(PostgresPart):
+class PostgresClaims(DatabaseUser):
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
         claimed = await self._database.autocommit(_claim_unchecked, holder, limit, seconds)
         if claimed is None:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
-from harken.backends.postgres.connection import Database, PostgresPart
-from harken.backends.postgres.feeds import extend_coverage, remember
+from harken.backends.coverage import KEPT_SPANS, merged, spans_of
+from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.group_commit import GroupCommit, may_share
 from harken.backends.postgres.queue import CommitShare, Resolver, RunRequest, release_flood
 from harken.backends.postgres.statements import UnnestRows
-from harken.backends.postgres.transaction import LockedFeed, Transaction, check_lease, lock_feed
+from harken.backends.postgres.transaction import LockedFeed, Rollback, Transaction, check_lease, lock_feed
 from harken.backends.run_states import repeated
-from harken.event import Event, Verdict
+from harken.event import Event, Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
 
-__all__ = ["PostgresCommits", "write_commit"]
+__all__ = ["PostgresCommits", "extend_coverage", "write_commit"]
 
 TOUCH_US = 1_000_000
 """How old a feed's `last_success` may get while events are pushed to it: if each push wrote it, all replicas would
 queue for that row."""
+
+MEMORY_ROWS = UnnestRows(mid="bytea", state="bytea", seq="bigint", event="bigint", expect="bigint")
+INSERT_MEMORY = """INSERT INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
+SELECT $1, u.mid, u.state, u.seq, u.event, $2, $2 FROM ({}) u ON CONFLICT DO NOTHING RETURNING mid"""
+UPDATE_MEMORY = """UPDATE memory m SET state=u.state, absent=false, seq=u.seq, event=u.event, last_seen=$2
+FROM ({}) u WHERE m.feed=$1 AND m.mid=u.mid AND m.seq=u.expect RETURNING m.mid"""
 
 EVENT_ROWS = UnnestRows(
     id="bigint",
@@ -58,7 +65,7 @@ _encode_verdicts = msgspec.json.Encoder().encode
 Verdicts = tuple[Verdict, ...]
 
 
-class PostgresCommits(PostgresPart):
+class PostgresCommits(DatabaseUser):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._group_commit = GroupCommit(self._commit)
@@ -105,7 +112,7 @@ async def _record(
     resolver: Resolver,
 ) -> int:
     """Fill in the verdicts, and the ids of events that are known already. Return how many events are new."""
-    first_ids = await remember(tx, feed, entries, event_ids)
+    first_ids = await _remember(tx, feed, entries, event_ids)
     new = [position for position, entry in enumerate(entries) if not entry.again and position not in first_ids]
     seqs = iter(feed.run_seqs)
     requests = [
@@ -128,6 +135,81 @@ async def _record(
             event_ids[position], verdicts[position] = await _decide_again(tx, entry, position, seqs, resolver)
             await tx.do(INSERT_TALLIES, tx.now, *resolver.take_fired())
     return len(new)
+
+
+class MemoryWrite(NamedTuple):
+    """The new state of a subject, from the entry at `position` of the page."""
+
+    position: int
+    entry: Entry
+    mid: bytes
+    event_id: int
+
+
+async def _remember(tx: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
+    """Write the new states. For each entry that repeats a known state, return its position and the first event's id.
+
+    Raise Rollback(Stale) when another transaction has changed a subject's state since it was recalled.
+    """
+    first_ids: dict[int, int] = {}
+    for writes in _rounds(tx, entries, ids):
+        written = await _write_memory(tx, INSERT_MEMORY, feed, [write for write in writes if write.entry.expect == 0])
+        written |= await _write_memory(tx, UPDATE_MEMORY, feed, [write for write in writes if write.entry.expect != 0])
+        unwritten = [write for write in writes if write.mid not in written]
+        if unwritten:
+            first_ids.update(await _first_ids(tx, feed, unwritten))
+    return first_ids
+
+
+def _rounds(tx: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[MemoryWrite]]:
+    """Groups with each subject at most once: a page may show a subject change and change back."""
+    rounds: list[list[MemoryWrite]] = []
+    seen: dict[bytes, int] = {}
+    for position, entry in enumerate(entries):
+        if entry.memory_id and not entry.again:
+            mid = tx.seal.name(entry.memory_id)
+            number = seen[mid] = seen.get(mid, -1) + 1
+            if number == len(rounds):
+                rounds.append([])
+            rounds[number].append(MemoryWrite(position, entry, mid, ids[position]))
+    for writes in rounds:
+        # replicas lock the same subjects in the same order, so that they do not wait for each other in a circle
+        writes.sort(key=lambda write: write.mid)
+    return rounds
+
+
+async def _write_memory(tx: Transaction, sql: str, feed: LockedFeed, writes: Sequence[MemoryWrite]) -> set[bytes]:
+    """Return the `mid` of each subject that the statement wrote."""
+    if not writes:
+        return set()
+    rows = [
+        (
+            write.mid,
+            None if write.entry.event.state is None else tx.shut(write.entry.event.state),
+            write.entry.seq,
+            write.event_id,
+            write.entry.expect,
+        )
+        for write in writes
+    ]
+    query, values = MEMORY_ROWS.select(rows, after=2)
+    return {row[0] for row in await tx.rows(sql.format(query), feed.id, tx.now, *values)}
+
+
+async def _first_ids(tx: Transaction, feed: LockedFeed, writes: Sequence[MemoryWrite]) -> dict[int, int]:
+    """The event that first showed each state, by position. Raise Rollback(Stale) for a state that is not stored."""
+    sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
+    rows = await tx.rows(sql, feed.id, [write.mid for write in writes])
+    known = {row[0]: (None if row[1] is None else tx.text(row[1]), row[2]) for row in rows}
+    first_ids: dict[int, int] = {}
+    for write in writes:
+        found = known.get(write.mid)
+        # without transitions a new subject is an occurrence, whatever its state
+        any_state = write.entry.expect == 0 and feed.identity != "transition"
+        if found is None or not (any_state or found[0] == write.entry.event.state):
+            raise Rollback(Stale(feed.revision))
+        first_ids[write.position] = found[1]
+    return first_ids
 
 
 async def _insert_events(
@@ -247,6 +329,23 @@ async def _advance_feed(tx: Transaction, feed: int, wanted: Commit, new: int) ->
 
 def _tick_values(tick: Tick) -> tuple[str, int, int, int, float]:
     return tick.result, micros(tick.started_at), tick.seen, tick.new, tick.seconds
+
+
+async def extend_coverage(tx: Transaction, feed: int, covered: Span) -> None:
+    """Add a span that was read completely; adjoining spans are merged."""
+    start, end = micros(covered.start), micros(covered.end)
+    extend = "UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"
+    if await tx.do(extend, end, feed, start):
+        return
+    row = await tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
+    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
+    await tx.do(
+        "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
+        micros(newest.start),
+        micros(newest.end),
+        tx.shut_json(older[-KEPT_SPANS:]) if older else None,
+        feed,
+    )
 
 
 async def _touch_feed(tx: Transaction, feed: LockedFeed) -> None:

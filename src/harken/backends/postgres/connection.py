@@ -22,14 +22,14 @@ from harken.backends.transfer import place_of
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
 
-__all__ = ["PLANNER_SETTINGS", "SCHEMA_LOCK", "Database", "PostgresPart", "Settings", "prepare"]
+__all__ = ["PLANNER_SETTINGS", "SCHEMA_LOCK", "Database", "DatabaseUser", "Settings", "prepare"]
 
 log = structlog.get_logger("harken.store")
 
 T = TypeVar("T")
 
 SCHEMA_LOCK = 0x6861726B656E
-"""The advisory lock of whoever changes the schema or the keys."""
+"""The advisory lock of a transaction that changes the schema or the keys."""
 
 OLDEST_VERSION = 130_000
 """The first server version that is still supported by its makers."""
@@ -281,8 +281,8 @@ class Database:
             pool.terminate()
 
 
-class PostgresPart:
-    """What the parts of PostgresStore have in common: the database that they read and write."""
+class DatabaseUser:
+    """Each part of the store inherits this: it runs the SQL functions of its file on the one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -311,7 +311,7 @@ def _is_gone(connection: Any) -> bool:
     try:
         return bool(connection.is_closed())
     except _driver().InterfaceError:
-        # the pool has taken the broken connection back, and its proxy raises whatever it is asked
+        # the pool has taken the broken connection back, and every call of its proxy raises
         return True
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
-from harken.backends.postgres.connection import PostgresPart
+from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.leases import begin_generation
 from harken.backends.postgres.queue import release_flood, release_held
 from harken.backends.postgres.transaction import Transaction
@@ -36,7 +36,7 @@ FROM tallies GROUP BY trigger) n
 ON n.trigger=t.id"""
 
 
-class PostgresDefinitions(PostgresPart):
+class PostgresDefinitions(DatabaseUser):
     async def open(self, wanted: Definitions) -> Opened:
         return await self._database.write(_open, wanted)
 

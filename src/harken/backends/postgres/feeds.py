@@ -1,31 +1,25 @@
-"""Feeds in PostgreSQL: what they remember, idle reads, failures, coverage, and events that cannot be stored."""
+"""What is written of a feed beside its commits: idle reads, failures, forgotten subjects, refused events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from harken.backends.codec import micros, micros_or_none
-from harken.backends.coverage import KEPT_SPANS, merged, spans_of
-from harken.backends.postgres.connection import PostgresPart
-from harken.backends.postgres.statements import UnnestRows
-from harken.backends.postgres.transaction import LockedFeed, Rollback, Transaction, check_lease, lock_feed
-from harken.event import Event, Known, Span
-from harken.store import Entry, Failure, IdleRead, Stale
+from harken.backends.postgres.commit import PostgresCommits, extend_coverage
+from harken.backends.postgres.definitions import PostgresDefinitions
+from harken.backends.postgres.leases import PostgresLeases
+from harken.backends.postgres.transaction import Transaction, check_lease, lock_feed
+from harken.event import Event, Known
+from harken.store import Failure, IdleRead
 
-__all__ = ["PostgresFeeds", "extend_coverage", "remember"]
+__all__ = ["PostgresFeeds"]
 
 ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
-
-MEMORY_ROWS = UnnestRows(mid="bytea", state="bytea", seq="bigint", event="bigint", expect="bigint")
-INSERT_MEMORY = """INSERT INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
-SELECT $1, u.mid, u.state, u.seq, u.event, $2, $2 FROM ({}) u ON CONFLICT DO NOTHING RETURNING mid"""
-UPDATE_MEMORY = """UPDATE memory m SET state=u.state, absent=false, seq=u.seq, event=u.event, last_seen=$2
-FROM ({}) u WHERE m.feed=$1 AND m.mid=u.mid AND m.seq=u.expect RETURNING m.mid"""
 
 _SET_IDLE = """next_due=u.due, last_success=u.last, last_tick=u.last, span_end=u.last, span_seen=u.seen,
 watermark=coalesce(u.watermark, f.watermark), health=coalesce(u.health, f.health),
@@ -51,7 +45,9 @@ EXTEND_SPAN = f"{_IDLE}f.span_count+u.count FROM u WHERE f.id=$8 AND f.span_resu
 BEGIN_SPAN = f"{_IDLE}u.count, span_result=$9, span_start=$10, baselined=true FROM u WHERE f.id=$8"
 
 
-class PostgresFeeds(PostgresPart):
+class PostgresFeeds(PostgresDefinitions, PostgresLeases, PostgresCommits):
+    """The protocol Feeds: this class has the calls that its bases do not."""
+
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await self._database.autocommit(_recall, feed, memory_ids, writes=False) if memory_ids else {}
 
@@ -81,81 +77,6 @@ async def _recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict
         state = ABSENT if absent else None if sealed is None else tx.text(sealed)
         known[by_mid[mid]] = Known(state, seq)
     return known
-
-
-class MemoryWrite(NamedTuple):
-    """The new state of a subject, from the entry at `position` of the page."""
-
-    position: int
-    entry: Entry
-    mid: bytes
-    event_id: int
-
-
-async def remember(tx: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
-    """Write the new states. For each entry that repeats a known state, return its position and the first event's id.
-
-    Raise Rollback(Stale) when another transaction has changed a subject's state since it was recalled.
-    """
-    first_ids: dict[int, int] = {}
-    for writes in _rounds(tx, entries, ids):
-        written = await _write_memory(tx, INSERT_MEMORY, feed, [write for write in writes if write.entry.expect == 0])
-        written |= await _write_memory(tx, UPDATE_MEMORY, feed, [write for write in writes if write.entry.expect != 0])
-        unwritten = [write for write in writes if write.mid not in written]
-        if unwritten:
-            first_ids.update(await _first_ids(tx, feed, unwritten))
-    return first_ids
-
-
-def _rounds(tx: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[MemoryWrite]]:
-    """Groups with each subject at most once: a page may show a subject change and change back."""
-    rounds: list[list[MemoryWrite]] = []
-    seen: dict[bytes, int] = {}
-    for position, entry in enumerate(entries):
-        if entry.memory_id and not entry.again:
-            mid = tx.seal.name(entry.memory_id)
-            number = seen[mid] = seen.get(mid, -1) + 1
-            if number == len(rounds):
-                rounds.append([])
-            rounds[number].append(MemoryWrite(position, entry, mid, ids[position]))
-    for writes in rounds:
-        # replicas lock the same subjects in the same order, so that they do not wait for each other in a circle
-        writes.sort(key=lambda write: write.mid)
-    return rounds
-
-
-async def _write_memory(tx: Transaction, sql: str, feed: LockedFeed, writes: Sequence[MemoryWrite]) -> set[bytes]:
-    """Return the `mid` of each subject that the statement wrote."""
-    if not writes:
-        return set()
-    rows = [
-        (
-            write.mid,
-            None if write.entry.event.state is None else tx.shut(write.entry.event.state),
-            write.entry.seq,
-            write.event_id,
-            write.entry.expect,
-        )
-        for write in writes
-    ]
-    query, values = MEMORY_ROWS.select(rows, after=2)
-    return {row[0] for row in await tx.rows(sql.format(query), feed.id, tx.now, *values)}
-
-
-async def _first_ids(tx: Transaction, feed: LockedFeed, writes: Sequence[MemoryWrite]) -> dict[int, int]:
-    """The event that first showed each state, by position. Raise Rollback(Stale) for a state that is not stored."""
-    sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
-    rows = await tx.rows(sql, feed.id, [write.mid for write in writes])
-    known = {row[0]: (None if row[1] is None else tx.text(row[1]), row[2]) for row in rows}
-    first_ids: dict[int, int] = {}
-    for write in writes:
-        found = known.get(write.mid)
-        # without transitions a new subject is an occurrence, whatever its state
-        any_state = write.entry.expect == 0 and feed.identity != "transition"
-        if found is None or not (any_state or found[0] == write.entry.event.state):
-            raise Rollback(Stale(feed.revision))
-        first_ids[write.position] = found[1]
-    return first_ids
 
 
 async def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
@@ -222,23 +143,6 @@ async def _close_span(tx: Transaction, feed: int) -> None:
         closed AS (UPDATE feeds SET span_result=NULL WHERE id=$1 AND span_result IS NOT NULL)
         INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
         SELECT $1, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM span""",
-        feed,
-    )
-
-
-async def extend_coverage(tx: Transaction, feed: int, covered: Span) -> None:
-    """Add a span that was read completely; adjoining spans are merged."""
-    start, end = micros(covered.start), micros(covered.end)
-    extend = "UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"
-    if await tx.do(extend, end, feed, start):
-        return
-    row = await tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
-    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
-    await tx.do(
-        "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
-        micros(newest.start),
-        micros(newest.end),
-        tx.shut_json(older[-KEPT_SPANS:]) if older else None,
         feed,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.backends.codec import moment, moment_or_none
-from harken.backends.postgres.connection import PostgresPart
+from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.transaction import Transaction
 from harken.store import Generation, HeldLease, Lease
 
@@ -18,7 +18,7 @@ RELEASED = 0
 """The end of a lease that its holder released."""
 
 
-class PostgresLeases(PostgresPart):
+class PostgresLeases(DatabaseUser):
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
         return await self._database.write(_lease, shard, holder, seconds, generation)
 
@@ -33,7 +33,7 @@ class PostgresLeases(PostgresPart):
 
 
 async def _lease(tx: Transaction, shard: int, holder: str, seconds: float, generation: str) -> Lease | None:
-    """Renewing waits for nobody; taking over waits for transactions that write under the old token."""
+    """Renewing waits for no other transaction; taking over waits for transactions that write under the old token."""
     # the lock makes a new generation wait until it can see the lease that it has to end
     if generation and generation != await tx.value("SELECT name FROM generation FOR SHARE"):
         await _release(tx, shard, holder)

@@ -1,7 +1,7 @@
 """How the intents of a commit become runs: inserted, gathered, held, or blocked behind a slot.
 
 A run's way to `ready`: a gathering run waits for its window to close, a held one for a person, the end of a first read
-or its trigger's budget, a blocked one for the run that has its slot. Whoever ends such a wait calls `admit`.
+or its trigger's budget, a blocked one for the run that has its slot. What ends such a wait calls `admit`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 from harken.backends.codec import dead_run, micros, steps
 from harken.backends.keyset import Filling
-from harken.backends.postgres.connection import PostgresPart
+from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.definitions import feed_states, trigger_states
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
@@ -43,7 +43,7 @@ WHERE datname=current_database() AND backend_xid IS NOT NULL AND pid<>pg_backend
 _EVENTS = "FROM events e JOIN feeds f ON f.id=e.feed"
 
 
-class PostgresRecords(PostgresPart):
+class PostgresRecords(DatabaseUser):
     async def events(
         self,
         *,

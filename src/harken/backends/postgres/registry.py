@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harken.backends.postgres.connection import PostgresPart
+from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
@@ -22,7 +22,7 @@ PUT_EXPECTED = f"""UPDATE documents SET value=$3, revision=revision+1, updated_a
 WHERE kind=$1 AND name=$2 AND revision=$5 RETURNING {DOCUMENT}"""
 
 
-class PostgresRegistry(PostgresPart):
+class PostgresRegistry(DatabaseUser):
     async def get(self, kind: str, name: str) -> Document | None:
         found = await self._database.autocommit(_documents, kind, name, writes=False)
         return found[0] if found else None

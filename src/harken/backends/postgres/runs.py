@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from harken.backends.codec import micros
+from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
-from harken.backends.postgres.connection import PostgresPart
 from harken.backends.postgres.queue import admit, charge_step, count_run, free_slot, lock_slot, release_held
 from harken.backends.postgres.records import journals_of
 from harken.backends.postgres.statements import UnnestRows
@@ -63,7 +63,9 @@ ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, due_at=coalesce($3, harke
 WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
 
 
-class PostgresRuns(PostgresPart):
+class PostgresRuns(PostgresClaims):
+    """The protocol Runs: this class has the calls that PostgresClaims does not."""
+
     async def journal(
         self,
         run_id: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.backends.codec import decode_verdicts
-from harken.backends.postgres.connection import PostgresPart
+from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING
 from harken.errors import Refused
@@ -45,15 +45,10 @@ CHECKS = {
 }
 
 
-class PostgresUpkeep(PostgresPart):
+class PostgresUpkeep(DatabaseUser):
     @property
     def trouble(self) -> str:
         return self._database.trouble
-
-    @property
-    def queued(self) -> int:
-        """How many calls wait for a connection."""
-        return self._database.queued
 
     async def requeue_expired(self) -> int:
         return await self._database.autocommit(_requeue_expired)
