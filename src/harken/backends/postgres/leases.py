@@ -26,7 +26,7 @@ class PostgresLeases(DatabaseUser):
         await self._database.write(_release, lease.shard, holder, lease.token)
 
     async def leases(self) -> Sequence[HeldLease]:
-        return await self._database.read(_held_leases)
+        return await self._database.read(_current_leases)
 
     async def generation(self) -> Generation:
         return await self._database.read(_generation)
@@ -64,12 +64,12 @@ async def _take_over(tx: Transaction, shard: int, holder: str, until: int) -> Le
 
 async def _release(tx: Transaction, shard: int, holder: str, token: int | None = None) -> None:
     """End the holder's lease; with `token` only if it is still that one."""
-    held = "SELECT 1 FROM leases WHERE shard=$1 AND holder=$2 AND token=coalesce($3, token) FOR UPDATE"
-    if await tx.value(held, shard, holder, token):
+    find = "SELECT 1 FROM leases WHERE shard=$1 AND holder=$2 AND token=coalesce($3, token) FOR UPDATE"
+    if await tx.value(find, shard, holder, token):
         await tx.do("UPDATE leases SET until=$1 WHERE shard=$2", RELEASED, shard)
 
 
-async def _held_leases(tx: Transaction) -> list[HeldLease]:
+async def _current_leases(tx: Transaction) -> list[HeldLease]:
     sql = "SELECT shard, holder, token, until FROM leases WHERE until>=$1 ORDER BY shard"
     rows = await tx.rows(sql, tx.now)
     return [HeldLease(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
