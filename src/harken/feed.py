@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backoff import Health
 from harken.event import Identity, Span
-from harken.schedule import Quiet, Schedule
+from harken.schedule import Every, Quiet, Schedule
 
 __all__ = [
     "AT_START",
@@ -70,6 +70,11 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     inherits: str = ""
     path: str = ""
     shard: int = 0
+
+    @property
+    def interval(self) -> float:
+        """The usual number of seconds between two reads; a minute where the schedule has no fixed interval."""
+        return self.schedule.seconds if isinstance(self.schedule, Every) else 60.0
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True, tag="digest"):

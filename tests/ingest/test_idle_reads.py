@@ -62,9 +62,8 @@ async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -
 
 async def test_who_was_changed_meanwhile_is_told_and_reads_of_before_are_not_mixed_with_those_after() -> None:
     shelf: Any = Shelf()
-    reads = IdleReads(shelf)
     told: list[str] = []
-    reads.on_stale = told.append
+    reads = IdleReads(shelf, on_stale=told.append)
     before = msgspec.structs.replace(rest("a", cursor=1), revision=OLD)
     reads.add(before)
     reads.add(msgspec.structs.replace(rest("b", cursor=1), revision=OLD))

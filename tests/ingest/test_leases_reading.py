@@ -19,11 +19,11 @@ async def test_a_read_that_began_under_an_older_lease_is_not_committed(clock: Vi
         """While it reads, another has the shard, and gives it up again."""
         batch = await poll(cursor, since)
         house.source.poll = intake.feeds["inbox"].poll = poll  # type: ignore[method-assign]
-        await intake.leases.give_up()
+        await intake.leases.release_all()
         other = await store.lease(0, "another", 30)
         assert other is not None
         await store.release_lease(other, "another")
-        await intake.leases.look()
+        await intake.leases.balance()
         return batch
 
     before = (await store.state("inbox")).cursor

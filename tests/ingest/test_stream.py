@@ -168,7 +168,7 @@ def test_a_shared_stream_commits_without_the_lease(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock, shared=True)
         store, intake = await begun(clock, tmp_path / "s.db", broker)
-        await intake.leases.give_up()
+        await intake.leases.release_all()
         await store.lease(0, "another process", 3_600.0)
         broker.queue += ["o1", "o2"]
         await clock.sleep(10.0)

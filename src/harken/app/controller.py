@@ -156,7 +156,7 @@ class Controller:
         self._intake.leases.peers = peers
         if fewer:
             # what one of them has left is read again now, and not only at the next look
-            await self._intake.leases.look()
+            await self._intake.leases.balance()
 
     async def _follow(self, wanted: str, lives: bool) -> None:
         """Another replica has applied another configuration: run it too, once our files give the same.

@@ -9,11 +9,10 @@ from typing import Protocol
 import msgspec
 
 from harken.clock import Clock
-from harken.errors import RetryLater
 from harken.event import Event, Recorded
-from harken.ingest.commit import MOST_REMATCHES, Committer
+from harken.ingest.commit import Committer
 from harken.match import Read, Rule, Rules, Sighting, match
-from harken.store import Commit, Committed, Definitions, Entry, Feeds, Intent, Opened, Records
+from harken.store import Commit, Definitions, Entry, Feeds, Intent, Opened, Records
 
 __all__ = ["Backfill", "FeedStore"]
 
@@ -70,15 +69,16 @@ class Backfill:
                 return found[::-1]
 
     async def _commit(self, feed: str, events: Sequence[Recorded], token: int | None, fired: dict[str, int]) -> None:
-        for _ in range(MOST_REMATCHES):
-            rules = await self._committer.rule_cache.rules(feed)
-            entries = _entries(events, rules, Read(now=self._clock.now(), again=True, fired=fired))
-            commit = Commit(feed=feed, revision=rules.revision, token=token, entries=entries)
-            if isinstance(await self._committer.commit(commit), Committed):
-                _count(entries, fired)
-                return
-            await self._committer.rule_cache.learn(feed)
-        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times while it was looked back")
+        read = Read(now=self._clock.now(), again=True, fired=fired)
+        entries: list[Entry] = []
+
+        async def match_stored(rules: Rules) -> Commit:
+            entries[:] = _entries(events, rules, read)
+            return Commit(feed=feed, revision=rules.revision, token=token, entries=entries)
+
+        rules = await self._committer.rule_cache.rules(feed)
+        await self._committer.commit_matched(feed, rules, match_stored)
+        _count(entries, fired)
 
 
 def _wants(rule: Rule, event: Recorded) -> bool:

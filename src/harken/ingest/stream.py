@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import msgspec
 import structlog
 
 from harken import backoff
@@ -14,7 +15,7 @@ from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.live import LiveFeed
 from harken.match import Read
 from harken.source import Batch, StreamSource
-from harken.store import Failure, Feeds, Tick
+from harken.store import Commit, Failure, Feeds, Tick
 
 __all__ = ["Streamer"]
 
@@ -62,15 +63,18 @@ class Streamer:
         return RECONNECT_SECONDS
 
     async def _commit(self, live: LiveFeed, source: StreamSource, batch: Batch) -> None:
-        now = self._clock.now()
+        name, now = live.feed.name, self._clock.now()
         step = backoff.after_success(live.health, now.timestamp())
-        tick = Tick(
-            result="events", started_at=now, seen=len(batch.events), new=len(batch.events), covered=batch.covered
-        )
-        rest = {"cursor": batch.cursor, "tick": tick, "health": step.health} if not source.shared else {}
-        token = None if source.shared else live.token
-        page = CommitRequest(events=batch.events, read=Read(now=now), token=token, rest=rest)
-        await self._committer.take(live.feed.name, page)
+        rules = await self._committer.rule_cache.rules(name)
+        commit = Commit(feed=name, revision=rules.revision)
+        if not source.shared:
+            seen = len(batch.events)
+            tick = Tick(result="events", started_at=now, seen=seen, new=seen, covered=batch.covered)
+            commit = msgspec.structs.replace(
+                commit, token=live.token, cursor=batch.cursor, tick=tick, health=step.health
+            )
+        request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit)
+        await self._committer.take(request, rules)
         live.cursor, live.health = batch.cursor, step.health
 
     async def _failed(self, live: LiveFeed, error: Exception, started: float) -> float | None:

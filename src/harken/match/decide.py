@@ -18,7 +18,7 @@ from harken.match.rules import Rule, Rules
 from harken.schedule import Quiet, quiet_hours, zone_of
 from harken.store import Entry, GatherInto, Intent
 
-__all__ = ["CATCH_UP", "SPREAD", "Read", "in_turn", "match", "timed"]
+__all__ = ["CATCH_UP", "SPREAD", "Read", "match", "spaced_due", "timed"]
 
 
 CATCH_UP = timedelta(seconds=60)
@@ -203,7 +203,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
         epoch=rule.state.epoch,
         run_key=event.key,
         workflow_rev=trigger.workflow_rev,
-        due_at=in_turn(rule, rules, read.begun.get(rule.uid, read.now), place),
+        due_at=spaced_due(rule, rules, read.begun.get(rule.uid, read.now), place),
         input=mapped,
         gather=into,
         overlap=trigger.overlap,
@@ -223,14 +223,14 @@ def _hold(rule: Rule, rules: Rules, read: Read) -> str:
     return "flood" if guarded and not rule.state.backfilling else ""
 
 
-def in_turn(rule: Rule, rules: Rules, begun: datetime, place: int) -> datetime:
+def spaced_due(rule: Rule, rules: Rules, begun: datetime, place: int) -> datetime:
     """When the run with this place goes out, counted from the first of those that are spaced."""
     spacing = rule.trigger.spacing
     if spacing is None or not place:
         return begun
     rounds, within = divmod(place, spacing.per_tick) if spacing.per_tick else (0, place)
     # a round may take longer than until the next read
-    length = max(rules.interval, spacing.per_tick * spacing.delay)
+    length = max(rules.feed.interval, spacing.per_tick * spacing.delay)
     return begun + timedelta(seconds=rounds * length + within * spacing.delay)
 
 

@@ -12,6 +12,7 @@ from harken.operate.engine import Engine
 from harken.operate.wording import did_you_mean
 from harken.runs import Run, Workflow
 from harken.store import Store
+from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
@@ -22,8 +23,11 @@ __all__ = ["Context"]
 class Context:
     """Looks things up by name, and raises NotFound with the nearest names when there is no such thing."""
 
-    def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock, timings: Timings
+    ) -> None:
         self.store = store
+        self.timings = timings
         self.clock = clock
         self._engine = engine
         self.loaded = loaded

@@ -29,6 +29,7 @@ from harken.operate.pollers import Pollers
 from harken.operate.rows import Plain
 from harken.operate.wording import did_you_mean
 from harken.store import Store
+from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
@@ -104,8 +105,15 @@ AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target")
 class Operator:
     """Calls operations by name. Everything it returns consists of JSON types."""
 
-    def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
-        self._context = Context(store, engine, loaded, clock)
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine | None,
+        loaded: Loaded | None,
+        clock: Clock,
+        timings: Timings = Timings(),
+    ) -> None:
+        self._context = Context(store, engine, loaded, clock, timings)
 
     @property
     def loaded(self) -> Loaded | None:
