@@ -108,7 +108,7 @@ class Scheduler:
             self._spread(now, forward=jump > 0)
 
     def _spread(self, now: float, *, forward: bool) -> None:
-        """Many feeds are due at once after a jump forward: spread them. After a jump back none waits for the old time."""
+        """Many feeds are due at once after a jump forward: spread them. After one back none waits for the old time."""
         entries, self._heap[:] = list(self._heap), []
         for due, order, live in entries:
             if live.due != due:
