@@ -142,3 +142,22 @@ async def test_what_was_pushed_is_all_there_is_so_it_is_over_at_once(way: Any, c
     await backfill_on(store).of_pushed(definitions, opened)
     assert len(store.commits) == commits
     assert [list(commit.backfilled) for commit in store.commits][1:] == [["u-t"]] * (commits > 1)
+
+
+async def test_a_trigger_that_came_while_stored_events_were_decided_has_not_looked_back_yet() -> None:
+    feed = Feed(name="inbox", kind="x", integration="x", way="push")
+    store = NotedStore(listener(**LOOKING), feed=feed)
+    store.stored = [stored(1)]
+
+    def refuses(commit: Commit) -> None:
+        if commit.backfilled and len(store.sent) == 2:
+            moved = {**LOOKING, "start_line": START - 2 * HOUR}
+            store.change(listener(**LOOKING), listener("late", **LOOKING), listener("moved", **moved))
+
+    store.refuses = refuses
+    definitions = Definitions(generation="g", feeds=(feed,), triggers=(trigger(),), workflows={})
+    opened = Opened(feeds={}, triggers={"t": listener(**LOOKING)[1]})
+    await backfill_on(store).of_pushed(definitions, opened)
+    assert [(commit.revision, list(commit.backfilled)) for commit in store.sent] == [
+        (1, []), (1, ["u-t"]), (2, ["u-t"]),
+    ]  # fmt: skip

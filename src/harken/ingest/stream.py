@@ -25,7 +25,7 @@ RECONNECT_SECONDS = 5.0
 
 
 class Streamer:
-    """Follows one stream for as long as the task lives. Asking for the next batch is what acknowledges the last."""
+    """Follows streams. Requesting the next batch from a source acknowledges the last one, so it is committed before."""
 
     def __init__(
         self, store: Feeds, committer: Committer, clock: Clock, random: Random, token: Callable[[int], int]
@@ -37,14 +37,15 @@ class Streamer:
         self._token = token
 
     async def follow(self, live: LiveFeed) -> None:
+        """Follow one stream, and connect again when it breaks, until the feed is paused."""
         while live.health.state != "paused":
-            wait = await self._until_it_breaks(live)
+            wait = await self._follow_once(live)
             if wait is None:
                 return
             await self._clock.sleep(wait)
 
-    async def _until_it_breaks(self, live: LiveFeed) -> float | None:
-        """Follow until the connection ends; how long to wait before the next one."""
+    async def _follow_once(self, live: LiveFeed) -> float | None:
+        """Follow until the connection ends. Returns the seconds until the next try, None if there is none."""
         source = live.source
         assert isinstance(source, StreamSource)
         started = self._clock.time()
@@ -55,11 +56,11 @@ class Streamer:
         except LeaseLost:
             return RECONNECT_SECONDS
         except (StoreBusy, StoreUnavailable) as error:
-            # not the fault of whoever sends: nothing was acknowledged, so it comes again
+            # not the fault of the sender: nothing was acknowledged, so it will send it again
             log.warning("store.trouble", feed=live.feed.name, reason=str(error))
             return max(RECONNECT_SECONDS, error.after or 0.0)
         except Exception as error:
-            return await self._failed(live, error, started)
+            return await self._record_failure(live, error, started)
         return RECONNECT_SECONDS
 
     async def _commit(self, live: LiveFeed, source: StreamSource, batch: Batch) -> None:
@@ -77,7 +78,7 @@ class Streamer:
         await self._committer.take(request, rules)
         live.cursor, live.health = batch.cursor, step.health
 
-    async def _failed(self, live: LiveFeed, error: Exception, started: float) -> float | None:
+    async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float | None:
         now = self._clock.time()
         roll = self._random.random()
         step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)

@@ -16,7 +16,7 @@ __all__ = ["Rule", "Rules", "compile_rules"]
 
 
 class Rule:
-    """One trigger: what it asks of an event, and what it wants done."""
+    """One trigger with its state, compiled: condition, mapping and keys."""
 
     __slots__ = ("condition", "gather_by", "mapping", "name", "slot", "start_line", "state", "timed", "trigger", "uid")
 
@@ -73,7 +73,7 @@ def _template(source: str) -> Template:
 
 
 def _compiled(value: Any) -> Any:
-    """Templates in place of strings; everything else stays what it is."""
+    """The value with every string that has a template in it compiled; everything else stays as it is."""
     if isinstance(value, str):
         return _template(value) if "{{" in value else value
     if isinstance(value, Mapping):
