@@ -227,12 +227,12 @@ class Poller:
         return TickReport(feed=feed.name, result=failure.result, error=message)
 
     def _log_change(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
-        if not step.say:
+        if not step.change:
             return
-        level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.say, "error")
+        level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.change, "error")
         expected = error is None or isinstance(error, HarkenError)
         getattr(log, level)(
-            f"feed.{step.say}",
+            f"feed.{step.change}",
             feed=live.feed.name,
             reason=step.health.message,
             failures=step.health.failures,

@@ -83,8 +83,8 @@ class Streamer:
         roll = self._random.random()
         step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
         live.health = step.health
-        if step.say:
-            log.warning(f"feed.{step.say}", feed=live.feed.name, reason=step.health.message)
+        if step.change:
+            log.warning(f"feed.{step.change}", feed=live.feed.name, reason=step.health.message)
         failure = Failure(
             feed=live.feed.name,
             token=live.token or None,
