@@ -32,8 +32,8 @@ def clock() -> HandClock:
     return HandClock()
 
 
-class Told:
-    """A replica that notes what it is told of its shards."""
+class Replica:
+    """A replica that notes which shards it begins and ends to read."""
 
     def __init__(self, store: Any, clock: HandClock, name: str, shards: int = 6, reading: bool = True) -> None:
         self.leases = ShardLeases(
@@ -61,13 +61,13 @@ class Told:
 
 
 async def test_one_replica_takes_everything(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     await one.leases.balance()
     assert sorted(one.taken) == sorted(one.leases.held) == list(range(6))
 
 
 async def test_a_second_replica_gets_its_share_at_the_next_look(store: SqliteStore, clock: HandClock) -> None:
-    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
     await one.leases.balance()
     one.leases.peers = two.leases.peers = 2
     await two.leases.balance()
@@ -80,7 +80,7 @@ async def test_a_second_replica_gets_its_share_at_the_next_look(store: SqliteSto
 
 
 async def test_what_is_kept_is_renewed_and_its_token_stays(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     await one.leases.balance()
     before = one.leases.token(3)
     for _ in range(40):
@@ -91,7 +91,7 @@ async def test_what_is_kept_is_renewed_and_its_token_stays(store: SqliteStore, c
 
 
 async def test_a_dead_replica_is_followed_within_a_lease(store: SqliteStore, clock: HandClock) -> None:
-    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
     taken_over: list[int] = []
     two.leases.on_takeover = taken_over.append
     await one.leases.balance()
@@ -118,7 +118,7 @@ async def test_it_is_followed_at_the_very_end_of_its_lease(clock: VirtualClock, 
 
 async def test_a_lease_that_ran_out_and_came_back_is_begun_anew(store: SqliteStore, clock: HandClock) -> None:
     """Others may have moved the cursors in between, so the feeds stand where the store says."""
-    one, two = Told(store, clock, "one", shards=1), Told(store, clock, "two", shards=1)
+    one, two = Replica(store, clock, "one", shards=1), Replica(store, clock, "two", shards=1)
     await one.leases.balance()
     before = one.leases.token(0)
     clock.advance(LEASE_SECONDS + 1)
@@ -130,7 +130,7 @@ async def test_a_lease_that_ran_out_and_came_back_is_begun_anew(store: SqliteSto
 
 
 async def test_a_holder_that_slept_finds_its_shards_taken(store: SqliteStore, clock: HandClock) -> None:
-    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
     await one.leases.balance()
     clock.advance(LEASE_SECONDS + 1)
     await two.leases.balance()
@@ -157,7 +157,7 @@ async def test_a_lease_that_was_renewed_right_before_a_sleep_is_renewed_again(
 
 
 async def test_giving_up_lets_another_go_on_at_once(store: SqliteStore, clock: HandClock) -> None:
-    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
     await one.leases.balance()
     await one.leases.release_all()
     await two.leases.balance()
@@ -165,7 +165,7 @@ async def test_giving_up_lets_another_go_on_at_once(store: SqliteStore, clock: H
 
 
 async def test_leases_are_given_up_when_their_work_is_dead(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     await one.leases.balance()
     one.works = False
     await one.leases.balance()
@@ -174,7 +174,7 @@ async def test_leases_are_given_up_when_their_work_is_dead(store: SqliteStore, c
 
 
 async def test_what_was_taken_but_could_not_be_begun_is_not_held(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     one.away = True
     with pytest.raises(StoreUnavailable):
         await one.leases.balance()
@@ -185,7 +185,7 @@ async def test_what_was_taken_but_could_not_be_begun_is_not_held(store: SqliteSt
 
 
 async def test_another_generation_ends_what_the_others_hold(store: SqliteStore, clock: HandClock) -> None:
-    one, two = Told(store, clock, "one"), Told(store, clock, "two")
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
     await store.open(Definitions(generation="old", holder="one"))
     one.leases.generation, two.leases.generation = "old", "new"
     await one.leases.balance()
@@ -198,7 +198,7 @@ async def test_another_generation_ends_what_the_others_hold(store: SqliteStore, 
 
 
 async def test_fewer_shards_than_before_are_let_go(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     await one.leases.balance()
     one.leases.shards = 2
     await one.leases.balance()
@@ -225,7 +225,7 @@ class Flickering:
 async def test_what_was_taken_before_the_store_went_away_is_read(store: SqliteStore, clock: HandClock) -> None:
     """A lease that is held and renewed for ever while nobody reads its feeds would be a silent loss."""
     flickering = Flickering(store)
-    one = Told(flickering, clock, "one")
+    one = Replica(flickering, clock, "one")
     flickering.away_at = 3
     with pytest.raises(StoreUnavailable):
         await one.leases.balance()
@@ -236,7 +236,7 @@ async def test_what_was_taken_before_the_store_went_away_is_read(store: SqliteSt
 
 async def test_a_new_token_is_noticed_although_the_store_went_away_then(store: SqliteStore, clock: HandClock) -> None:
     flickering = Flickering(store)
-    one = Told(flickering, clock, "one")
+    one = Replica(flickering, clock, "one")
     await one.leases.balance()
     before = {shard: one.leases.token(shard) for shard in range(6)}
     clock.advance(LEASE_SECONDS + 1)
@@ -268,14 +268,14 @@ async def test_no_token_is_given_out_before_the_feeds_stand_where_they_should(
 
 
 async def test_a_replica_that_does_not_read_takes_nothing(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one", reading=False)
+    one = Replica(store, clock, "one", reading=False)
     await one.leases.balance()
     assert not one.leases.held
     assert await store.leases() == []
 
 
 async def test_after_closing_nothing_is_taken_again(store: SqliteStore, clock: HandClock) -> None:
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     await one.leases.balance()
     await one.leases.close()
     await one.leases.balance()
@@ -284,7 +284,7 @@ async def test_after_closing_nothing_is_taken_again(store: SqliteStore, clock: H
 
 async def test_what_nobody_takes_is_read_beyond_the_fair_share_and_kept(store: SqliteStore, clock: HandClock) -> None:
     """A peer that lives but cannot take its part must not leave it unread for ever."""
-    one = Told(store, clock, "one")
+    one = Replica(store, clock, "one")
     one.leases.peers = 2
     await one.leases.balance()
     assert len(one.leases.held) == 3
