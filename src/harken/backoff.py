@@ -206,8 +206,8 @@ def _marked(error: BaseException, health: Health, now: float, *, failures: int) 
 
 
 def _wait(own: float, error: BaseException, roll: float) -> float:
-    asked = error.after if isinstance(error, RetryLater) else None
-    return max(own, asked or 0.0) * (1 + BACKOFF_SPREAD * roll)
+    requested = error.after if isinstance(error, RetryLater) else None
+    return max(own, requested or 0.0) * (1 + BACKOFF_SPREAD * roll)
 
 
 def _doubled(first: float, times: int, cap: float) -> float:

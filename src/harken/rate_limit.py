@@ -117,7 +117,7 @@ class RateLimit:
             until = max(until, self._reset_at)
         return until if until > self._clock.time() else None
 
-    async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None:
+    async def take(self, caller: str = "", cost: int = 1, *, patience: float | None = None) -> None:
         """Wait until the call may be made: round robin between callers, first come first served within one.
 
         Raise Deferred instead if that would take more than `patience` seconds.
@@ -127,11 +127,11 @@ class RateLimit:
                 self._remaining -= cost
                 self._unlimited = self._remaining > self._scarce_below
             return
-        self._raise_if_too_long(who, patience)
+        self._raise_if_too_long(caller, patience)
         if self._head is None and self._wait() <= 0:
             self.spend(cost)
             return
-        await self._wait_for_turn(who, cost)
+        await self._wait_for_turn(caller, cost)
 
     def spend(self, cost: int = 1) -> None:
         """Count calls that are being made now, here or elsewhere on the same credential."""
@@ -178,9 +178,9 @@ class RateLimit:
         self._limit = _number(_first(headers, _LIMIT)) or self._limit
         self._scarce_below = SCARCE * (self._limit or 0.0)
 
-    async def _wait_for_turn(self, who: str, cost: int) -> None:
+    async def _wait_for_turn(self, caller: str, cost: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, deque()).append(turn)
+        self._waiting.setdefault(caller, deque()).append(turn)
         if self._head is None:
             self._promote()
         try:
@@ -189,42 +189,42 @@ class RateLimit:
                 await self._clock.sleep(min(wait, SLICE))
             self.spend(cost)
         finally:
-            self._leave(who, turn)
+            self._leave(caller, turn)
 
     def _promote(self) -> None:
         self._head = None
         while self._waiting and self._head is None:
             # the caller that had the last turn comes after the others, even those that came while it waited
-            who = self._last = next((name for name in self._waiting if name != self._last), self._last)
-            queue = self._waiting.pop(who)
+            caller = self._last = next((name for name in self._waiting if name != self._last), self._last)
+            queue = self._waiting.pop(caller)
             turn = queue.popleft()
             if queue:
                 # to the back of the dict, behind callers that have waited longer
-                self._waiting[who] = queue
+                self._waiting[caller] = queue
             if not turn.done():
                 turn.set_result(None)
                 self._head = turn
 
-    def _leave(self, who: str, turn: asyncio.Future[None]) -> None:
+    def _leave(self, caller: str, turn: asyncio.Future[None]) -> None:
         if self._head is turn:
             self._promote()
             return
-        queue = self._waiting.get(who)
+        queue = self._waiting.get(caller)
         if queue and turn in queue:
             queue.remove(turn)
             if not queue:
-                del self._waiting[who]
+                del self._waiting[caller]
 
     def _wait(self) -> float:
         until = self.blocked_until
         blocked = 0.0 if until is None else until - self._clock.time()
         return max(blocked, self._next_at - self._clock.monotonic())
 
-    def _raise_if_too_long(self, who: str, patience: float | None) -> None:
+    def _raise_if_too_long(self, caller: str, patience: float | None) -> None:
         if patience is None:
             return
         # each waiting caller has one turn before a new caller, which also waits for its own earlier calls
-        ahead = len(self._waiting) + (self._head is not None) + max(0, len(self._waiting.get(who, ())) - 1)
+        ahead = len(self._waiting) + (self._head is not None) + max(0, len(self._waiting.get(caller, ())) - 1)
         wait = max(self._wait(), 0.0) + ahead * self._gap(self._clock.time())
         if wait <= patience:
             return
@@ -235,7 +235,7 @@ class RateLimit:
         raise Deferred(message, after=wait)
 
     def _queue_lengths(self) -> dict[str, int]:
-        lengths = {who: len(queue) for who, queue in self._waiting.items()}
+        lengths = {caller: len(queue) for caller, queue in self._waiting.items()}
         if self._head is not None:
             lengths[self._last] = lengths.get(self._last, 0) + 1
         return lengths

@@ -152,7 +152,7 @@ class Intake:
             await self.refresh(feed)
         except RetryLater as error:
             # the next idle read is stale again, and leads here again
-            log.debug("refresh.later", feed=feed, reason=str(error))
+            log.debug("feed.refresh_postponed", feed=feed, reason=str(error))
 
     def is_woken(self, state: FeedState) -> bool:
         """Whether the store has the feed due earlier than it is scheduled here."""

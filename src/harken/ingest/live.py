@@ -15,7 +15,7 @@ __all__ = ["LiveFeed", "TickReport"]
 
 
 class TickReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one tick, for whoever asked for it and for metrics."""
+    """The outcome of one tick, for its caller and for metrics."""
 
     feed: str
     result: str
@@ -70,7 +70,7 @@ class LiveFeed:
         self.by_hand = ""
         # no read has come to its end since this process started
         self.resumed = False
-        # the feed's state in the store was changed by somebody else: restore it before the next read
+        # the feed's state in the store was changed by another process or person: restore it before the next read
         self.outdated = False
         # the lease under which the read under way began
         self.token = 0

@@ -166,7 +166,7 @@ class Poller:
             await self._committer.rule_cache.learn(name)
 
     def _advance(self, live: LiveFeed, result: TickResult) -> None:
-        """The store has the page: the next one, or the next tick, goes on behind it."""
+        """Move the feed behind the page, which the store has now."""
         live.cursor, live.watermark, live.next_due = result.batch.cursor, result.watermark, result.next_due
         if not result.done:
             live.page += 1
