@@ -23,6 +23,7 @@ from tests.ingest.noted_store import FEED, HOUR, NotedStore, Pages, committer_on
 
 NOW = START.timestamp()
 MINUTE = timedelta(minutes=1)
+TOKEN = 5
 FAILING = Health(failures=3, since=NOW - 60, message="it answered 503")
 
 
@@ -36,8 +37,7 @@ class Reader:
         self.live = live(self.source, **state)
         self.idle_reads = IdleReads(anything)
         self.committer = committer_on(store, clock)
-        token = lambda shard: 5  # noqa: E731
-        self.poller = Poller(anything, self.committer, self.idle_reads, clock, Random(1), token)
+        self.poller = Poller(anything, self.committer, self.idle_reads, clock, Random(1), lambda shard: TOKEN)
 
     async def tick(self) -> TickReport:
         return await self.poller.tick(self.live, await self.committer.rule_cache.rules("inbox"))
@@ -187,7 +187,7 @@ async def test_the_cursor_moves_only_after_the_commit_has_returned() -> None:
     assert during == [("old", None, None)]
     assert (reader.live.cursor, reader.live.watermark) == ("new", START - MINUTE)
     assert (report.result, report.seen, report.new) == ("events", 1, 1)
-    assert (store.commits[0].cursor, store.commits[0].token) == ("new", 5)
+    assert (store.commits[0].cursor, store.commits[0].token) == ("new", TOKEN)
 
 
 def fails_once(store: NotedStore, error: Exception) -> None:
@@ -262,7 +262,7 @@ async def test_a_quiet_tick_is_recorded_as_idle_and_not_committed() -> None:
     await reader.idle_reads.flush()
     assert store.sent == []
     [idle] = store.idle
-    assert (idle.count, idle.cursor, idle.token, idle.revision, idle.watermark) == (2, "new", 5, 1, START - MINUTE)
+    assert (idle.count, idle.cursor, idle.token, idle.revision, idle.watermark) == (2, "new", TOKEN, 1, START - MINUTE)
     assert reader.live.cursor == "new"
 
 
