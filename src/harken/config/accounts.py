@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from harken.config.findings import Path, Place, Report, nearest
+from harken.config.findings import Path, Place, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account, digest
 from harken.config.settings import Duration
@@ -19,6 +19,7 @@ from harken.config.validate import Invalid, Strict, as_table, check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, shown
 from harken.errors import HarkenError
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = [
     "Backoff",
@@ -198,7 +199,7 @@ def _plugin(kind: Node, plugins: Mapping[str, Plugin], report: Report, path: Pat
         return None
     plugin = plugin_of(kind.value, plugins)
     if plugin is None:
-        fix = nearest(kind.value, plugins)
+        fix = suggest_fix(kind.value, plugins)
         report.error(kind.place, (*path, "kind"), f"there is no service {kind.value!r}", fix, "unknown_name")
     return plugin
 
@@ -210,7 +211,7 @@ def _model(plugin: Plugin, table: Table, report: Report, path: Path) -> BaseMode
     if plugin.account is not None:
         return check(plugin.account, fields, report, path)
     for key in fields.items:
-        fix = nearest(key, own)
+        fix = suggest_fix(key, own)
         report.error(table.keys[key], (*path, key), f"{plugin.kind} has no such setting", fix, "unknown_key")
     return None
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harken.config.accounts import plugin_of
-from harken.config.findings import Path, Place, Report, nearest
+from harken.config.findings import Path, Place, Report
 from harken.config.loaded import Account, item
 from harken.config.resolver import Resolver
 from harken.config.validate import as_table
 from harken.config.yaml.nodes import Node, Scalar, Table
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = ["Agent", "Agents", "read_agent"]
 
@@ -37,7 +38,7 @@ class Agents:
 
     def check(self, name: str, place: Place, report: Report, path: Path) -> None:
         if self._is_unknown(name):
-            report.error(place, path, f"there is no agent {name!r}", nearest(name, self.known), "unknown_name")
+            report.error(place, path, f"there is no agent {name!r}", suggest_fix(name, self.known), "unknown_name")
 
     def _is_unknown(self, name: str) -> bool:
         return self.declared and name not in self.known
@@ -110,7 +111,7 @@ def read_agent(name: str, node: Node, around: Resolver, report: Report, path: Pa
     accounts: dict[str, str] = {}
     for kind, inner in table.items.items():
         if plugin_of(kind, around.plugins) is None:
-            fix = nearest(kind, around.plugins)
+            fix = suggest_fix(kind, around.plugins)
             report.error(table.keys[kind], (*path, kind), f"there is no service {kind!r}", fix, "unknown_name")
         elif not isinstance(inner, Scalar) or not isinstance(inner.value, str):
             report.error(inner.place, (*path, kind), "must be the name of an integration", "", "wrong_type")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,7 +16,6 @@ __all__ = [
     "Report",
     "Severity",
     "elsewhere",
-    "nearest",
     "path_text",
     "redact",
 ]
@@ -138,17 +136,6 @@ def path_text(path: Path) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
-
-
-def nearest(name: str, known: Iterable[str], *, most: int = 12, none: str = "There are none") -> str:
-    """A fix for a name that does not exist: the nearest one, or all of them when they are few."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]}?"
-    if not names:
-        return none
-    return f"There are: {', '.join(names[:most])}" + (", …" if len(names) > most else "")
 
 
 def elsewhere(place: Place, places: Iterable[Place]) -> str:

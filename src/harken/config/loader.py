@@ -10,7 +10,7 @@ from harken.config.accounts import Stored, read_account
 from harken.config.agents import Agents, read_agent
 from harken.config.feeds import internal_feed, read_feed, share
 from harken.config.files import hidden_store, read, workflow_files
-from harken.config.findings import Finding, Place, Report, nearest, redact
+from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Loaded, item, stamped
 from harken.config.pollers.load import LEGACY, POLLERS, Section, read_legacy, read_pollers, read_sections
@@ -24,6 +24,7 @@ from harken.config.workflows import Checker, Entry, check_prices, clashes, name_
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.feed import INTERNAL
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = ["Loader", "load"]
 
@@ -117,7 +118,7 @@ class Loader:
                 self._items(name, node, own, POLLERS)
             else:
                 other = Report()
-                fix = nearest(name, ("pollers", "agents"))
+                fix = suggest_fix(name, ("pollers", "agents"))
                 other.error(
                     root.keys[name] if root else node.place, (name,), "does not belong here", fix, "unknown_key"
                 )
@@ -182,7 +183,9 @@ class Loader:
                 self._section(name, node, root, report)
             else:
                 known = {*Settings.model_fields, *_NAMED, "pollers"}
-                report.error(root.keys[name], (name,), "there is no such section", nearest(name, known), "unknown_key")
+                report.error(
+                    root.keys[name], (name,), "there is no such section", suggest_fix(name, known), "unknown_key"
+                )
             self._keep(item("section", name), report)
         for name in _NAMED:
             if name in root.items:

@@ -10,13 +10,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from harken.config.accounts import Stored, implied_account, plugin_of, stored_account
-from harken.config.findings import Path, Place, Report, nearest
+from harken.config.findings import Path, Place, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account
 from harken.config.secrets import secrets_in
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = ["Made", "Resolver"]
 
@@ -84,7 +85,7 @@ class Resolver:
             return None
         plugin = plugin_of(name, self.plugins)
         if plugin is None and name not in self.kinds():
-            fix = nearest(name, {*self.kinds(), *self.plugins})
+            fix = suggest_fix(name, {*self.kinds(), *self.plugins})
             report.error(place, path, f"there is no integration {name!r}", fix, "unknown_name")
             return None
         known = self.accounts.get(plugin.kind) if plugin else None

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from harken.config.accounts import plugin_of
 from harken.config.feeds import internal_feed, keepable, read_reading
-from harken.config.findings import Path, Report, nearest
+from harken.config.findings import Path, Report
 from harken.config.resolver import Made, Resolver
 from harken.config.schedules import Planned, read_schedule
 from harken.config.secrets import secrets_in
@@ -33,6 +33,7 @@ from harken.errors import HarkenError
 from harken.feed import Budget, Digest, Feed, Spacing, Trigger
 from harken.schedule import Every, Quiet
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = ["Heard", "hear", "read_trigger"]
 
@@ -142,7 +143,7 @@ def _provider(name: str, table: Table, around: Resolver, report: Report, path: P
         known = ["generic", *(kind for kind, found in around.plugins.items() if found.webhook and kind != "webhook")]
         place = table.items["provider"].place if "provider" in table.items else table.place
         message = f"{name!r} is not a provider of webhooks"
-        report.error(place, (*path, "provider"), message, nearest(name, known), "unknown_name")
+        report.error(place, (*path, "provider"), message, suggest_fix(name, known), "unknown_name")
         return None
     return plugin
 
@@ -226,7 +227,7 @@ def _named(node: Node, around: Resolver, report: Report, path: Path) -> Made | N
     if f"feed:{name}" in around.refused:
         report.error(node.place, path, f"the feed {name} was refused", "Correct it first", "depends")
     else:
-        report.error(node.place, path, f"there is no feed {name!r}", nearest(name, around.feeds), "unknown_name")
+        report.error(node.place, path, f"there is no feed {name!r}", suggest_fix(name, around.feeds), "unknown_name")
     return None
 
 
@@ -264,7 +265,7 @@ def _kind(table: Table, report: Report, path: Path) -> str | None:
     if node is not None:
         named = node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
         if named not in (*KINDS, *LATER):
-            report.error(node.place, (*path, "type"), "there is no such trigger", nearest(named, KINDS))
+            report.error(node.place, (*path, "type"), "there is no such trigger", suggest_fix(named, KINDS))
             return None
         given = [named, *(name for name in given if name != named)]
     if len(given) != 1:

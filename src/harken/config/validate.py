@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from harken.config.findings import Code, Path, Report, nearest
+from harken.config.findings import Code, Path, Report
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, plain
 from harken.errors import HarkenError
+from harken.suggest import suggest_fix
 
 __all__ = ["Invalid", "Strict", "as_table", "check", "check_names"]
 
@@ -98,7 +99,7 @@ def check_names(model: type[BaseModel], table: Table, report: Report, path: Path
     names = _names(model)
     unknown = [key for key in table.items if key not in names]
     for key in unknown:
-        report.error(table.keys[key], (*path, key), "there is no such setting", nearest(key, names), "unknown_key")
+        report.error(table.keys[key], (*path, key), "there is no such setting", suggest_fix(key, names), "unknown_key")
     return not unknown
 
 
@@ -132,7 +133,7 @@ def _present(node: Node, loc: Iterable[str | int], *, last: bool) -> Iterable[st
 def _words(model: type[BaseModel], node: Table, detail: ErrorDetails, inside: Path) -> tuple[str, str, Code]:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such setting", nearest(str(inside[-1]), _names_at(model, inside[:-1])), "unknown_key"
+        return "there is no such setting", suggest_fix(str(inside[-1]), _names_at(model, inside[:-1])), "unknown_key"
     if kind == "missing":
         return "is missing", f"Add {inside[-1]}:", "missing"
     if kind in _TYPES:
@@ -143,7 +144,7 @@ def _words(model: type[BaseModel], node: Table, detail: ErrorDetails, inside: Pa
         value, expected = _at(node, inside), str(context.get("expected", ""))
         choices = [word.strip(" '") for word in expected.replace(" or ", ",").split(",")]
         text = value.value if isinstance(value, Scalar) else ""
-        return f"must be {expected}", nearest(text, choices) if isinstance(text, str) else "", "invalid"
+        return f"must be {expected}", suggest_fix(text, choices) if isinstance(text, str) else "", "invalid"
     if kind == "value_error" and (error := context.get("error")) is not None:
         return getattr(error, "message", None) or str(error), getattr(error, "fix", ""), "invalid"
     if kind in _BOUNDS:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias
 
-from harken.language.paths import lookup, suggest
+from harken.language.paths import lookup
+from harken.suggest import suggest_clause
 
 __all__ = ["Precision", "described", "folded", "instant", "list_of", "stamp", "text_of", "whole_number"]
 
@@ -67,7 +68,7 @@ def described(data: Any, wanted: str = "") -> str:
     if not data:
         return "the object is empty"
     names = ", ".join(_short(data))
-    return f"its keys are {names}{suggest(wanted.partition('.')[0], data) if wanted else ''}"
+    return f"its keys are {names}{suggest_clause(wanted.partition('.')[0], data) if wanted else ''}"
 
 
 def _short(keys: Iterable[Any]) -> list[str]:

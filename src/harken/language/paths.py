@@ -1,12 +1,11 @@
-"""Find a value by a dotted path, and say what is wrong with a path that leads nowhere."""
+"""Find a value by a dotted path, as `a.b.0.c`."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["MISSING", "Missing", "lookup", "step", "suggest"]
+__all__ = ["MISSING", "Missing", "lookup", "step"]
 
 
 class Missing:
@@ -58,11 +57,3 @@ def step(data: Any, name: str | int) -> Any:
         if isinstance(name, int) and 0 <= name < len(data):
             return data[name]
     return MISSING
-
-
-def suggest(name: str, known: Iterable[Any]) -> str:
-    """Return `; did you mean x?` when something like the name is known, else an empty text."""
-    names = [key for key in known if isinstance(key, str)]
-    folded = {key.casefold(): key for key in names}
-    close = difflib.get_close_matches(name.casefold()[:64], list(folded)[:500], n=1, cutoff=0.6)
-    return f"; did you mean {folded[close[0]]}?" if close else ""

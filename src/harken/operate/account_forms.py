@@ -12,7 +12,7 @@ from harken.credentials import Credentials, StoredAccount
 from harken.errors import NotFound, Refused
 from harken.http.redact import redact
 from harken.operate.configuration import credentials_of, load_directory
-from harken.operate.wording import did_you_mean
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -163,7 +163,7 @@ def _plugin(name: str, stored: Mapping[str, str], written: Mapping[str, Any]) ->
     plugin = plugins.get(str(kind))
     if plugin is None:
         known = {*(kind for kind in plugins if plugins[kind].account is not None), *stored, *written}
-        raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
+        raise NotFound(f"there is no integration {name}", fix=suggest_fix(name, known))
     return plugin
 
 

@@ -12,7 +12,7 @@ from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
 from harken.operate.rows import Plain
 from harken.operate.run_file import findings
-from harken.operate.wording import did_you_mean
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -72,7 +72,7 @@ def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
     loaded = _loaded(directory)
     rows = only_workflows(list(findings(loaded)), name)
     if name and not rows and name not in loaded.workflows:
-        raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, loaded.workflows))
+        raise NotFound(f"there is no workflow {name}", fix=suggest_fix(name, loaded.workflows))
     return rows
 
 

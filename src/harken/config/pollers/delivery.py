@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
 from harken.config.feeds import internal_feed, written_secrets
-from harken.config.findings import Path, Report, nearest
+from harken.config.findings import Path, Report
 from harken.config.loaded import item, revision
 from harken.config.pollers.schema import Outlet
 from harken.config.resolver import Made, Resolver
@@ -23,6 +23,7 @@ from harken.event import Identity
 from harken.feed import INTERNAL, Budget, Feed, First, Spacing, Trigger
 from harken.runs import Workflow
 from harken.source import Delivery, Plugin
+from harken.suggest import suggest_fix
 
 __all__ = ["ALERTS", "ATTEMPTS", "Delivering", "Whole", "deliveries", "read_outlet"]
 
@@ -80,7 +81,7 @@ def read_outlet(node: Node, agent: str, agents: Agents, around: Resolver, report
     if plugin is None or plugin.destination is None:
         known = [name for name, found in around.plugins.items() if found.destination is not None]
         message = f"{block.channel!r} cannot deliver messages"
-        report.error(place, (*path, "channel"), message, nearest(block.channel, known), "unknown_name")
+        report.error(place, (*path, "channel"), message, suggest_fix(block.channel, known), "unknown_name")
         return None
     if not agent:
         return None

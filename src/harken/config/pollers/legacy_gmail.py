@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from harken.config.findings import Finding, Path, Place, Report, elsewhere, nearest
+from harken.config.findings import Finding, Path, Place, Report, elsewhere
 from harken.config.validate import as_table
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, shown
 from harken.config.yaml.writer import to_yaml
+from harken.suggest import suggest_fix
 
 __all__ = ["ROOT", "LegacyJob", "Translated", "as_yaml", "deprecations", "translate"]
 
@@ -169,7 +170,7 @@ class _File:
         agent = self._agents.get(account)
         if agent is None:
             message = f"there is no account {account!r}"
-            report.error(place, (*path, "account"), message, nearest(account, self._agents), "unknown_name")
+            report.error(place, (*path, "account"), message, suggest_fix(account, self._agents), "unknown_name")
             return Scalar(value=account, place=place)
         if account not in self._named:
             fix = "Correct the agent of the job if it has another name"
@@ -246,7 +247,7 @@ def _told_twin(job: LegacyJob, places: list[Place]) -> LegacyJob:
 def _check_names(table: Table, known: Iterable[str], report: Report, path: Path) -> None:
     for name in table.items:
         if name not in known:
-            fix = nearest(name, known)
+            fix = suggest_fix(name, known)
             report.warn(table.keys[name], (*path, name), "this is not known, and is left out", fix, "unknown_key")
 
 

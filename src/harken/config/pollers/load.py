@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
 from harken.config.feeds import LOOPBACK_FLOOR, dump, host_of, is_loopback, keepable, read_query, written_secrets
-from harken.config.findings import Finding, Path, Place, Report, elsewhere, nearest
+from harken.config.findings import Finding, Path, Place, Report, elsewhere
 from harken.config.loaded import Account
 from harken.config.pollers.delivery import Delivering, deliveries, read_outlet
 from harken.config.pollers.legacy_gmail import deprecations, translate
@@ -25,6 +25,7 @@ from harken.durations import format_duration
 from harken.feed import Feed
 from harken.schedule import At
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = [
     "LEGACY",
@@ -207,7 +208,7 @@ class _Job:
         if plugin is None:
             found = [plugin for plugin in self._around.plugins.values() if plugin.source is not None]
             watched = [name for one in found for name in (one.kind, *one.aliases)]
-            self._report.error(place, path, f"there is no kind {kind!r}", nearest(kind, watched), "unknown_name")
+            self._report.error(place, path, f"there is no kind {kind!r}", suggest_fix(kind, watched), "unknown_name")
         elif plugin.source is None:
             self._report.error(place, path, f"{kind} cannot be polled", "Use another kind")
             return None
@@ -236,7 +237,7 @@ class _Job:
         """A setting that does not exist may be meant for the message as well as for the kind."""
         for at, found in enumerate(self._report.findings):
             if found.code == "unknown_key" and found.path[:-1] == path:
-                fix = nearest(str(found.path[-1]), names)
+                fix = suggest_fix(str(found.path[-1]), names)
                 self._report.findings[at] = msgspec.structs.replace(found, fix=fix)
 
     def _outlet(self, table: Table, key: str, agent: str, path: Path | None = None) -> Outlet | None:

@@ -10,7 +10,8 @@ from harken.errors import Misconfigured
 from harken.language.cel.ast import Node, Path, literal_text
 from harken.language.cel.cost import ITERATIONS
 from harken.language.cel.values import kind_of, show
-from harken.language.paths import MISSING, step, suggest
+from harken.language.paths import MISSING, step
+from harken.suggest import suggest_clause
 
 if TYPE_CHECKING:
     from harken.language.cel.condition import Bound, Condition, Outcome
@@ -134,7 +135,7 @@ def _fault(path: Path, variables: Mapping[str, Any]) -> tuple[str, str] | None:
 def _said(value: Any, path: Path) -> str:
     name = path[-1]
     if isinstance(value, Mapping):
-        return f"{written(path)} is not there{suggest(str(name), value)}"
+        return f"{written(path)} is not there{suggest_clause(str(name), value)}"
     if isinstance(value, list | tuple) and isinstance(name, int):
         return f"{written(path)} is not there: the list has {len(value)} items"
     kind = kind_of(value)
@@ -178,7 +179,7 @@ def _complaint(source: str, text: str, variables: Sequence[str]) -> str:
     root = name.partition(".")[0]
     if re.search(rf"\b{re.escape(name)}\s*\(", source):
         return f"there is no function {name}"
-    return f"there is no variable {root}{suggest(root, variables) or f'; use event.{name}'}"
+    return f"there is no variable {root}{suggest_clause(root, variables) or f'; use event.{name}'}"
 
 
 def check_patterns(condition: Condition) -> None:

@@ -15,7 +15,8 @@ from harken.language.go_template import parser as go
 from harken.language.go_template.format import LONGEST, NO_VALUE, to_text
 from harken.language.go_template.functions import FUNCTIONS, Absent, Function, sorted_keys, truth
 from harken.language.go_template.lexer import Text, fault
-from harken.language.paths import MISSING, suggest
+from harken.language.paths import MISSING
+from harken.suggest import suggest_clause
 
 __all__ = ["FUEL", "Eval", "Rendering", "Run", "block", "single"]
 
@@ -69,7 +70,7 @@ class Rendering:
 
 def _hint(absent: Absent) -> str:
     if isinstance(absent.among, Mapping):
-        return suggest(absent.name, absent.among)
+        return suggest_clause(absent.name, absent.among)
     if isinstance(absent.among, list | tuple):
         return f": the list has {len(absent.among)} items"
     return f": it would be in a {kind_of(absent.among)}" if absent.among is not None else ""

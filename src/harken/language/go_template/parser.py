@@ -9,7 +9,7 @@ import msgspec
 from harken.errors import Misconfigured
 from harken.language.go_template.functions import FUNCTIONS
 from harken.language.go_template.lexer import LONGEST, Action, Text, Token, fault, literal, pieces
-from harken.language.paths import suggest
+from harken.suggest import suggest_clause
 
 __all__ = [
     "UNSUPPORTED",
@@ -276,7 +276,7 @@ class _Reader:
         for known, slot in reversed(self._names):
             if known == name.text:
                 return slot
-        hint = suggest(name.text, [known for known, _ in self._names])
+        hint = suggest_clause(name.text, [known for known, _ in self._names])
         raise fault(self._source, name.at, f"the variable {name.text} is not defined{hint}")
 
     def _command(self, words: Words, depth: int, piped: Operand | None) -> Operand:
@@ -300,7 +300,7 @@ class _Reader:
     def _call(self, words: Words, name: Token, depth: int, piped: Operand | None) -> Call:
         function = FUNCTIONS.get(name.text)
         if function is None:
-            hint = suggest(name.text, FUNCTIONS)
+            hint = suggest_clause(name.text, FUNCTIONS)
             raise fault(self._source, name.at, f"there is no function {name.text}{hint}")
         arguments: list[Operand] = []
         while words.has_operand():

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
-from harken.language.paths import suggest
 from harken.services.jira.api import Account, Site, find_person, myself
 from harken.services.jira.query import Meant, Query, jql_of
 from harken.source import Checked, Host
+from harken.suggest import suggest_clause
 
 __all__ = ["check", "whoami"]
 
@@ -86,7 +86,7 @@ async def _named(
         if meant:
             found[name] = f"{what} {meant}"
         else:
-            unknown.append(f"{site.name} has no {what} {name!r}{suggest(name, known)}. Correct it")
+            unknown.append(f"{site.name} has no {what} {name!r}{suggest_clause(name, known)}. Correct it")
 
 
 async def _whole(site: Site, query: Query, found: dict[str, str], unknown: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.language.paths import suggest
+from harken.suggest import suggest_clause
 
 __all__ = ["names_in", "read_catalog", "selected"]
 
@@ -33,7 +33,7 @@ def selected(catalog: dict[str, Any], wanted: Sequence[str], tap: str) -> dict[s
     known = names_in(catalog)
     for name in wanted:
         if name not in known:
-            fix = f"It has: {', '.join(known)[:300] or 'none'}{suggest(name, known)}"
+            fix = f"It has: {', '.join(known)[:300] or 'none'}{suggest_clause(name, known)}"
             raise NeedsAttention(f"{tap} has no stream {name}", fix=fix)
     streams = [_marked(stream, _name(stream) in wanted) for stream in catalog["streams"] if isinstance(stream, dict)]
     return {**catalog, "streams": streams}

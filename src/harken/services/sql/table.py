@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from harken.errors import NeedsAttention
-from harken.language.paths import suggest
 from harken.services.sql.account import Account
 from harken.services.sql.drivers import Database, Rows, Session, slow
 from harken.services.sql.drivers.mysql import MySql
@@ -16,6 +15,7 @@ from harken.services.sql.drivers.postgres import Postgres
 from harken.services.sql.drivers.sqlite import Sqlite
 from harken.services.sql.query import Query
 from harken.services.sql.statements import Statements
+from harken.suggest import suggest_clause
 
 __all__ = ["Table", "database_of", "opened"]
 
@@ -63,7 +63,7 @@ class Table:
     def lacks(self, name: str, names: Sequence[str]) -> str:
         """A sentence about a column that is not there."""
         shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
-        return f"the query shows no column {name}; its columns are {shown}{suggest(name, names)}"
+        return f"the query shows no column {name}; its columns are {shown}{suggest_clause(name, names)}"
 
     async def newest(self, session: Session) -> Any:
         """The highest watermark; None when there are no rows. A row that no order could show is an error."""
