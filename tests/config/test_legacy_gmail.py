@@ -8,7 +8,7 @@ import pytest
 
 from harken.config.findings import Report
 from harken.config.pollers.legacy_gmail import Translated, as_yaml, deprecations, translate
-from harken.config.yaml.nodes import locate, plain
+from harken.config.yaml.nodes import locate, to_plain
 from harken.config.yaml.parser import parse
 
 WHOLE = """\
@@ -64,7 +64,7 @@ def told(found: Translated) -> list[str]:
 
 def only(found: Translated) -> Any:
     (job,) = found.jobs
-    return plain(job.node)
+    return to_plain(job.node)
 
 
 def with_job(**fields: str) -> str:
@@ -203,7 +203,7 @@ def test_what_is_written_is_what_was_translated() -> None:
     text = as_yaml(found.jobs)
     tree = parse(text.encode(), "pollers.yaml", Report())
     assert tree is not None
-    assert plain(tree) == {"pollers": {"jobs": [only(found)]}}
+    assert to_plain(tree) == {"pollers": {"jobs": [only(found)]}}
     assert "message_template: |\n" in text
     assert "${PHONE}" in text
 
@@ -215,4 +215,4 @@ def test_every_text_stays_the_text_that_it_was(value: str) -> None:
     found = translated(with_job(**WHERE, require_fields=repr([value]).replace("'", '"')))
     tree = parse(as_yaml(found.jobs).encode(), "pollers.yaml", Report())
     assert tree is not None
-    assert plain(tree)["pollers"]["jobs"][0]["config"]["require_fields"] == [value]
+    assert to_plain(tree)["pollers"]["jobs"][0]["config"]["require_fields"] == [value]

@@ -128,11 +128,11 @@ class _Overlaid:
 def form_of(directory: Path, name: str, store_as: str = "") -> Form:
     """The form for an account or kind called `name`; `store_as` stores it under another name."""
     from harken.config.accounts import secret_fields
-    from harken.config.files import written_accounts
+    from harken.config.files import configured_accounts
     from harken.config.yaml.nodes import Scalar
 
     credentials = credentials_of(directory)
-    written = written_accounts(directory, os.environ)
+    written = configured_accounts(directory, os.environ)
     plugin = _plugin(name, credentials.accounts(), written)
     wanted = store_as or (plugin.kind if name in plugin.aliases else name)
     _free(wanted, plugin)
