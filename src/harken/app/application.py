@@ -153,7 +153,7 @@ class App:
         home = open_home(loaded.store, clock, key=os.environ.get(KEY, ""))
         with suppress(Misconfigured):
             # one that cannot be read was told of where an account needs it
-            credentials_of(directory).settle()
+            credentials_of(directory).finish_key_change()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(home.store.close)
             for line in await patiently(home, clock, say, home.connect):

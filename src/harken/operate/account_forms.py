@@ -103,7 +103,7 @@ class Form:
     def keep(self, values: Mapping[str, Any]) -> str:
         """Store the values and return where they are kept now."""
         entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
-        return credentials_of(self.directory).keep(entry)
+        return credentials_of(self.directory).store_account(entry)
 
 
 def _fix(name: str, found: Finding) -> str:
