@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from harken.kit.mail import Letter, MailQuery, Part, condition, delivery, fields_of
 from harken.kit.mail.extract import LONGEST, extracted
 from harken.kit.mail.sender import sender_of
-from harken.language.cel.condition import bind, compile_condition
+from harken.language.cel import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
 from harken.services.imap import Account, Marked
 from harken.services.imap import Query as ImapQuery

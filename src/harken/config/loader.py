@@ -69,13 +69,13 @@ def load(
 
 
 def _compile_condition(source: str) -> object:
-    from harken.language.cel.condition import compile_condition
+    from harken.language.cel import compile_condition
 
     return compile_condition(source)
 
 
 def _compile_template(source: str) -> object:
-    from harken.language.go_template.template import compile_template
+    from harken.language.go_template import compile_template
 
     return compile_template(source)
 

@@ -9,7 +9,7 @@ __all__ = ["MISSING", "Missing", "lookup", "step"]
 
 
 class Missing:
-    """The type of MISSING; false, and never equal to a value that a service can send."""
+    """The type of MISSING: false, and not equal to any JSON value."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ _LONGEST_INDEX = 9
 
 
 def lookup(data: Any, path: str) -> Any:
-    """Return the value at `a.b.0.c`, or MISSING. A key that holds dots wins; an empty path is the data."""
+    """Return the value at `a.b.0.c`, or MISSING. A key with dots in it wins; an empty path returns the data."""
     if not path:
         return data
     parts = path.split(".")
@@ -48,7 +48,7 @@ def _descend(data: Any, parts: Sequence[str], at: int) -> tuple[Any, int]:
 
 
 def step(data: Any, name: str | int) -> Any:
-    """Return one key of a mapping or one item of a list, or MISSING; Python attributes are never looked at."""
+    """Return one key of a mapping or one item of a list, or MISSING; never a Python attribute."""
     if isinstance(data, Mapping):
         return data.get(name, MISSING)
     if isinstance(data, list | tuple):

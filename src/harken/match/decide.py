@@ -11,8 +11,8 @@ import msgspec
 from harken.durations import format_duration
 from harken.errors import HarkenError
 from harken.event import Event, Outcome, Span, Verdict
-from harken.language.cel.condition import Bound, bind
-from harken.language.go_template.template import Template
+from harken.language.cel import Bound, bind
+from harken.language.go_template import Template
 from harken.match.dedup import Sighting
 from harken.match.rules import Rule, Rules
 from harken.schedule import Quiet, quiet_hours, zone_of

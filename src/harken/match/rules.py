@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from harken.feed import Feed, Trigger, TriggerState
-from harken.language.cel.condition import Condition, Needs, compile_condition, needs_of
-from harken.language.go_template.template import Template, compile_template
+from harken.language.cel import Condition, Needs, compile_condition, needs_of
+from harken.language.go_template import Template, compile_template
 from harken.store import Listeners
 
 __all__ = ["Rule", "Rules", "compile_rules"]

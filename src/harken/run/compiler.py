@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from harken.durations import parse_duration
 from harken.errors import HarkenError, Misconfigured
-from harken.language.cel.condition import Condition, compile_condition
+from harken.language.cel import Condition, compile_condition
 from harken.run.plan import Block, Kind, OnError, Problem, Step
 from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_value, prose

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError, Misconfigured
-from harken.language.go_template.template import compile_template
+from harken.language.go_template import compile_template
 from tests.language.go_template.go_oracle import Oracle, build, go_command
 
 pytestmark = [
