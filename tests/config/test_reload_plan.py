@@ -1,4 +1,4 @@
-"""Reload: what changes, what stays, and which cursor goes on."""
+"""Reload: what changes, what is kept, and which cursor is inherited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sealed file: private, whole, bound to its names, and closed to any other key."""
+"""The sealed file: private, written atomically, bound to names, and not readable with another key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keyring of the system: used when it is real, and never waited for without end."""
+"""The keyring of the system: used when it encrypts, and every call has a time limit."""
 
 from __future__ import annotations
 

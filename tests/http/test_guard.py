@@ -236,7 +236,7 @@ async def test_a_redirect_to_the_metadata_service_is_refused(client: Client, ser
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "[::1]", "0x7f.1", "localhost", "x.localhost"])
 async def test_a_public_server_cannot_redirect_inside(server: Server, host: str) -> None:
-    # the proxy stands for the public internet here: it answers for any name
+    # the proxy plays the public internet: it answers for any name
     client = Client(SystemClock(), settings=HttpSettings(proxy=server.url()))
     server.answer = lambda _: reply(302, Location=f"http://{host}:{server.port}/admin")
     with pytest.raises(Refused, match="allow_private_networks"):

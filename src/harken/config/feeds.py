@@ -26,7 +26,6 @@ from harken.schedule import Every, Schedule
 from harken.source import Plugin
 
 __all__ = [
-    "DEFAULT_INTERVAL",
     "FeedBlock",
     "NamedFeedBlock",
     "host_of",

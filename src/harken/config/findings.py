@@ -14,8 +14,6 @@ __all__ = [
     "Path",
     "Place",
     "Report",
-    "Severity",
-    "format_path",
     "other_places",
     "redact",
 ]

@@ -18,7 +18,7 @@ from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions
 
-__all__ = ["MAIN", "Account", "Loaded", "Origin", "digest", "item", "revision", "with_generation"]
+__all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "with_generation"]
 
 MAIN = "harken.yaml"
 PER_REPLICA = {"server", "store", "log", "metrics", "http", "agent"}

@@ -14,7 +14,7 @@ from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locat
 from harken.errors import HarkenError
 from harken.suggest import suggest_fix
 
-__all__ = ["Invalid", "Strict", "as_table", "check", "check_keys"]
+__all__ = ["Invalid", "Strict", "as_table", "check"]
 
 M = TypeVar("M", bound=BaseModel)
 

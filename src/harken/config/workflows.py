@@ -26,7 +26,6 @@ __all__ = [
     "WorkflowFile",
     "check_prices",
     "find_clashes",
-    "models_without_price",
     "read_workflow",
     "used_integrations",
     "workflow_name",

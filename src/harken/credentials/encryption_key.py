@@ -15,7 +15,7 @@ from harken.credentials.keyring import Keyring
 from harken.errors import Misconfigured
 from harken.private_files import read_private, write_private, writing
 
-__all__ = ["ENCRYPTION_KEY", "KEY_FILE", "Key", "KeySource"]
+__all__ = ["Key", "KeySource"]
 
 ENCRYPTION_KEY = "HARKEN_ENCRYPTION_KEY"
 KEY_FILE = "HARKEN_KEY_FILE"

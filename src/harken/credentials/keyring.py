@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from harken.errors import Misconfigured
 
-__all__ = ["SWITCH", "Keyring", "system_keyring"]
+__all__ = ["Keyring", "system_keyring"]
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from harken.runs import Workflow
 from harken.source import Delivery, Plugin
 from harken.suggest import suggest_fix
 
-__all__ = ["ALERTS", "ATTEMPTS", "CompiledJob", "DeliveryBlock", "compile_job", "read_outlet"]
+__all__ = ["DeliveryBlock", "JobConfig", "compile_job", "read_outlet"]
 
 ATTEMPTS = 30
 """Attempts of a delivery; with their backoff they last for more than four hours."""
@@ -53,6 +53,15 @@ class OutletBlock(Strict):
     channel: str = Field(min_length=1)
     to: Annotated[str, BeforeValidator(_as_text)] = Field(min_length=1)
     template: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig:
+    """`config:` of a job: the query of its kind, the settings of every kind, and where messages go."""
+
+    query: BaseModel | None
+    delivery: DeliveryBlock
+    outlet: Outlet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,22 +112,22 @@ def read_outlet(
 def compile_job(
     name: str,
     feed: Feed,
-    plugin: Plugin,
-    query: BaseModel | None,
-    common: DeliveryBlock,
-    outlet: Outlet,
+    config: JobConfig,
     failure: Outlet | None,
+    *,
+    plugin: Plugin,
     table: Table,
     resolver: Resolver,
     checker: Checker | None,
     report: Report,
 ) -> CompiledJob:
     """Compile a job to the same values as a workflow file, with references in place of secrets."""
-    delivery = _read_delivery(plugin, query, feed, report, table)
-    template = resolver.hide(delivery.template if common.message_template is None else common.message_template)
-    per_tick = common.max_per_tick or int(getattr(query, "max_per_tick", 0) or delivery.max_per_tick)
-    delay = delivery.dispatch_delay_ms if common.dispatch_delay_ms is None else common.dispatch_delay_ms
-    steps = [*resolver.hide(delivery.before), _delivery_step(outlet, template), *resolver.hide(delivery.after)]
+    query, written = config.query, config.delivery
+    default = _default_delivery(plugin, query, feed, report, table)
+    template = resolver.hide(default.template if written.message_template is None else written.message_template)
+    per_tick = written.max_per_tick or int(getattr(query, "max_per_tick", 0) or default.max_per_tick)
+    delay = default.dispatch_delay_ms if written.dispatch_delay_ms is None else written.dispatch_delay_ms
+    steps = [*resolver.hide(default.before), _delivery_step(config.outlet, template), *resolver.hide(default.after)]
     workflow = _workflow(name, steps)
     _check_steps(workflow, checker, table, report)
     trigger = Trigger(
@@ -126,11 +135,11 @@ def compile_job(
         feed=feed.name,
         workflow=name,
         workflow_rev=workflow.rev,
-        condition=delivery.condition,
+        condition=default.condition,
         spacing=Spacing(per_tick=per_tick, delay=delay / 1_000),
         flood_limit=0,
         max_attempts=ATTEMPTS,
-        budget=Budget(tokens_per_day=delivery.tokens_per_day) if delivery.tokens_per_day else None,
+        budget=Budget(tokens_per_day=default.tokens_per_day) if default.tokens_per_day else None,
         source=table.place.file,
     )
     entries = [WorkflowEntry(workflow=workflow, trigger=trigger)]
@@ -141,7 +150,7 @@ def compile_job(
     return CompiledJob(entries=tuple(entries), shown=shown)
 
 
-def _read_delivery(plugin: Plugin, query: BaseModel | None, feed: Feed, report: Report, table: Table) -> Delivery:
+def _default_delivery(plugin: Plugin, query: BaseModel | None, feed: Feed, report: Report, table: Table) -> Delivery:
     if plugin.delivery is None:
         return Delivery()
     try:

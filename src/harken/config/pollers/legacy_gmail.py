@@ -17,7 +17,7 @@ from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_st
 from harken.config.yaml.writer import to_yaml
 from harken.suggest import suggest_fix
 
-__all__ = ["ROOT", "LegacyJob", "Translated", "as_yaml", "deprecations", "translate"]
+__all__ = ["LegacyJob", "Translated", "as_yaml", "deprecations", "translate"]
 
 ROOT = "gmail_poller"
 _PREFIX = "gmail_legacy_"

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from pydantic import BaseModel
 
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
 from harken.config.feeds import LOOPBACK_FLOOR, host_of, is_loopback, read_query
 from harken.config.findings import Finding, Path, Place, Report, other_places
 from harken.config.loaded import Account
-from harken.config.pollers.delivery import DeliveryBlock, compile_job, read_outlet
+from harken.config.pollers.delivery import DeliveryBlock, JobConfig, compile_job, read_outlet
 from harken.config.pollers.legacy_gmail import deprecations, translate
 from harken.config.pollers.schema import Job, JobBlock, Outlet, PollersBlock, PollerSettings, RawJob, id_place, job_id
 from harken.config.resolver import FeedSpec, Resolver
@@ -31,10 +30,7 @@ from harken.suggest import suggest_fix
 __all__ = [
     "LEGACY",
     "POLLERS",
-    "JobEntry",
-    "Pollers",
     "PollersSection",
-    "feed_name",
     "read_legacy",
     "read_pollers",
     "read_sections",
@@ -136,7 +132,7 @@ def read_pollers(
         report, name = Report(), job_id(raw.node)
         report.findings += raw.found
         _check_unique(name, raw, places[name], report)
-        entry = _Job(settings, resolver, agents, checker, report, raw.path).read(raw.node)
+        entry = _JobReader(settings, resolver, agents, checker, report, raw.path).read(raw.node)
         found.reports.append((name or f"{raw.node.place.file}:{raw.node.place.line}", report))
         if entry is not None and not report.failed:
             found.jobs[name] = entry
@@ -151,7 +147,7 @@ def _check_unique(name: str, raw: RawJob, places: list[Place], report: Report) -
         report.error(place, path, f"the id {name} is taken by {others} as well", "Change one of them", "clash")
 
 
-class _Job:
+class _JobReader:
     """Reads one job, and reports everything that is wrong with it."""
 
     def __init__(
@@ -204,10 +200,7 @@ class _Job:
             return None
         return plugin
 
-    def _read_config(
-        self, table: Table, plugin: Plugin, agent: str
-    ) -> tuple[BaseModel | None, DeliveryBlock, Outlet] | None:
-        """Return the query of the kind, the settings of every kind, and where messages go."""
+    def _read_config(self, table: Table, plugin: Plugin, agent: str) -> JobConfig | None:
         path = (*self._path, "config")
         node = table.items.get("config", Table(items={}, keys={}, place=table.place))
         config = as_table(node, self._report, path)
@@ -215,15 +208,15 @@ class _Job:
             return None
         own = set(plugin.query.model_fields) if plugin.query else set()
         shared = set(DeliveryBlock.model_fields)
-        common = check(DeliveryBlock, config.without(*(set(config.items) - shared)), self._report, path)
+        delivery = check(DeliveryBlock, config.without(*(set(config.items) - shared)), self._report, path)
         own_table = config.without(*(shared - own))
         query, readable = read_query(plugin.query, own_table, self._report, path, kind=plugin.kind)
         self._widen_suggestions(own | shared, path)
         outlet = self._read_outlet(config, "deliver", agent, path)
-        if common is None or outlet is None or not readable:
+        if delivery is None or outlet is None or not readable:
             return None
         self._resolver.secrets |= secrets_in_query(revealed_query(query))
-        return query, common, outlet
+        return JobConfig(query=query, delivery=delivery, outlet=outlet)
 
     def _widen_suggestions(self, names: set[str], path: Path) -> None:
         """Suggest from all settings of `config:`: an unknown one may be meant for the message or for the kind."""
@@ -267,21 +260,28 @@ class _Job:
         table: Table,
         plugin: Plugin,
         account: Account,
-        config: tuple[BaseModel | None, DeliveryBlock, Outlet],
+        config: JobConfig,
         job_schedule: JobSchedule,
         failure: Outlet | None,
     ) -> JobEntry:
-        query, common, outlet = config
-        feed = self._build_feed(block, plugin, account, query, common, job_schedule)
+        feed = self._build_feed(block, plugin, account, config, job_schedule)
         compiled = compile_job(
-            block.id, feed, plugin, query, common, outlet, failure, table, self._resolver, self._checker, self._report
+            block.id,
+            feed,
+            config,
+            failure,
+            plugin=plugin,
+            table=table,
+            resolver=self._resolver,
+            checker=self._checker,
+            report=self._report,
         )
         job = Job(
             id=block.id,
             kind=plugin.kind,
             agent=block.agent,
             feed=feed.name,
-            deliver=outlet,
+            deliver=config.outlet,
             failure_to=failure,
             paused_on_boot=block.paused_on_boot,
             settings={
@@ -289,13 +289,13 @@ class _Job:
                 "kind": plugin.kind,
                 "agent": block.agent,
                 "schedule": job_schedule.as_written(self._settings.default_jitter_ms),
-                "config": {**feed.query, **compiled.shown, "deliver": _outlet_settings(outlet)},
+                "config": {**feed.query, **compiled.shown, "deliver": _outlet_settings(config.outlet)},
                 "failure_to": _outlet_settings(failure),
                 "paused_on_boot": block.paused_on_boot,
             },
         )
         entries = (
-            msgspec.structs.replace(compiled.entries[0], spec=FeedSpec(feed=feed, query=query)),
+            msgspec.structs.replace(compiled.entries[0], spec=FeedSpec(feed=feed, query=config.query)),
             *compiled.entries[1:],
         )
         return JobEntry(job=job, entries=entries, place=id_place(table))
@@ -305,24 +305,23 @@ class _Job:
         block: JobBlock,
         plugin: Plugin,
         account: Account,
-        query: BaseModel | None,
-        common: DeliveryBlock,
+        config: JobConfig,
         job_schedule: JobSchedule,
     ) -> Feed:
         # a job that runs once has no second read, so the first must deliver
         first = "deliver" if isinstance(job_schedule.schedule, At) and plugin.first == "baseline" else plugin.first
         tick_timeout = max(SHORTEST_TICK, min(job_schedule.gap * self._settings.lease_ttl_factor, 86_400.0))
         jitter = self._settings.default_jitter_ms if job_schedule.jitter_ms is None else job_schedule.jitter_ms
-        query_timeout = float(getattr(query, "timeout", 0.0) or 0.0)
+        query_timeout = float(getattr(config.query, "timeout", 0.0) or 0.0)
         return Feed(
             name=feed_name(block.id),
             kind=plugin.kind,
             integration=account.name,
-            query=storable_query(query, self._resolver.hide),
+            query=storable_query(config.query, self._resolver.hide),
             schedule=job_schedule.schedule,
-            identity=common.identity or plugin.identity,
+            identity=config.delivery.identity or plugin.identity,
             lookback=plugin.lookback_seconds,
-            first=common.first or first,
+            first=config.delivery.first or first,
             page_timeout=min(tick_timeout, max(10.0, query_timeout + 5.0)),
             tick_timeout=tick_timeout,
             jitter=0.0,

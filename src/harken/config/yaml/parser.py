@@ -15,7 +15,7 @@ import yaml
 from harken.config.findings import Path, Place, Report
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, Value
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "InvalidScalar", "parse", "resolve_scalar"]
+__all__ = ["MAX_BYTES", "InvalidScalar", "parse", "resolve_scalar"]
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.errors import Misconfigured
 
-__all__ = ["LOOPS", "Node", "Path", "literal_text", "loop_variable", "parse", "paths", "static_path"]
+__all__ = ["Node", "Path", "literal_text", "loop_variable", "parse", "paths", "static_path"]
 
 Kind = Literal["literal", "name", "field", "item", "call", "list", "map", "unary", "binary", "and", "or", "choice"]
 Path = tuple[str | int, ...]

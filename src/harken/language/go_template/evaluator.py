@@ -18,7 +18,7 @@ from harken.language.kinds import kind_of
 from harken.language.paths import MISSING
 from harken.suggest import suggest_clause
 
-__all__ = ["FUEL", "Eval", "Rendering", "Run", "compile_block", "compile_single"]
+__all__ = ["Rendering", "compile_block", "compile_single"]
 
 FUEL = 300_000
 _CHARACTERS_PER_FUEL = 64

@@ -9,7 +9,7 @@ import msgspec
 
 from harken.errors import Misconfigured
 
-__all__ = ["Action", "Piece", "Text", "Token", "error_at", "literal", "pieces"]
+__all__ = ["Action", "Text", "Token", "error_at", "literal", "pieces"]
 
 LONGEST = 256 * 1024
 

@@ -12,7 +12,6 @@ from harken.language.go_template.lexer import LONGEST, Action, Text, Token, erro
 from harken.suggest import suggest_clause
 
 __all__ = [
-    "UNSUPPORTED",
     "Block",
     "Call",
     "Constant",
