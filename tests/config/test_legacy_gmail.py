@@ -109,7 +109,9 @@ def test_the_older_way_with_one_account_has_the_agent_default_and_says_so() -> N
 
 
 def test_an_agent_that_is_called_like_its_account_is_named_all_the_same() -> None:
-    assert finding_lines(translated(WHOLE.replace("agent_id: ana", "agent_id: default"))) == ["7 warning ignored token_path"]
+    assert finding_lines(translated(WHOLE.replace("agent_id: ana", "agent_id: default"))) == [
+        "7 warning ignored token_path"
+    ]
 
 
 def test_values_know_where_they_stood() -> None:
