@@ -1,21 +1,21 @@
 """A source for issue trackers whose lists can be read in the order of the last change: GitHub, GitLab, Azure DevOps.
 
 A list says when an item changed, but a comment is a change too. Since when an item matches the query is told by its
-history, so `TrackerSource` reads the history of the items that need it. A service implements `Tracker`; where its items
-have the usual fields of issues, `Issue`, `IssueFilter`, `matched_since` and `issue_event` do most of that.
+history, so `TrackerSource` reads the history of the items that need it. A service implements `Tracker`; one that lists
+issues as GitHub does gives its functions to `IssueTracker` instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from harken.event import Event, Identity
-from harken.http import Validators
+from harken.http import Reply, Validators
 from harken.kit.changed_lists import (
     SETTLED,
     ListCursor,
@@ -37,12 +37,11 @@ __all__ = [
     "History",
     "Issue",
     "IssueFilter",
+    "IssueTracker",
     "Tracker",
     "TrackerSource",
-    "is_settled",
     "issue_event",
     "matched_since",
-    "read_issues",
 ]
 
 History: TypeAlias = Sequence[Any] | None
@@ -161,30 +160,71 @@ S = TypeVar("S", bound=Issue)
 F = TypeVar("F", bound=IssueFilter)
 
 
-async def read_issues(
-    api: JsonApi, cursor: ListCursor, url: str, params: Params, parse: Callable[[Any], S], matches: Callable[[S], bool]
-) -> Page[S]:
-    """Read one page of a list of issues, conditionally where the cursor has an ETag."""
-    conditional = Validators(etag=cursor.etag) if cursor.etag and not cursor.link else None
-    reply = await (api.get(cursor.link) if cursor.link else api.get(url, params, conditional=conditional))
-    if not cursor.link:
-        expect_answer(reply, conditional, api.name)
-    now = server_time(reply, api.host.clock.now())
-    if reply.not_modified:
-        return Page(now=now, unchanged=True)
-    issues = [parse(item) for item in api.expect_list(reply, f"the issues of {cursor.name}")]
-    return Page(
-        now=now,
-        items=[issue for issue in issues if matches(issue)],
-        times=[issue.updated_at for issue in issues],
-        link=api.next_page(reply),
-        etag=reply.headers.get("ETag", ""),
-    )
+class IssueTracker(Generic[S, F]):
+    """A `Tracker` for APIs that list issues as GitHub and GitLab do, made of functions of the service.
 
+    `page_of(cursor)` returns the URL and the parameters of a page. `parse(item, name)` reads one item of it,
+    `matches(issue, filter)` compares what the service did not filter by. The others are as in `Tracker`.
+    """
 
-def is_settled(issue: Issue, now: datetime) -> bool:
-    """Whether the last change is old enough for the history to include it."""
-    return issue.updated_at is not None and issue.updated_at <= now - SETTLED
+    def __init__(
+        self,
+        api: JsonApi,
+        filter: F,
+        *,
+        page_of: Callable[[ListCursor], tuple[str, Params]],
+        parse: Callable[[Any, str], S],
+        matches: Callable[[S, F], bool],
+        needs_history: Callable[[S, F], bool],
+        read_history: Callable[[S, F, str], Awaitable[History]],
+        matched_at: Callable[[S, History, F], datetime | None],
+        event_of: Callable[[S, datetime | None, F, str], Event],
+    ) -> None:
+        self._api = api
+        self._filter = filter
+        self._page_of = page_of
+        self._parse = parse
+        self._matches = matches
+        self._needs_history = needs_history
+        self._read_history = read_history
+        self._matched_at = matched_at
+        self._event_of = event_of
+
+    async def read_page(self, cursor: ListCursor) -> Page[S]:
+        reply = await self._request(cursor)
+        now = server_time(reply, self._api.host.clock.now())
+        if reply.not_modified:
+            return Page(now=now, unchanged=True)
+        items = self._api.expect_list(reply, f"the issues of {cursor.name}")
+        issues = [self._parse(item, cursor.name) for item in items]
+        return Page(
+            now=now,
+            items=[issue for issue in issues if self._matches(issue, self._filter)],
+            times=[issue.updated_at for issue in issues],
+            link=self._api.next_page(reply),
+            etag=reply.headers.get("ETag", ""),
+        )
+
+    async def _request(self, cursor: ListCursor) -> Reply:
+        if cursor.link:
+            return await self._api.get(cursor.link)
+        url, params = self._page_of(cursor)
+        conditional = Validators(etag=cursor.etag) if cursor.etag else None
+        reply = await self._api.get(url, params, conditional=conditional)
+        expect_answer(reply, conditional, self._api.name)
+        return reply
+
+    def needs_history(self, issue: S) -> bool:
+        return self._needs_history(issue, self._filter)
+
+    async def read_history(self, issue: S, name: str) -> History:
+        return await self._read_history(issue, self._filter, name)
+
+    def is_settled(self, issue: S, history: History, now: datetime) -> bool:
+        return issue.updated_at is not None and issue.updated_at <= now - SETTLED
+
+    def event_of(self, issue: S, history: History, name: str) -> Event:
+        return self._event_of(issue, self._matched_at(issue, history, self._filter), self._filter, name)
 
 
 def matched_since(

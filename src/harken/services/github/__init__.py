@@ -5,12 +5,12 @@ https://docs.github.com/en/rest/issues/issues#list-repository-issues
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import partial
 
-from harken.event import Event
-from harken.kit.changed_lists import ListCursor, Page
-from harken.kit.tracker import History, TrackerSource, is_settled, read_issues
+from harken.kit.changed_lists import ListCursor
+from harken.kit.json_api import Params
+from harken.kit.tracker import IssueTracker, TrackerSource
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
@@ -30,42 +30,33 @@ from harken.source import Delivery, Host, Plugin
 __all__ = ["Account", "Query", "plugin", "source"]
 
 
-class Issues:
-    """What GitHub adds to the tracker source."""
-
-    def __init__(self, query: Query, account: Account, host: Host) -> None:
-        self._api = Api(account, host)
-        self._params = query.params()
-        self._filter = filter_of(query, host.identity)
-
-    async def read_page(self, cursor: ListCursor) -> Page[Issue]:
-        assert cursor.start is not None
-        # a second earlier: the documentation does not say whether `since` is included
-        since = (cursor.start - timedelta(seconds=1)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return await read_issues(
-            self._api,
-            cursor,
-            self._api.repo_url(cursor.name, "issues"),
-            [*self._params, ("sort", "updated"), ("direction", "asc"), ("since", since), ("per_page", 100)],
-            parse=partial(issue_of, repo=cursor.name),
-            matches=lambda issue: matches(issue, self._filter),
-        )
-
-    def needs_history(self, issue: Issue) -> bool:
-        return needs_history(issue, self._filter)
-
-    async def read_history(self, issue: Issue, repo: str) -> History:
-        return await read_history(self._api, issue, repo)
-
-    def is_settled(self, issue: Issue, history: History, now: datetime) -> bool:
-        return is_settled(issue, now)
-
-    def event_of(self, issue: Issue, history: History, repo: str) -> Event:
-        return event_of(issue, matched_at(issue, history, self._filter), self._filter, repo)
-
-
 def source(query: Query, account: Account, host: Host) -> TrackerSource[Issue]:
-    return TrackerSource(Issues(query, account, host), names=query.repos, fingerprint=query.fingerprint())
+    api = Api(account, host)
+    tracker = IssueTracker(
+        api,
+        filter_of(query, host.identity),
+        page_of=partial(_page_of, api, query),
+        parse=issue_of,
+        matches=matches,
+        needs_history=needs_history,
+        read_history=partial(read_history, api),
+        matched_at=matched_at,
+        event_of=event_of,
+    )
+    return TrackerSource(tracker, names=query.repos, fingerprint=query.fingerprint())
+
+
+def _page_of(api: Api, query: Query, cursor: ListCursor) -> tuple[str, Params]:
+    assert cursor.start is not None
+    # a second earlier: the documentation does not say whether `since` is included
+    since = (cursor.start - timedelta(seconds=1)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    order: list[tuple[str, str | int]] = [
+        ("sort", "updated"),
+        ("direction", "asc"),
+        ("since", since),
+        ("per_page", 100),
+    ]
+    return api.repo_url(cursor.name, "issues"), [*query.params(), *order]
 
 
 plugin = Plugin(

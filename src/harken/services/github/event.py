@@ -100,7 +100,7 @@ def needs_history(issue: Issue, wanted: IssueFilter) -> bool:
     return may_reopen and issue.reopened is not False
 
 
-async def read_history(api: Api, issue: Issue, repo: str) -> History:
+async def read_history(api: Api, issue: Issue, wanted: IssueFilter, repo: str) -> History:
     """Read the events of an issue, oldest first; None when there are too many. Raise Gone if it was deleted."""
     reply = await api.get(api.repo_url(repo, "issues", str(issue.number), "events"), [("per_page", 100)])
     if reply.status == 410:

@@ -5,59 +5,45 @@ https://docs.gitlab.com/api/issues/#list-project-issues
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import partial
 
-from harken.event import Event
-from harken.kit.changed_lists import ListCursor, Page
+from harken.kit.changed_lists import ListCursor
 from harken.kit.fields import rfc3339
-from harken.kit.tracker import History, Issue, TrackerSource, is_settled, read_issues
+from harken.kit.json_api import Params
+from harken.kit.tracker import Issue, IssueTracker, TrackerSource
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
-from harken.services.gitlab.event import event_of, filter_of, history_kinds, issue_of, matched_at, matches, read_history
+from harken.services.gitlab.event import event_of, filter_of, histories, issue_of, matched_at, matches, read_history
 from harken.services.gitlab.query import Query
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]
 
 
-class Issues:
-    """What GitLab adds to the tracker source."""
-
-    def __init__(self, query: Query, account: Account, host: Host) -> None:
-        self._api = Api(account, host)
-        self._params = query.params()
-        self._filter = filter_of(query, host.identity)
-
-    async def read_page(self, cursor: ListCursor) -> Page[Issue]:
-        assert cursor.start is not None
-        # a millisecond earlier: the times that GitLab shows are cut, those that it compares are not
-        after = rfc3339((cursor.start - timedelta(milliseconds=1)).astimezone(UTC), "milliseconds") or ""
-        return await read_issues(
-            self._api,
-            cursor,
-            self._api.project_url(cursor.name, "issues"),
-            [*self._params, ("order_by", "updated_at"), ("sort", "asc"), ("updated_after", after), ("per_page", 100)],
-            parse=partial(issue_of, project=cursor.name),
-            matches=lambda issue: matches(issue, self._filter),
-        )
-
-    def needs_history(self, issue: Issue) -> bool:
-        return bool(history_kinds(issue, self._filter))
-
-    async def read_history(self, issue: Issue, project: str) -> History:
-        return await read_history(self._api, issue, project, history_kinds(issue, self._filter))
-
-    def is_settled(self, issue: Issue, history: History, now: datetime) -> bool:
-        return is_settled(issue, now)
-
-    def event_of(self, issue: Issue, history: History, project: str) -> Event:
-        return event_of(issue, matched_at(issue, history, self._filter), self._filter, project)
-
-
 def source(query: Query, account: Account, host: Host) -> TrackerSource[Issue]:
-    return TrackerSource(Issues(query, account, host), names=query.projects, fingerprint=query.fingerprint())
+    api = Api(account, host)
+    tracker = IssueTracker(
+        api,
+        filter_of(query, host.identity),
+        page_of=partial(_page_of, api, query),
+        parse=issue_of,
+        matches=matches,
+        needs_history=lambda issue, wanted: bool(histories(issue, wanted)),
+        read_history=partial(read_history, api),
+        matched_at=matched_at,
+        event_of=event_of,
+    )
+    return TrackerSource(tracker, names=query.projects, fingerprint=query.fingerprint())
+
+
+def _page_of(api: Api, query: Query, cursor: ListCursor) -> tuple[str, Params]:
+    assert cursor.start is not None
+    # a millisecond earlier: the times that GitLab shows are cut, those that it compares are not
+    after = rfc3339((cursor.start - timedelta(milliseconds=1)).astimezone(UTC), "milliseconds") or ""
+    order: list[tuple[str, str | int]] = [("order_by", "updated_at"), ("sort", "asc"), ("updated_after", after)]
+    return api.project_url(cursor.name, "issues"), [*query.params(), *order, ("per_page", 100)]
 
 
 plugin = Plugin(

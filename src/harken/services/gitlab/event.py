@@ -8,7 +8,7 @@ https://docs.gitlab.com/api/issues/ · https://docs.gitlab.com/api/resource_labe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from harken.kit.tracker import Gone, History, Issue
 from harken.services.gitlab.api import Api
 from harken.services.gitlab.query import Query
 
-__all__ = ["IssueFilter", "event_of", "filter_of", "history_kinds", "issue_of", "matched_at", "matches", "read_history"]
+__all__ = ["IssueFilter", "event_of", "filter_of", "histories", "issue_of", "matched_at", "matches", "read_history"]
 
 MAX_PAGES = 30
 _ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECASE | re.MULTILINE)
@@ -63,7 +63,7 @@ def matches(issue: Issue, wanted: IssueFilter) -> bool:
     return not wanted.milestone or folded_text(issue.data, "milestone.title") == wanted.milestone
 
 
-def history_kinds(issue: Issue, wanted: IssueFilter) -> list[str]:
+def histories(issue: Issue, wanted: IssueFilter) -> list[str]:
     """The histories that tell since when the issue matches; none where the list alone does."""
     if wanted.identity == "change" or issue.number is None or issue.updated_at == issue.created_at:
         return []
@@ -77,10 +77,10 @@ def history_kinds(issue: Issue, wanted: IssueFilter) -> list[str]:
     return [name for name, is_needed in needed.items() if is_needed]
 
 
-async def read_history(api: Api, issue: Issue, project: str, kinds: Sequence[str]) -> History:
-    """Read the events of these kinds; None when there are too many. Raise Gone if the issue was deleted."""
+async def read_history(api: Api, issue: Issue, wanted: IssueFilter, project: str) -> History:
+    """Read all events of an issue that matter; None when there are too many. Raise Gone if it was deleted."""
     events: list[Any] = []
-    for kind in kinds:
+    for kind in histories(issue, wanted):
         only: list[tuple[str, str | int]] = [("activity_filter", "only_activity")] if kind == "notes" else []
         url = api.project_url(project, "issues", str(issue.number), kind)
         reply = await api.get(url, [("per_page", 100), *only])
