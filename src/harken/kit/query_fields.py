@@ -1,4 +1,4 @@
-"""What people write in a query, as a service needs it: one value for several, each once, and nothing but plain text."""
+"""Validators for the fields of a query: one value for a list, unique names, text without control characters."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ LONGEST_VALUE = 255
 
 
 def as_list(value: Any) -> Any:
-    """A text or number alone stands for a list of one."""
+    """A text or number alone becomes a list of one."""
     return [value] if isinstance(value, str) or type(value) is int else value
 
 
 def as_text_list(value: Any) -> Any:
-    """Like `several`; a number is a name that YAML takes for one."""
-    found = as_list(value)
-    return [str(one) if type(one) is int else one for one in found] if isinstance(found, list | tuple) else found
+    """Like `as_list`, with numbers as text: YAML reads a name such as 2024 as a number."""
+    values = as_list(value)
+    return [str(one) if type(one) is int else one for one in values] if isinstance(values, list | tuple) else values
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as they were first written; capitals make no other name."""
+    """Return the names without repeats, as they were first written. Case makes no difference."""
     known: dict[str, str] = {}
     for name in names:
         known.setdefault(name.lower(), name)
@@ -42,7 +42,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def label_name(name: str, whose: str) -> str:
-    """The label without blanks around it. ValueError where it cannot stand in a list with commas between."""
+    """Return the stripped label. Raise ValueError where it cannot be part of a list with commas between."""
     if not name.strip() or not name.isprintable():
         raise ValueError("a label is empty, or has characters that cannot be printed")
     if "," in name:
@@ -51,7 +51,7 @@ def label_name(name: str, whose: str) -> str:
 
 
 def plain_value(value: object) -> str:
-    """A value as it may stand in a query: short text without control characters. ValueError says what is wrong."""
+    """Return the value as stripped text. Raise ValueError unless it is short and without control characters."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError("must be text")
     text = str(value).strip()
@@ -65,5 +65,5 @@ def plain_value(value: object) -> str:
 
 
 def fingerprint_of(query: BaseModel) -> str:
-    """Changes when anything of the query does."""
+    """A digest that changes with any field of the query. `QueryModel.fingerprint` is the same."""
     return digest_of_json(query.model_dump(mode="json"))

@@ -105,7 +105,7 @@ class JsonListing:
         if reply.not_modified:
             return Batch(cursor=cursor, unchanged=True)
         paging = self._query.paging
-        if reply.status == 404 and place.pages and paging and paging.numbered:
+        if reply.status == 404 and place.pages and paging and paging.is_numbered:
             return self._last(place, reply, ())  # some servers know of no page after the last
         raise_for(reply)
         _blot(self._secrets, reply)
@@ -160,7 +160,7 @@ class JsonListing:
     def _last(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
         paging, kept = self._query.paging, PagingCursor(of=self._of, since=place.asked if place.pages else None)
         # page one of many proves nothing about the others, nor does a body whose Link header may have changed
-        if not place.pages and not place.restarts and (paging is None or paging.told_in_body):
+        if not place.pages and not place.restarts and (paging is None or paging.is_in_body):
             got = reply.validators if self._query.method == "GET" else Validators()
             kept = PagingCursor(
                 of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body)

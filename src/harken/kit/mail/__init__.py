@@ -1,4 +1,4 @@
-"""What services that read mailboxes share: texts, senders, what is extracted, and what a job may ask."""
+"""For services that read mailboxes: the fields of a mail event, its sender, and the query of a job."""
 
 from harken.kit.mail.message import MailMessage, Part, mail_fields
 from harken.kit.mail.query import FIELDS, MailQuery, condition, delivery

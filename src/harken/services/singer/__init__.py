@@ -141,10 +141,10 @@ class TapSource:
         text = bytearray()
         try:
             async with asyncio.timeout(self._query.timeout):
-                while (line := await child.line()) is not None and len(text) < LONGEST_CATALOG:
+                while (line := await child.read_line()) is not None and len(text) < LONGEST_CATALOG:
                     text += line
-                if await child.code() != 0:
-                    raise await child.crashed()
+                if await child.exit_code() != 0:
+                    raise await child.crash_error()
         except TimeoutError:
             message = f"{self._name} --discover took more than {self._query.timeout:g} s and was ended"
             raise RetryLater(message, reason="timeout") from None
@@ -154,7 +154,7 @@ class TapSource:
 
     def _program(self, *words: str) -> Program:
         return Program(
-            words=(*self._query.tap, *words),
+            command=(*self._query.tap, *words),
             env=self._env,
             directory=self._host.directory,
             secrets=self._secrets,
