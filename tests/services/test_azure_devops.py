@@ -16,7 +16,7 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.server import Answer, Seen
 from harken.testing.source import Service, SourceContract
-from tests.services.boards import SHOP, source
+from tests.services.azure_devops import SHOP, source
 from tests.services.reading import events, page, read, subjects
 
 

@@ -14,7 +14,7 @@ from harken.services.azure_devops import plugin
 from harken.source import Call, Host
 from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps, WorkItem
-from tests.services.boards import account
+from tests.services.azure_devops import account
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
-from tests.services.boards import histories, source
+from tests.services.azure_devops import histories, source
 from tests.services.reading import events, read, shown, times
 
 DAY = 86_400.0

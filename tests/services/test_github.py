@@ -14,7 +14,7 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
 from harken.testing.source import Service, SourceContract
-from tests.services.hub import SHOP, source
+from tests.services.github import SHOP, source
 from tests.services.reading import events, page, read, subjects
 
 

@@ -10,7 +10,7 @@ import pytest
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
-from tests.services.hub import histories, source
+from tests.services.github import histories, source
 from tests.services.reading import events, read, shown, times
 
 DAY = 86_400.0

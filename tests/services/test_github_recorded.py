@@ -23,7 +23,7 @@ from harken.source import Host
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
 from tests.corpora import fetch
-from tests.services.hub import source
+from tests.services.github import source
 from tests.services.reading import events, page
 
 pytestmark = [pytest.mark.xdist_group("github-corpus"), pytest.mark.timeout(300)]

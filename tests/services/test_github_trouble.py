@@ -17,7 +17,7 @@ from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
-from tests.services.hub import SHOP, account, source
+from tests.services.github import SHOP, account, source
 from tests.services.reading import events, page, read
 
 

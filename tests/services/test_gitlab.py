@@ -14,7 +14,7 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.server import Answer
 from harken.testing.source import Service, SourceContract
-from tests.services.lab import SHOP, source
+from tests.services.gitlab import SHOP, source
 from tests.services.reading import events, page, read, subjects
 
 DAY = 86_400.0

@@ -15,7 +15,7 @@ from harken.testing import HandClock
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.server import Answer
 from tests.corpora import fetch
-from tests.services.lab import source
+from tests.services.gitlab import source
 from tests.services.reading import events, page
 
 pytestmark = [pytest.mark.xdist_group("grimoire-corpus"), pytest.mark.timeout(300)]

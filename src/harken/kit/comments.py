@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
+
+from pydantic import AfterValidator
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
@@ -18,15 +19,15 @@ PER_PAGE = 100
 _HIDDEN_LENGTH = 16
 
 
-def nonempty_text(longest: int) -> Callable[[str], str]:
-    """A validator that refuses an empty text and cuts one that is too long."""
+def nonempty_text(longest: int) -> AfterValidator:
+    """A validator for `Annotated[str, …]` that refuses an empty text and cuts one that is too long."""
 
-    def checked(value: str) -> str:
+    def check(value: str) -> str:
         if not value.strip():
             raise ValueError("is empty")
         return value if len(value) <= longest else value[: longest - 1] + "…"
 
-    return checked
+    return AfterValidator(check)
 
 
 def step_mark(call: Call, length: int = 12) -> str:

@@ -6,9 +6,9 @@ https://learn.microsoft.com/en-us/rest/api/azure/devops/wit/work-items/update
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.kit.comments import nonempty_text, step_mark
@@ -36,9 +36,7 @@ class _OnItem(ParamsModel):
 
 
 class Comment(_OnItem):
-    text: str = Field(min_length=1, description="text of the comment")
-
-    _check_text = field_validator("text")(nonempty_text(LONGEST))
+    text: Annotated[str, nonempty_text(LONGEST)] = Field(min_length=1, description="text of the comment")
 
 
 class TagParams(_OnItem):

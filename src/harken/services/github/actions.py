@@ -6,10 +6,10 @@ https://docs.github.com/en/rest/issues/labels#add-labels-to-an-issue
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from harken.http import Reply
 from harken.kit.comments import comment_once, nonempty_text
@@ -23,26 +23,26 @@ __all__ = ["ACTIONS"]
 LONGEST = 65_000
 
 
+def _check_label(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError("is no name of a label")
+    return value.strip()
+
+
+LabelName = Annotated[str, AfterValidator(_check_label)]
+
+
 class _OnIssue(ParamsModel):
     repo: Repo = Field(description="repository, as owner/name")
     issue: int = Field(ge=1, description="number of the issue or pull request")
 
 
 class Comment(_OnIssue):
-    text: str = Field(min_length=1, description="text of the comment, in Markdown")
-
-    _check_text = field_validator("text")(nonempty_text(LONGEST))
+    text: Annotated[str, nonempty_text(LONGEST)] = Field(min_length=1, description="text of the comment, in Markdown")
 
 
 class Label(_OnIssue):
-    label: str = Field(min_length=1, max_length=100, description="name of the label")
-
-    @field_validator("label")
-    @classmethod
-    def _check_label(cls, value: str) -> str:
-        if not value.strip() or not value.isprintable():
-            raise ValueError("is no name of a label")
-        return value.strip()
+    label: LabelName = Field(min_length=1, max_length=100, description="name of the label")
 
 
 async def comment(call: Call) -> dict[str, Any]:

@@ -5,9 +5,9 @@ https://docs.gitlab.com/api/notes/ · https://docs.gitlab.com/api/issues/#update
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from harken.http import Reply
 from harken.kit.comments import comment_once, nonempty_text
@@ -21,26 +21,26 @@ __all__ = ["ACTIONS"]
 LONGEST = 900_000
 
 
+def _check_label(value: str) -> str:
+    if not value.strip() or not value.isprintable() or "," in value:
+        raise ValueError("is no name of a label")
+    return value.strip()
+
+
+LabelName = Annotated[str, AfterValidator(_check_label)]
+
+
 class _OnIssue(ParamsModel):
     project: Project = Field(description="project, as group/name or by number")
     issue: int = Field(ge=1, description="number of the issue in its project (iid)")
 
 
 class Note(_OnIssue):
-    text: str = Field(min_length=1, description="text of the comment, in Markdown")
-
-    _check_text = field_validator("text")(nonempty_text(LONGEST))
+    text: Annotated[str, nonempty_text(LONGEST)] = Field(min_length=1, description="text of the comment, in Markdown")
 
 
 class Label(_OnIssue):
-    label: str = Field(min_length=1, max_length=255, description="name of the label")
-
-    @field_validator("label")
-    @classmethod
-    def _check_label(cls, value: str) -> str:
-        if not value.strip() or not value.isprintable() or "," in value:
-            raise ValueError("is no name of a label")
-        return value.strip()
+    label: LabelName = Field(min_length=1, max_length=255, description="name of the label")
 
 
 async def note(call: Call) -> dict[str, Any]:

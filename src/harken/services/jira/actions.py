@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
@@ -41,9 +41,9 @@ class _OnIssue(ParamsModel):
 class Comment(_OnIssue):
     """What to say about which issue."""
 
-    text: str = Field(min_length=1, description="text of the comment; empty lines part paragraphs")
-
-    _check_text = field_validator("text")(nonempty_text(LONGEST_TEXT))
+    text: Annotated[str, nonempty_text(LONGEST_TEXT)] = Field(
+        min_length=1, description="text of the comment; empty lines part paragraphs"
+    )
 
 
 class Transition(_OnIssue):
