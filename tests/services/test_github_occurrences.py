@@ -122,7 +122,7 @@ async def test_a_history_that_is_behind_the_list_is_asked_for_again(hub: GitHub,
     old = hub.open(age=DAY)
     hub.label(old, "bug")
     labelled = clock.now()
-    old.told_at = clock.time() + 40
+    old.history_visible_at = clock.time() + 40
     batches = await read(reader)
     assert events(batches) == []
     clock.advance(45)

@@ -12,7 +12,7 @@ from harken.services.jira import Query
 from harken.services.jira.query import check_jql, quote
 from harken.source import Host
 from harken.testing import HandClock
-from harken.testing.fakes.jira import BadJql, Jira, compiled
+from harken.testing.fakes.jira import BadJql, Jira, compile_jql
 from tests.services.jira import serving, source
 from tests.services.reading import events, read
 
@@ -51,7 +51,7 @@ async def test_a_nasty_label_finds_the_issues_with_that_label_and_no_secret(jira
 
 @pytest.mark.parametrize("value", NASTY)
 def test_a_quoted_value_is_read_back_as_it_was(value: str):
-    test, _ = compiled(f"labels = {quote(value)}", {})
+    test, _ = compile_jql(f"labels = {quote(value)}", {})
     assert test is not None
     assert test({"labels": [value]})
     assert not test({"labels": ["hidden"]})
@@ -118,8 +118,8 @@ async def test_an_or_in_raw_jql_stays_within_the_other_conditions(jira: Jira, ho
 
 
 def test_the_fake_itself_notices_an_unquoted_value():
-    test, _ = compiled('labels = "x" OR project = SECRET', {})
+    test, _ = compile_jql('labels = "x" OR project = SECRET', {})
     assert test is not None
     assert test({"labels": [], "project": ["SECRET"]})
     with pytest.raises(BadJql):
-        compiled("labels = x) OR (project = SECRET", {})
+        compile_jql("labels = x) OR (project = SECRET", {})

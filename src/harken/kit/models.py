@@ -26,7 +26,7 @@ class ParamsModel(BaseModel):
 
 
 class QueryModel(BaseModel):
-    """What a feed asks for."""
+    """What a feed reads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

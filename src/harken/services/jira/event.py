@@ -38,7 +38,7 @@ FIELDS = (
 )
 PAGE_SIZE = 100
 MAX_PAGES = 20
-# stands for the current description, of which only matters that it has the mention
+# in place of the current description, of which is known only that it has the mention
 _MENTIONED = "\0mentioned"
 
 

@@ -26,7 +26,7 @@ _ORDER_BY = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
 def _as_values(value: Any) -> Any:
-    """One value stands for a list of one."""
+    """One value becomes a list of one."""
     values = value if isinstance(value, list | tuple) else [] if value is None else [value]
     return tuple(plain_value(one) for one in values)
 
