@@ -48,7 +48,7 @@ class Tracker(Watched):
 class LimitContract:
     """Subclass it with a configuration, a workflow that runs for whatever is opened, and what it watches.
 
-    `mark` ends the name of an item in the key of an occurrence; `waits`: seconds without requests after a limit of 700 s.
+    `mark` ends the name of an item in the key of an event; `waits`: seconds without requests after a limit of 700 s.
     """
 
     kind: ClassVar[str]
