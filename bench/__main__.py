@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import Figure, table
-from bench.sizes import FULL, QUICK, TINY, Sizes
+from bench.measurement_sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet")
 RESULTS = Path("bench-results.json")

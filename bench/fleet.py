@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.counted import HOSTS
+from bench.counting_listing import HOSTS
+from bench.feed_directory import lay_out
 from bench.figures import Figure, Say, at_most
+from bench.measurement_sizes import Sizes
 from bench.processes import Child, child, counts, cpu_seconds, family_cpu_seconds, replicas, status, until
 from bench.servers import durable_postgres, new_database, postmaster
-from bench.site import lay_out
-from bench.sizes import Sizes
 from bench.takeover import takeover
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _costs(
     stages: dict[str, tuple[int, int]], seconds: float, server: PostgresServer, scratch: Path, say: Say
 ) -> dict[tuple[str, str], Cost]:
     costs: dict[tuple[str, str], Cost] = {}
-    with child("bench.counted") as source:
+    with child("bench.counting_listing") as source:
         port = int(source.line())
         addresses = [f"http://{host}:{port}" for host in HOSTS]
         for stage, (count, feeds) in stages.items():

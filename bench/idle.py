@@ -9,10 +9,10 @@ from random import Random
 
 import apsw
 
+from bench.feed_directory import lay_out
 from bench.figures import Figure, Say, at_most
+from bench.measurement_sizes import Sizes
 from bench.processes import child, cpu_seconds, harken, rss_megabytes, until
-from bench.site import lay_out
-from bench.sizes import Sizes
 
 __all__ = ["measure"]
 

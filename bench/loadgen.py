@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from bench.sample import sample
+from bench.sample_event import sample
 
 __all__ = ["Load", "main"]
 

@@ -7,9 +7,9 @@ import tempfile
 import msgspec
 
 from bench.figures import Figure, Say, at_least, middle
-from bench.pages import PollFlow, Used
+from bench.measurement_sizes import Sizes
 from bench.processes import report
-from bench.sizes import Sizes
+from bench.sample_pages import PollFlow, Used
 
 __all__ = ["measure"]
 
@@ -22,7 +22,7 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
     bares: list[Used] = []
     for number in range(sizes.rounds):
         flow, asked = _round("bench.poll_flow", sizes)
-        bare, _ = _round("bench.bare", sizes)
+        bare, _ = _round("bench.bare_commit", sizes)
         flows.append(flow)
         bares.append(bare)
         per = 1000 / asked.events

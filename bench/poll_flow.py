@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from bench.engine import Engine, answer, definitions, engine
-from bench.pages import Book, PollFlow, Used, pages, reached
+from bench.sample_pages import Book, PollFlow, Used, pages, reached
 from harken.feed import Feed
 from harken.schedule import Every
 

@@ -1,15 +1,15 @@
 """Durable events a second through the PostgreSQL store, beside bare asyncpg on the same tables in the same run.
 
-Bare: the same rows inserted in one transaction, dequeued by SKIP LOCKED with their events, and settled; and a shorter
-way, which knows no claim: whatever is dequeued is over.
+Bare: the same rows inserted in one transaction, dequeued by SKIP LOCKED with their events, and settled. Shorter: the
+same without claims, so that a run is done as soon as it is dequeued.
 """
 
 from __future__ import annotations
 
-from bench import durable
+from bench import store_rounds
 from bench.figures import Figure, Say
+from bench.measurement_sizes import Sizes
 from bench.servers import durable_postgres, new_database
-from bench.sizes import Sizes
 
 __all__ = ["measure"]
 
@@ -17,7 +17,7 @@ GOAL = 0.5
 
 
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
-    """One server for all ways, a database for each."""
+    """Start one server, with a database for each way."""
     with durable_postgres() as server:
-        urls = {way: new_database(server) for way in (durable.SHORTER, *durable.WAYS)}
-        return durable.measured("PostgreSQL", "bench.postgres_flow", urls, GOAL, sizes, say)
+        urls = {way: new_database(server) for way in (store_rounds.SHORTER, *store_rounds.WAYS)}
+        return store_rounds.measured("PostgreSQL", "bench.postgres_flow", urls, GOAL, sizes, say)

@@ -1,4 +1,4 @@
-"""The rounds on PostgreSQL: our store, and a session with its planner settings that does only what must be done."""
+"""The rounds on PostgreSQL: our store, and bare asyncpg with the same planner settings and only the necessary SQL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]
 
-from bench.durable import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
+from bench.store_rounds import BARE, SHORTER, Asked, Meter, Way, ours, rounds_of, told
 from harken.backends.postgres import PostgresStore
-from harken.backends.postgres.connection import LOOK_UPS
+from harken.backends.postgres.connection import PLANNER_SETTINGS
 from harken.event import Event
 
 __all__ = ["rounds_on_postgres"]
@@ -28,31 +28,31 @@ DEQUEUE = """WITH r AS (UPDATE runs SET state=4, token=token+1, lease_until=9, h
 WHERE seq=ANY(ARRAY(SELECT seq FROM runs WHERE state=2 AND priority=0 AND due_at<=2
 ORDER BY due_at, seq LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id, token, event)
 SELECT r.id, r.token, e.key, e.data FROM r JOIN events e ON e.id=r.event"""
-DEQUEUE_FOR_GOOD = DEQUEUE.replace("state=4", "state=6, finished_at=1")
+DEQUEUE_AND_SETTLE = DEQUEUE.replace("state=4", "state=6, finished_at=1")
 SETTLE = """UPDATE runs SET state=6, finished_at=1, lease_until=NULL
 FROM unnest($1::bytea[], $2::bigint[]) AS u(i, t) WHERE id=u.i AND token=u.t"""
-STANDING = "SELECT pid, pg_database_size($1) FROM pg_stat_activity WHERE datname=$1 AND pid <> pg_backend_pid()"
+SESSIONS = "SELECT pid, pg_database_size($1) FROM pg_stat_activity WHERE datname=$1 AND pid <> pg_backend_pid()"
 
 
 class Bare:
-    """With `shorter` a row is over as soon as it is dequeued: a crash after that loses it."""
+    """With `shorter` a run is done as soon as it is dequeued: a crash after that loses it."""
 
     def __init__(self, connection: Any, *, shorter: bool) -> None:
         self.connection = connection
         self.shorter = shorter
 
-    async def batch(self, shown: list[Event]) -> None:
-        names = [blake2b(one.key.encode(), digest_size=16).digest() for one in shown]
+    async def batch(self, events: list[Event]) -> None:
+        names = [blake2b(event.key.encode(), digest_size=16).digest() for event in events]
         async with self.connection.transaction():
-            texts, bodies = [one.key for one in shown], [one.raw for one in shown]
+            texts, bodies = [event.key for event in events], [event.raw for event in events]
             ids = [row[0] for row in await self.connection.fetch(EVENTS, names, texts, bodies)]
             await self.connection.execute(MEMORY, names, ids)
             await self.connection.execute(RUNS, names, ids)
-        rows = await self.connection.fetch(DEQUEUE_FOR_GOOD if self.shorter else DEQUEUE, len(shown))
+        rows = await self.connection.fetch(DEQUEUE_AND_SETTLE if self.shorter else DEQUEUE, len(events))
         if self.shorter:
             return
         done = await self.connection.execute(SETTLE, [row[0] for row in rows], [row[1] for row in rows])
-        if done != f"UPDATE {len(shown)}":
+        if done != f"UPDATE {len(events)}":
             raise RuntimeError(f"not every row was settled: {done}")
 
 
@@ -73,22 +73,22 @@ async def rounds_on_postgres(asked: Asked) -> Any:
 
 
 async def _session(url: str) -> Any:
-    """In a database that has its schema from us, and nothing else."""
+    """A connection to a database that has our schema and no rows."""
     await (schema := PostgresStore.at(url)).connect()
     await schema.close()
-    return await asyncpg.connect(url, server_settings={**LOOK_UPS, "plan_cache_mode": "force_generic_plan"})
+    return await asyncpg.connect(url, server_settings={**PLANNER_SETTINGS, "plan_cache_mode": "force_generic_plan"})
 
 
 def _meter(watch: Any, database: str) -> Callable[[], Awaitable[Meter]]:
     async def read() -> Meter:
-        rows = await watch.fetch(STANDING, database)
+        rows = await watch.fetch(SESSIONS, database)
         return Meter(server=sum(_seconds(row[0]) for row in rows), bytes=max((row[1] for row in rows), default=0))
 
     return read
 
 
 def _seconds(pid: int) -> float:
-    """CPU of a session's process. What the server does for all of them in the background is not in it."""
+    """CPU seconds of a session's process, without the background processes of the server."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

@@ -5,10 +5,10 @@ Bare: a pipeline of XADD, one XREADGROUP, one XACK. The server has `appendfsync 
 
 from __future__ import annotations
 
-from bench import durable
+from bench import store_rounds
 from bench.figures import Figure, Say
+from bench.measurement_sizes import Sizes
 from bench.servers import durable_redis
-from bench.sizes import Sizes
 
 __all__ = ["measure"]
 
@@ -18,5 +18,5 @@ GOAL = 0.4
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """One server for all ways, a numbered database for each."""
     with durable_redis() as server:
-        urls = {way: server.url(number) for number, way in enumerate(durable.WAYS)}
-        return durable.measured("Redis", "bench.redis_flow", urls, GOAL, sizes, say)
+        urls = {way: server.url(number) for number, way in enumerate(store_rounds.WAYS)}
+        return store_rounds.measured("Redis", "bench.redis_flow", urls, GOAL, sizes, say)

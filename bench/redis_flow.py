@@ -1,4 +1,4 @@
-"""The rounds on Redis: our store, and a stream with a group that does only what must be done."""
+"""The rounds on Redis: our store, and beside it a bare stream with a consumer group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bench.durable import BARE, Asked, Meter, Way, ours, rounds_of, told
+from bench.store_rounds import BARE, Asked, Meter, Way, ours, rounds_of, told
 from harken.backends.redis import RedisStore
 from harken.event import Event
 
@@ -34,9 +34,9 @@ async def rounds_on_redis(asked: Asked) -> Any:
     await client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
 
     async def meter() -> Meter:
-        """One process serves all, and does nothing else while a batch is on its way."""
-        told = await client.info("cpu"), await client.info("memory")
-        return Meter(server=told[0]["used_cpu_user"] + told[0]["used_cpu_sys"], bytes=told[1]["used_memory"])
+        """The CPU time and memory of the server, which does nothing else during a batch."""
+        cpu, memory = await client.info("cpu"), await client.info("memory")
+        return Meter(server=cpu["used_cpu_user"] + cpu["used_cpu_sys"], bytes=memory["used_memory"])
 
     bare = Way(name=BARE, batch=Bare(client).batch, meter=meter)
     stores = {name: RedisStore.at(url) for name, url in asked.urls.items() if name != BARE}

@@ -6,11 +6,11 @@ import tempfile
 
 import msgspec
 
-from bench import naps
+from bench import bare_timers
 from bench.figures import Figure, Say, at_most, percentile
+from bench.measurement_sizes import Sizes
 from bench.processes import report
 from bench.scale_flow import Asked, Steady
-from bench.sizes import Sizes
 
 __all__ = ["measure"]
 
@@ -58,8 +58,8 @@ def _figures(feeds: int, steady: Steady, reference: float | None) -> list[Figure
 
 def _lag(sizes: Sizes, say: Say) -> Figure:
     steady = _run(sizes.lag_feeds, sizes.lag_interval, sizes.scale_seconds)
-    question = naps.Asked(rate=_rate(steady), seconds=sizes.scale_seconds / 2)
-    bare = percentile(report("bench.naps", msgspec.to_builtins(question)), 99) * 1000
+    question = bare_timers.Asked(rate=_rate(steady), seconds=sizes.scale_seconds / 2)
+    bare = percentile(report("bench.bare_timers", msgspec.to_builtins(question)), 99) * 1000
     what = f"{sizes.lag_feeds:,} feeds of {sizes.lag_interval:g} s"
     say(f"{what}: {_ms(steady, 99):.1f} ms p99 lag, {_cost(steady):.3f} ms CPU/tick")
     figure = Figure(

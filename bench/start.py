@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.figures import Figure, Say, at_most, middle
+from bench.measurement_sizes import Sizes
 from bench.processes import ROOT
-from bench.sizes import Sizes
 
 __all__ = ["measure"]
 

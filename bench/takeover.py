@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.counted import HOSTS, After
+from bench.counting_listing import HOSTS, After
+from bench.feed_directory import lay_out
 from bench.figures import Figure, Say, at_most
+from bench.measurement_sizes import Sizes
 from bench.processes import Child, child, harken, replicas, status, until
 from bench.servers import new_database
-from bench.site import lay_out
-from bench.sizes import Sizes
 
 if TYPE_CHECKING:
     from tests.servers.postgres import PostgresServer
@@ -45,7 +45,7 @@ class Crash(msgspec.Struct, frozen=True, kw_only=True):
 def takeover(sizes: Sizes, server: PostgresServer, directory: Path, say: Say) -> list[Figure]:
     """All feeds have one credential, so one of two replicas has them all; it is killed just before it would renew."""
     store = new_database(server)
-    with child("bench.counted") as source:
+    with child("bench.counting_listing") as source:
         address = f"http://{HOSTS[0]}:{int(source.line())}"
         lay_out(directory, sizes.takeover_feeds, address, interval=f"{INTERVAL}s", store=store)
         with harken(directory, "--role", "api"):

@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 
 from bench.engine import answer
+from bench.feed_directory import lay_out
 from bench.listing import ETAG
-from bench.site import lay_out
 from harken.app import App, settle_memory
 
 __all__ = ["Asked", "Round", "rounds_of"]

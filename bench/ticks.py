@@ -7,8 +7,8 @@ import tempfile
 import msgspec
 
 from bench.figures import Figure, Say, at_most, middle
+from bench.measurement_sizes import Sizes
 from bench.processes import child, report
-from bench.sizes import Sizes
 from bench.tick_flow import Asked, Round
 
 __all__ = ["measure"]

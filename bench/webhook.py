@@ -13,9 +13,9 @@ import msgspec
 
 from bench.figures import Figure, Say, at_most, middle
 from bench.loadgen import Load
-from bench.pages import PollFlow, Used
+from bench.measurement_sizes import Sizes
 from bench.processes import child, counts, cpu_seconds, harken, report, until
-from bench.sizes import Sizes
+from bench.sample_pages import PollFlow, Used
 
 __all__ = ["measure"]
 
@@ -44,7 +44,7 @@ def measure(sizes: Sizes, say: Say) -> list[Figure]:
         directory.joinpath("harken.yaml").write_text("log: {level: warning}\n")
         directory.joinpath("workflows").mkdir()
         directory.joinpath("workflows", "bench.yaml").write_text(WORKFLOW)
-        with harken(directory) as (controller, url), child("bench.blank") as blank:
+        with harken(directory) as (controller, url), child("bench.bare_server") as blank:
             port, blank_port = urlsplit(url).port or 0, int(blank.line())
             sent = [0]
 
@@ -116,7 +116,7 @@ def _commit(sizes: Sizes) -> float:
     pages = max(1, sizes.webhook_events // sizes.connections // 2)
     with tempfile.TemporaryDirectory(prefix="harken-bench-") as scratch:
         asked = PollFlow(feeds=sizes.connections, pages=pages, page=1, directory=scratch)
-        used = msgspec.convert(report("bench.bare", msgspec.to_builtins(asked)), Used)
+        used = msgspec.convert(report("bench.bare_commit", msgspec.to_builtins(asked)), Used)
     return used.cpu * 1000 / asked.events
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.server import Served, serving
-from tests.operate.office import opened
+from tests.operate.operator_world import opened
 
 
 @pytest.fixture

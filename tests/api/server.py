@@ -17,7 +17,7 @@ import uvicorn
 from harken.api.app import build
 from harken.api.origin_guard import hosts_of
 from harken.cli.client import ControllerClient
-from tests.operate.office import Office
+from tests.operate.operator_world import Office
 
 UP = {"status": "up", "subsystems": [{"name": "store", "state": "up", "reason": "", "since": None}]}
 JSON = {"Content-Type": "application/json"}

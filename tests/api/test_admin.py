@@ -20,8 +20,8 @@ from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.operate import Operator
 from harken.operate.configuration import load_directory
-from tests.operate.agency import job, metered, write
-from tests.operate.meter import readings
+from tests.operate.counting_service import readings
+from tests.operate.poller_jobs import job, metered, write
 
 JSON = {"Content-Type": "application/json"}
 

@@ -16,7 +16,7 @@ from harken.api.routes import ROUTES
 from harken.errors import NotFound, Refused
 from harken.operate.operator import CHANGES, OPERATIONS
 from tests.api.server import JSON, Served
-from tests.operate.office import POLLED
+from tests.operate.operator_world import POLLED
 
 _SHAPE = re.compile(r":(path|int)")
 
@@ -24,7 +24,7 @@ _SHAPE = re.compile(r":(path|int)")
 def test_every_operation_has_a_route_with_the_same_parameters() -> None:
     assert set(ROUTES) == set(OPERATIONS)
     for name, operation in OPERATIONS.items():
-        taken = set(inspect.signature(operation).parameters) - {"desk"}
+        taken = set(inspect.signature(operation).parameters) - {"context"}
         assert set(ROUTES[name].params) == taken, name
 
 

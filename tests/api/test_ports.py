@@ -13,8 +13,8 @@ from harken.app import App
 from harken.app.application import Role, not_reading
 from harken.app.run_file import drop_run_file, write_run_file
 from harken.errors import Misconfigured
-from tests.servers.home import free_port
-from tests.system.kill.outside import HOOKS, signed
+from tests.servers.directory import free_port
+from tests.system.kill.outside_world import HOOKS, signed
 
 HOOK = "/webhooks/generic/hooks"
 

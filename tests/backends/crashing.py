@@ -1,4 +1,4 @@
-"""The `store` and `reopen` of a contract on a home whose stores can be let go of as a dying process does."""
+"""The fixtures `store` and `reopen` for stores that can be abandoned, as a process that is killed does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from harken.testing.store import Reopen
 __all__ = ["Crashing", "Opening"]
 
 
-class Mortal(Store, Protocol):
+class AbandonableStore(Store, Protocol):
     def abandon(self) -> None: ...
 
 
-Opening: TypeAlias = Callable[[], Mortal]
-"""Open the home of this test, be it for the first time or again."""
+Opening: TypeAlias = Callable[[], AbandonableStore]
+"""Opens the store of this test, for the first time or again."""
 
 
 class Crashing:
-    """Subclass it and give an `opening` fixture (see Opening)."""
+    """Subclass it with an `opening` fixture (see Opening)."""
 
     @pytest.fixture
     async def store(self, opening: Opening) -> AsyncIterator[Store]:
@@ -33,10 +33,10 @@ class Crashing:
 
     @pytest.fixture
     async def reopen(self, opening: Opening, clock: HandClock) -> AsyncIterator[Reopen]:
-        opened: list[Mortal] = []
+        opened: list[AbandonableStore] = []
 
         async def again(store: Store) -> Store:
-            cast(Mortal, store).abandon()
+            cast(AbandonableStore, store).abandon()
             opened.append(opening())
             await self.after_crash(opened[-1], clock)
             return opened[-1]
@@ -46,4 +46,4 @@ class Crashing:
             store.abandon()
 
     async def after_crash(self, store: Store, clock: HandClock) -> None:
-        """Let pass what has to pass until the store knows its dead: nothing, where it knows them when it is opened."""
+        """Advance the clock until the store notices that the old process died; SQLite knows it when it is opened."""

@@ -1,4 +1,4 @@
-"""Replicas hear from the store that there are runs to claim, and go on hearing after its restart."""
+"""Replicas are notified of runs to claim, also after a restart of the server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_the_others_hear_of_a_run_and_who_made_it_does_not(at: Callable[[]
     ours, theirs = Ear(), Ear()
     one.listen(ours.heard.set)
     two.listen(theirs.heard.set)
-    # whoever begins to listen is told at once: something may have been said before
+    # a new listener is called at once, as it may have missed a notification
     await ours.wait()
     await theirs.wait()
     await asyncio.sleep(0.1)
@@ -79,7 +79,7 @@ async def test_the_others_hear_of_what_a_commit_did_not_hand_over(at: Callable[[
 
 
 class Line:
-    """A connection that breaks when it is told to."""
+    """A connection that the test can break."""
 
     def __init__(self) -> None:
         self.hint: Callable[[str], None] = lambda name: None
@@ -108,6 +108,6 @@ async def test_a_connection_that_ends_is_made_again(monkeypatch: pytest.MonkeyPa
     line.ended.set()
     await ear.wait()
     assert line.begun == 2
-    # what cannot be told is not worth an error
+    # a notification that cannot be sent raises nothing
     hints.give()
     await hints.close()

@@ -18,7 +18,7 @@ from harken.testing.store import (
     UpkeepContract,
 )
 from tests.backends.crashing import Crashing, Opening
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 
 __all__ = ["server", "url"]
 
@@ -27,7 +27,7 @@ CLAIM_SECONDS = 60.0
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
 
-class Served(Crashing):
+class OnPostgres(Crashing):
     key = ""
 
     @pytest.fixture
@@ -35,48 +35,48 @@ class Served(Crashing):
         return lambda: PostgresStore.at(url, clock, key=self.key, settings=SMALL)
 
 
-class TestFeeds(Served, FeedsContract):
+class TestFeeds(OnPostgres, FeedsContract):
     pass
 
 
-class TestRuns(Served, RunsContract):
+class TestRuns(OnPostgres, RunsContract):
     pass
 
 
-class TestBudgets(Served, BudgetContract):
+class TestBudgets(OnPostgres, BudgetContract):
     async def after_crash(self, store: Store, clock: HandClock) -> None:
-        """The contract speaks of a store that knows its dead; a replica's claims run out and are reaped."""
+        """The claims of a dead replica expire, and are then requeued by any other."""
         clock.advance(CLAIM_SECONDS + 1)
         await store.requeue_expired()
 
 
-class TestRegistry(Served, RegistryContract):
+class TestRegistry(OnPostgres, RegistryContract):
     pass
 
 
-class TestRecords(Served, RecordsContract):
+class TestRecords(OnPostgres, RecordsContract):
     pass
 
 
-class TestUpkeep(Served, UpkeepContract):
+class TestUpkeep(OnPostgres, UpkeepContract):
     pass
 
 
-class TestRecordsSealed(Served, RecordsContract):
+class TestRecordsSealed(OnPostgres, RecordsContract):
     key = "a long key of the operator"
 
 
-class TestRegistrySealed(Served, RegistryContract):
+class TestRegistrySealed(OnPostgres, RegistryContract):
     key = "a long key of the operator"
 
 
 if SOAK:
 
-    class TestFeedsSealed(Served, FeedsContract):
+    class TestFeedsSealed(OnPostgres, FeedsContract):
         key = "a long key of the operator"
 
-    class TestRunsSealed(Served, RunsContract):
+    class TestRunsSealed(OnPostgres, RunsContract):
         key = "a long key of the operator"
 
-    class TestUpkeepSealed(Served, UpkeepContract):
+    class TestUpkeepSealed(OnPostgres, UpkeepContract):
         key = "a long key of the operator"

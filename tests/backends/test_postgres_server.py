@@ -1,4 +1,4 @@
-"""The PostgreSQL store and its server: unreachable, restarted, slow, encrypted, too new, asked for the impossible."""
+"""The PostgreSQL store and its server: unreachable, restarted, slow, encrypted, too new, given invalid values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from harken.tasks import end
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
 from harken.testing.store.world import Given, definitions
-from tests.backends.postgres_home import hand, server, url
-from tests.servers.home import free_port
+from tests.backends.postgres_database import server, session, url
+from tests.servers.directory import free_port
 from tests.servers.postgres import PostgresServer
 
-__all__ = ["hand", "server", "url"]
+__all__ = ["server", "session", "url"]
 
 KEY = "a long key of the operator"
 QUICK = Settings(pool=2, lock=0.2, answer=3.0, connect=3.0)
@@ -50,15 +50,15 @@ async def given(store: PostgresStore, clock: HandClock) -> Given:
     return Given(store, clock, opened, lease)
 
 
-class TestTheServer:
-    async def test_one_that_is_not_there_is_unavailable_and_named_without_the_password(self) -> None:
+class TestServer:
+    async def test_a_server_that_is_not_there_is_unavailable_and_named_without_the_password(self) -> None:
         store = PostgresStore.at(f"postgresql://me:hush@127.0.0.1:{free_port()}/db", settings=QUICK)
         with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1") as raised:
             await store.counts()
         assert "hush" not in str(raised.value) + store.trouble
         assert "cannot be reached" in store.trouble
 
-    async def test_one_that_comes_back_is_used_again(self, given: Given, server: PostgresServer) -> None:
+    async def test_a_server_that_comes_back_is_used_again(self, given: Given, server: PostgresServer) -> None:
         server.stop()
         with pytest.raises(StoreUnavailable):
             await given.store.put("token", "t", 1)
@@ -83,50 +83,50 @@ class TestTheServer:
         with pytest.raises(Misconfigured, match="postgresql://"):
             PostgresStore.at("mysql://somewhere/db")
 
-    async def test_its_clock_counts_where_no_other_is_given(self, url: str, hand: Any) -> None:
+    async def test_the_servers_clock_counts_where_no_other_is_given(self, url: str, session: Any) -> None:
         store = PostgresStore.at(url)
         await store.open(definitions())
         lease = await store.lease(0, "a", 30)
         assert lease is not None
-        left = lease.until.timestamp() - await hand.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        left = lease.until.timestamp() - await session.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
         assert 20 < left <= 30
         await store.close()
 
-    async def test_a_row_that_somebody_holds_for_too_long_makes_the_store_busy(self, given: Given, hand: Any) -> None:
-        await hand.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE")
+    async def test_a_row_that_is_locked_for_too_long_makes_the_store_busy(self, given: Given, session: Any) -> None:
+        await session.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE")
         with pytest.raises(StoreBusy):
             await given.commit(given.entry("s"))
-        await hand.execute("ROLLBACK")
+        await session.execute("ROLLBACK")
         assert await given.subjects() == []
         assert given.store.trouble == ""
 
-    async def test_what_the_server_undid_for_another_is_done_again(self, given: Given) -> None:
+    async def test_a_transaction_that_the_server_rolled_back_is_repeated(self, given: Given) -> None:
         tries: list[int] = []
 
-        async def verb(tx: Transaction) -> str:
+        async def work(tx: Transaction) -> str:
             tries.append(1)
             raised = "RAISE SQLSTATE '40P01'"
             await tx.connection.execute(f"DO $$ BEGIN IF {len(tries)} < 3 THEN {raised}; END IF; END $$")
             return "done"
 
-        assert await _database(given).write(verb) == "done"
+        assert await _database(given).write(work) == "done"
         assert len(tries) == 3
 
-    async def test_what_is_always_undone_is_busy_in_the_end(self, given: Given) -> None:
-        async def verb(tx: Transaction) -> None:
+    async def test_a_transaction_that_is_always_rolled_back_is_busy_in_the_end(self, given: Given) -> None:
+        async def work(tx: Transaction) -> None:
             await tx.connection.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 
         with pytest.raises(StoreBusy):
-            await _database(given).write(verb)
+            await _database(given).write(work)
 
 
 def _database(given: Given) -> Any:
     return vars(given.store)["_database"]
 
 
-class TestTheKey:
-    async def test_nothing_that_a_service_said_can_be_read_in_the_tables(
-        self, url: str, clock: HandClock, hand: Any
+class TestKey:
+    async def test_nothing_that_a_service_sent_can_be_read_in_the_tables(
+        self, url: str, clock: HandClock, session: Any
     ) -> None:
         store = PostgresStore.at(url, clock, key=KEY, settings=QUICK)
         given = Given(store, clock, await store.open(definitions()), await _lease(store))
@@ -136,32 +136,34 @@ class TestTheKey:
         await store.pause("mail", "whisper-p")
         await store.close()
         tables = [
-            row[0] for row in await hand.fetch("SELECT tablename FROM pg_tables WHERE schemaname=current_schema()")
+            row[0] for row in await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname=current_schema()")
         ]
-        dumped = [str(await hand.fetch(f"SELECT * FROM {table}")) for table in tables]
+        dumped = [str(await session.fetch(f"SELECT * FROM {table}")) for table in tables]
         raw = [
-            value for table in tables for row in await hand.fetch(f"SELECT * FROM {table}") for value in row.values()
+            value for table in tables for row in await session.fetch(f"SELECT * FROM {table}") for value in row.values()
         ]
         assert "whisper" not in "".join(dumped)
         assert all(b"whisper" not in value for value in raw if isinstance(value, bytes))
 
     async def test_another_key_opens_nothing(self, url: str, clock: HandClock) -> None:
-        await _made(url, clock, KEY)
+        await _create_store(url, clock, KEY)
         with pytest.raises(Misconfigured, match="another key"):
             await PostgresStore.at(url, clock, key="not that one").connect()
 
     async def test_no_key_opens_nothing_that_is_encrypted(self, url: str, clock: HandClock) -> None:
-        await _made(url, clock, KEY)
+        await _create_store(url, clock, KEY)
         with pytest.raises(Misconfigured, match="is encrypted"):
             await PostgresStore.at(url, clock).connect()
 
-    async def test_a_key_does_not_encrypt_what_others_may_be_writing_plainly(self, url: str, clock: HandClock) -> None:
-        await _made(url, clock, "")
+    async def test_a_key_is_refused_for_a_store_that_others_may_be_writing_in_plain(
+        self, url: str, clock: HandClock
+    ) -> None:
+        await _create_store(url, clock, "")
         with pytest.raises(Misconfigured, match="not encrypted"):
             await PostgresStore.at(url, clock, key=KEY).connect()
 
     async def test_a_new_key_opens_what_the_old_one_sealed(self, url: str, clock: HandClock) -> None:
-        await _made(url, clock, KEY)
+        await _create_store(url, clock, KEY)
         await PostgresStore.rekey(url, KEY, "the new one")
         again = PostgresStore.at(url, clock, key="the new one", settings=QUICK)
         found = await again.get("token", "t")
@@ -170,12 +172,12 @@ class TestTheKey:
         assert found.value == "kept"
 
     async def test_a_store_without_encryption_has_no_key_to_change(self, url: str, clock: HandClock) -> None:
-        await _made(url, clock, "")
+        await _create_store(url, clock, "")
         with pytest.raises(Refused, match="not encrypted"):
             await PostgresStore.rekey(url, KEY, "the new one")
 
 
-async def _made(url: str, clock: HandClock, key: str) -> None:
+async def _create_store(url: str, clock: HandClock, key: str) -> None:
     store = PostgresStore.at(url, clock, key=key, settings=QUICK)
     await store.put("token", "t", "kept")
     await store.close()
@@ -185,16 +187,16 @@ async def _lease(store: PostgresStore) -> Any:
     return await store.lease(0, "a", 3600)
 
 
-class TestTheSchema:
-    async def test_a_newer_one_is_left_alone(self, store: PostgresStore, url: str, hand: Any) -> None:
+class TestSchema:
+    async def test_a_newer_one_is_left_alone(self, store: PostgresStore, url: str, session: Any) -> None:
         await store.connect()
-        await hand.execute("INSERT INTO harken_migrations (number, name) VALUES (99, 'later')")
+        await session.execute("INSERT INTO harken_migrations (number, name) VALUES (99, 'later')")
         with pytest.raises(Misconfigured, match="newer Harken"):
             await PostgresStore.at(url).connect()
 
-    async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, hand: Any) -> None:
+    async def test_an_older_one_is_brought_up_to_date_and_its_tokens_go_on(self, url: str, session: Any) -> None:
         first = files("harken.backends.postgres").joinpath("migrations", "0001_start.sql").read_text()
-        await hand.execute(
+        await session.execute(
             f"""CREATE TABLE harken_migrations (number integer, name text); {first};
             INSERT INTO harken_migrations VALUES (1, '0001_start.sql'); INSERT INTO seal (wrapped) VALUES ('');
             INSERT INTO leases (shard, holder, token, until) VALUES (0, 'a', 7, 1)"""
@@ -206,11 +208,11 @@ class TestTheSchema:
         assert await store.generation() == Generation()
         await store.close()
 
-    async def test_whoever_only_reads_makes_none(self, url: str) -> None:
+    async def test_opening_for_reading_creates_no_schema(self, url: str) -> None:
         with pytest.raises(Misconfigured, match="there is no store"):
             await PostgresStore.at(url, readonly=True).connect()
 
-    async def test_whoever_only_reads_writes_nothing(self, given: Given, url: str) -> None:
+    async def test_a_store_that_is_open_for_reading_writes_nothing(self, given: Given, url: str) -> None:
         await given.fires("s")
         reader = PostgresStore.at(url, given.clock, readonly=True, settings=QUICK)
         assert (await reader.counts())["events"] == 1
@@ -219,7 +221,7 @@ class TestTheSchema:
         await reader.close()
 
 
-class TestWhatCannotBe:
+class TestRefusals:
     async def test_a_value_that_the_server_refuses_is_no_trouble_of_the_store(self, given: Given) -> None:
         bad = msgspec.structs.replace(given.entry("bad").event, type="nul\0")
         with pytest.raises(ValueError, match="refuses a value") as raised:
@@ -230,20 +232,20 @@ class TestWhatCannotBe:
         await given.commit(given.entry("good"))
         assert await given.subjects() == ["good"]
 
-    async def test_a_backup_is_the_servers_own_work(self, store: PostgresStore) -> None:
+    async def test_a_backup_is_refused_and_names_pg_dump(self, store: PostgresStore) -> None:
         with pytest.raises(Refused, match="pg_dump"):
             await store.backup("somewhere.dump")
 
-    async def test_too_many_that_wait_are_turned_away(self, url: str, clock: HandClock) -> None:
+    async def test_a_call_beyond_the_limit_of_waiting_calls_is_busy(self, url: str, clock: HandClock) -> None:
         store = PostgresStore.at(url, clock, settings=Settings(limit=0))
         with pytest.raises(StoreBusy):
             await store.counts()
 
     @pytest.mark.parametrize("turns", [1, 5, 10, 15, 20, 30])
-    async def test_a_verb_that_nobody_waits_for_leaves_its_connection_in_order(self, given: Given, turns: int) -> None:
-        """Wherever it is cancelled: the driver has nothing to complain of, and the next verb finds nothing of it."""
-        said: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+    async def test_a_cancelled_call_leaves_its_connection_in_order(self, given: Given, turns: int) -> None:
+        """Wherever it is cancelled: the driver reports no error, and the next call finds nothing of it."""
+        reported: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
         for _ in range(20):
             pausing = asyncio.create_task(given.store.pause("mail", "a test"))
             for _ in range(turns):
@@ -251,7 +253,7 @@ class TestWhatCannotBe:
             await end([pausing])
         gc.collect()
         await given.store.resume("mail")
-        assert said == []
+        assert reported == []
 
     async def test_a_closed_store_says_so(self, store: PostgresStore) -> None:
         await store.connect()
@@ -259,17 +261,17 @@ class TestWhatCannotBe:
         with pytest.raises(StoreUnavailable, match="closed"):
             await store.counts()
 
-    async def test_what_is_inconsistent_is_told_in_words(self, given: Given, hand: Any) -> None:
+    async def test_inconsistencies_are_reported_in_words(self, given: Given, session: Any) -> None:
         await given.fires("a", "b", overlap="queue", slot="k")
-        await hand.execute("DELETE FROM events WHERE id=(SELECT min(id) FROM events); DELETE FROM slots")
+        await session.execute("DELETE FROM events WHERE id=(SELECT min(id) FROM events); DELETE FROM slots")
         assert await given.store.check() == [
             "1 runs refer to an event that is gone",
             "1 runs are blocked behind a slot that nobody holds",
             "1 runs may run without having their slot",
         ]
 
-    async def test_a_gathered_event_that_is_gone_is_told(self, given: Given, hand: Any) -> None:
+    async def test_a_gathered_event_that_is_gone_is_reported(self, given: Given, session: Any) -> None:
         await gathers(given, "a")
         await gathers(given, "b")
-        await hand.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
+        await session.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
         assert await given.store.check() == ["1 gathered events of open runs are gone"]

@@ -1,4 +1,4 @@
-"""What the Redis store does about its server: promises, crashes, full memory, other writers, keys."""
+"""The Redis store and its server: durability, crashes, full memory, other writers, encryption keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from harken.backends.redis import RedisStore
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.durability import Promise, judge
+from harken.backends.redis.durability import Durability, judge
 from harken.backends.redis.encryption import first_keys
 from harken.clock import SystemClock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
@@ -41,16 +41,16 @@ async def admin(server: RedisServer) -> AsyncIterator[Redis]:
         yield client
 
 
-async def reached(url: str, key: str = "") -> Promise:
-    """Open the store, and let it go."""
+async def connect_to(url: str, key: str = "") -> Durability:
+    """Connect to the store and close it."""
     store = RedisStore.at(url, key=key)
     try:
-        return await store.reach()
+        return await store.check_durability()
     finally:
         await store.close()
 
 
-async def opened(url: str) -> None:
+async def open_definitions(url: str) -> None:
     store = RedisStore.at(url)
     try:
         await store.open(definitions())
@@ -86,23 +86,23 @@ async def given(store: RedisStore, clock: HandClock) -> Given:
     return await begin(store, clock)
 
 
-class TestThePromise:
+class TestDurability:
     async def test_it_is_full_where_every_write_reaches_the_disk(self, server: RedisServer) -> None:
-        promise = await reached(server.url())
-        assert promise.full
-        assert "appendfsync always" in promise.words
+        durability = await connect_to(server.url())
+        assert durability.full
+        assert "appendfsync always" in durability.words
 
     async def test_it_is_reduced_where_the_last_second_may_be_lost(self, server: RedisServer, admin: Redis) -> None:
         await admin.config_set("appendfsync", "everysec")
-        promise = await reached(server.url())
+        durability = await connect_to(server.url())
         await admin.config_set("appendfsync", "always")
-        assert not promise.full
-        assert "everysec" in promise.words
+        assert not durability.full
+        assert "everysec" in durability.words
 
     async def test_a_server_that_evicts_keys_is_refused(self, server: RedisServer, admin: Redis) -> None:
         await admin.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(Misconfigured, match=r"allkeys-lru.*noeviction"):
-            await reached(server.url())
+            await connect_to(server.url())
         await admin.config_set("maxmemory-policy", "noeviction")
 
     def test_replicas_that_confirm_keep_it_and_others_do_not(self) -> None:
@@ -115,9 +115,9 @@ class TestThePromise:
         with RedisServer(replicaof=f"127.0.0.1 {server.port}") as replica:
             replica.wait_for_its_primary()
             with pytest.raises(Misconfigured, match="is a replica"):
-                await reached(replica.url())
-            promise = await reached(server.url())
-        assert "replicas" in promise.words
+                await connect_to(replica.url())
+            durability = await connect_to(server.url())
+        assert "replicas" in durability.words
 
     async def test_a_backup_is_left_to_redis(self, store: RedisStore, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="BGSAVE"):
@@ -126,10 +126,10 @@ class TestThePromise:
     async def test_memory_per_day_is_told_from_what_events_took(self, given: Given, store: RedisStore) -> None:
         assert "not known" in str(await store.forecast())
         await given.commit(*(given.entry(f"s{n}", given.intent(f"s{n}")) for n in range(200)))
-        told = await store.forecast(events_per_day=1_000_000)
-        assert 300 < told.bytes_per_event < 20_000
-        assert told.bytes_per_day == told.bytes_per_event * 1_000_000
-        assert "MB for each day" in str(told)
+        forecast = await store.forecast(events_per_day=1_000_000)
+        assert 300 < forecast.bytes_per_event < 20_000
+        assert forecast.bytes_per_day == forecast.bytes_per_event * 1_000_000
+        assert "MB for each day" in str(forecast)
 
 
 class TestTrouble:
@@ -165,19 +165,19 @@ class TestTrouble:
 
     async def test_a_wrong_password_says_so_without_showing_it(self, server: RedisServer) -> None:
         with pytest.raises(StoreUnavailable, match="does not let us in") as raised:
-            await reached(f"redis://:sesame@127.0.0.1:{server.port}")
+            await connect_to(f"redis://:sesame@127.0.0.1:{server.port}")
         assert "sesame" not in str(raised.value)
 
     async def test_a_node_of_a_cluster_that_does_not_hold_the_store_says_who_does(self) -> None:
         with RedisServer.of_a_cluster() as one, RedisServer.of_a_cluster() as other:
             one.hold_all_for(other)
-            assert (await reached(one.url())).words
+            assert (await connect_to(one.url())).words
             with pytest.raises(StoreUnavailable, match=f"another node.*127.0.0.1:{one.port}"):
-                await opened(other.url())
+                await open_definitions(other.url())
 
     async def test_too_many_requests_at_once_are_sent_away(self, server: RedisServer, admin: Redis) -> None:
         store = RedisStore.at(server.url(), limit=3)
-        await store.reach()
+        await store.connect()
         answers = await asyncio.gather(*(store.get("token", "t") for _ in range(20)), return_exceptions=True)
         await store.close()
         assert [type(answer) for answer in answers if answer is not None] == [StoreBusy] * 17
@@ -362,15 +362,15 @@ class TestKeys:
         assert b"hidden" not in written
 
     async def test_the_wrong_key_and_none_are_refused(self, server: RedisServer, admin: Redis) -> None:
-        await reached(server.url(), KEY)
+        await connect_to(server.url(), KEY)
         with pytest.raises(Misconfigured, match="another key"):
-            await reached(server.url(), "wrong")
+            await connect_to(server.url(), "wrong")
         with pytest.raises(Misconfigured, match="is encrypted"):
-            await reached(server.url())
+            await connect_to(server.url())
 
     async def test_a_key_that_comes_later_is_refused(self, server: RedisServer, given: Given) -> None:
         with pytest.raises(Misconfigured, match="without encryption"):
-            await reached(server.url(), KEY)
+            await connect_to(server.url(), KEY)
 
     async def test_replicas_that_begin_together_have_the_same_seal(self, server: RedisServer, admin: Redis) -> None:
         connection = Connection(server.url(), "{harken:0}:", None)
@@ -389,20 +389,20 @@ class TestKeys:
         assert found is not None
 
 
-class TestTheFormOfTheKeys:
+class TestSchema:
     async def test_it_is_noted_and_a_newer_one_is_left_alone(self, server: RedisServer, admin: Redis) -> None:
-        await reached(server.url())
+        await connect_to(server.url())
         assert await admin.get("{harken:0}:schema") == b"1"
         await admin.set("{harken:0}:schema", 2)
         before = await admin.keys("*")
         with pytest.raises(Misconfigured, match="newer Harken"):
-            await reached(server.url())
+            await connect_to(server.url())
         assert await admin.keys("*") == before
 
     async def test_who_only_reads_notes_nothing(self, server: RedisServer, admin: Redis) -> None:
         store = RedisStore.at(server.url(), readonly=True)
         try:
-            await store.reach()
+            await store.connect()
         finally:
             await store.close()
         assert await admin.keys("*") == []

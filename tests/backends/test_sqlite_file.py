@@ -1,4 +1,4 @@
-"""What only SQLite does: one private file, one writer, one fsync for many verbs, and a disk that may fill up."""
+"""What only SQLite has: one private file, one writer, one fsync for many writes, and a disk that may be full."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from harken.backends.sqlite import SqliteStore
+from harken.backends.sqlite.claims import claim
 from harken.backends.sqlite.connection import refuse_network
-from harken.backends.sqlite.runs import claim
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
@@ -65,7 +65,7 @@ def pragma(given: Given, name: str, *value: int) -> int | str:
 
 
 def recorded(path: Path) -> set[str]:
-    """Which events are in the file, read without our code."""
+    """The events in the file, read without Harken."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     return {bytes(row[0]).decode() for row in connection.execute("SELECT subject FROM events")}
 
@@ -124,9 +124,9 @@ async def test_a_reader_of_nothing_is_told_to_start_first(path: Path, clock: Han
 async def test_verbs_that_wait_together_share_a_transaction(given: Given) -> None:
     writer = sqlite(given)._database.writer
     assert writer is not None
-    groups, verbs = writer.groups, writer.verbs
+    groups, writes = writer.groups, writer.writes
     await asyncio.gather(*(given.commit(given.entry(f"s{n}")) for n in range(200)))
-    assert writer.verbs - verbs == 200
+    assert writer.writes - writes == 200
     assert writer.groups - groups < 50
 
 
@@ -169,7 +169,7 @@ from harken.store import Committed
 from harken.backends.sqlite import SqliteStore
 from harken.testing import HandClock
 from harken.testing.store import Given
-from harken.testing.store.given import definitions
+from harken.testing.store.world import definitions
 
 async def main():
     clock = HandClock()

@@ -1,4 +1,4 @@
-"""A store is copied from each home to each other: SQLite to PostgreSQL to Redis to SQLite, plain and sealed."""
+"""The transfer contracts between all kinds of stores: SQLite to PostgreSQL to Redis to SQLite, plain and encrypted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from harken.backends.sqlite.transfer import SqliteTransfer
 from harken.store import Store
 from harken.store.transfer import StoreTransfer
 from harken.testing import HandClock
-from harken.testing.store.transfer import GoingOnContract, MovingContract
+from harken.testing.store.transfer import CopiedStoreContract, TransferContract
 from harken.testing.store.transfer_world import Place
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.servers.redis import RedisServer
 
 __all__ = ["server", "url"]
@@ -48,7 +48,7 @@ class SqlitePlace:
     async def open(self) -> Store:
         return SqliteStore.at(**self.where, inline=True)
 
-    def moving(self) -> StoreTransfer:
+    def transfer(self) -> StoreTransfer:
         return SqliteTransfer.at(**self.where)
 
 
@@ -59,7 +59,7 @@ class PostgresPlace:
     async def open(self) -> Store:
         return PostgresStore.at(**self.where, settings=Settings(pool=2))
 
-    def moving(self) -> StoreTransfer:
+    def transfer(self) -> StoreTransfer:
         return PostgresTransfer.at(**self.where)
 
 
@@ -70,12 +70,12 @@ class RedisPlace:
     async def open(self) -> Store:
         return RedisStore.at(**self.where)
 
-    def moving(self) -> StoreTransfer:
+    def transfer(self) -> StoreTransfer:
         return RedisTransfer.at(**self.where)
 
 
 class Places:
-    """The three homes of one test, all empty."""
+    """One empty store of each kind."""
 
     key = ""
 
@@ -122,25 +122,25 @@ class RedisToSqlite(Places):
         return sqlite
 
 
-class TestSqliteToPostgres(SqliteToPostgres, MovingContract, GoingOnContract):
+class TestSqliteToPostgres(SqliteToPostgres, TransferContract, CopiedStoreContract):
     pass
 
 
-class TestPostgresToRedis(PostgresToRedis, MovingContract, GoingOnContract):
+class TestPostgresToRedis(PostgresToRedis, TransferContract, CopiedStoreContract):
     pass
 
 
-class TestRedisToSqlite(RedisToSqlite, MovingContract, GoingOnContract):
+class TestRedisToSqlite(RedisToSqlite, TransferContract, CopiedStoreContract):
     pass
 
 
-class TestSqliteToPostgresSealed(SqliteToPostgres, MovingContract):
+class TestSqliteToPostgresSealed(SqliteToPostgres, TransferContract):
     key = KEY
 
 
-class TestPostgresToRedisSealed(PostgresToRedis, MovingContract):
+class TestPostgresToRedisSealed(PostgresToRedis, TransferContract):
     key = KEY
 
 
-class TestRedisToSqliteSealed(RedisToSqlite, MovingContract):
+class TestRedisToSqliteSealed(RedisToSqlite, TransferContract):
     key = KEY

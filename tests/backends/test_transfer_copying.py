@@ -1,4 +1,4 @@
-"""Copying as a whole: nobody uses the store meanwhile, the counts agree, and what moved away says so."""
+"""The copy command: no process uses the store meanwhile, the counts agree, and the old store names the new one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from harken.store.export_rows import Chunk, ExportedEvent
 from harken.store.transfer import Counts, StoreTransfer, refuse_marked
 from harken.testing import HandClock
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.backends.test_transfer import PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 
 __all__ = ["redis_server", "redis_url", "server", "url"]
 
 
 class Notes:
-    """Somebody who watches, and does something when told to wait."""
+    """Collects progress, and acts when the copy waits for other processes."""
 
     def __init__(self, *when_waiting: object) -> None:
         self.waited: list[Sequence[str]] = []
@@ -68,7 +68,7 @@ async def test_progress_and_the_answer_count_each_kind(file: SqlitePlace, goal: 
     await with_an_event(store, clock)
     await store.close()
     notes = Notes()
-    answer = await copy_store(file.moving(), goal.moving(), clock, notes)
+    answer = await copy_store(file.transfer(), goal.transfer(), clock, notes)
     assert answer["counts"] == notes.counts[-1]
     assert {kind: number for kind, number in answer["counts"].items() if number} == {
         "feeds": 2,
@@ -87,7 +87,7 @@ async def test_a_file_that_a_controller_writes_is_not_copied(
     store = await file.open()
     await with_an_event(store, clock)
     with pytest.raises(Refused, match="in use: another Harken process writes"):
-        await copy_store(file.moving(), goal.moving(), clock, Notes())
+        await copy_store(file.transfer(), goal.transfer(), clock, Notes())
     await store.close()
 
 
@@ -97,7 +97,7 @@ async def test_a_live_copy_waits_until_the_controller_is_gone_and_the_old_file_s
     store = SqliteStore.at(**file.where, inline=True)
     given = await with_an_event(store, clock)
     notes = Notes(store.abandon)
-    source, target = file.moving(), goal.moving()
+    source, target = file.transfer(), goal.transfer()
     answer = await copy_store(source, target, clock, notes, live=True)
     assert (answer["moved"], len(notes.waited)) == (True, 1)
     await source.close()
@@ -122,7 +122,7 @@ async def test_a_fleet_is_waited_for_lease_by_lease(shared: PostgresPlace, goal:
     given = await with_an_event(store, clock)
     await given.claims(1, "worker", 20.0)
     await store.put("replica", "r1", {"role": "api"})
-    source, target = shared.moving(), goal.moving()
+    source, target = shared.transfer(), goal.transfer()
     notes = Notes(lambda: clock.advance(31), lambda: clock.advance(31))
     answer = await copy_store(source, target, clock, notes, live=True)
     assert notes.waited[0] == ["a holds leases of it", "workers have 1 of its runs"]
@@ -142,7 +142,7 @@ async def test_who_comes_in_while_it_is_copied_ends_the_copy(
     store = await shared.open()
     await with_an_event(store, clock)
     clock.advance(3600)
-    source, target = shared.moving(), goal.moving()
+    source, target = shared.transfer(), goal.transfer()
     assert await source.writers() == []
     clock.advance(31)
     assert await store.lease(HOUSEKEEPING, "somebody", LEASE_SECONDS) is not None
@@ -158,7 +158,7 @@ async def test_whoever_died_while_copying_leaves_nothing_in_the_way(shared: Post
     store = await shared.open()
     await with_an_event(store, clock)
     clock.advance(3600)
-    source = shared.moving()
+    source = shared.transfer()
     assert await source.writers() == []
     with pytest.raises(Refused, match="is being copied"):
         await refuse_marked(store)
@@ -170,7 +170,7 @@ async def test_whoever_died_while_copying_leaves_nothing_in_the_way(shared: Post
 
 
 class Losing(SqliteTransfer):
-    """A home that loses an event on the way."""
+    """A store that loses an event while it is copied."""
 
     async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
         await super().take(_without_events(rows), origin, force=force)
@@ -190,7 +190,7 @@ async def test_a_copy_that_is_not_complete_is_found_out_and_never_started(
     await store.close()
     target: StoreTransfer = Losing.at(**goal.where)
     with pytest.raises(Refused, match="0 of 1 events"):
-        await copy_store(file.moving(), target, clock, Notes())
+        await copy_store(file.transfer(), target, clock, Notes())
     await target.close()
     store = await goal.open()
     with pytest.raises(Refused, match="not complete"):
@@ -205,8 +205,8 @@ async def test_a_store_that_is_not_sound_is_not_copied(file: SqlitePlace, goal: 
     hand = apsw.Connection(str(file.where["path"]))
     hand.execute("DELETE FROM feeds WHERE name='inbox'")
     hand.close()
-    target = goal.moving()
+    target = goal.transfer()
     with pytest.raises(Refused, match="harken store check"):
-        await copy_store(file.moving(), target, clock, Notes())
+        await copy_store(file.transfer(), target, clock, Notes())
     assert not any((await target.counts()).values())
     await target.close()

@@ -1,4 +1,4 @@
-"""A store goes once around: from a file to PostgreSQL, to Redis, and back into a file."""
+"""A store is copied in a ring: from a file to PostgreSQL, to Redis, and back into a file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from harken.event import Verdict
 from harken.store import Entry
 from harken.store.export_rows import Chunk, ExportedEvent
 from harken.testing import HandClock
-from harken.testing.store.transfer import alike, move
-from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, told
+from harken.testing.store.transfer import comparable, copy_store
+from harken.testing.store.transfer_world import BEFORE, WORLD, Place, fill, snapshot
 from harken.testing.store.world import LEASE_SECONDS, Given, definitions
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.backends.test_transfer import KEY, PostgresPlace, RedisPlace, SqlitePlace, redis_server, redis_url
 
 __all__ = ["redis_server", "redis_url", "server", "url"]
@@ -33,7 +33,7 @@ def clock() -> HandClock:
 
 
 class Ring:
-    """The places of one test; each may have a key of its own."""
+    """The places of one test; each may have its own key."""
 
     def __init__(self, folder: Path, url: str, redis_url: str, clock: HandClock) -> None:
         self._folder = folder
@@ -50,14 +50,14 @@ class Ring:
         )
 
     async def filled(self, place: Place) -> dict[str, object]:
-        """What a store with a bit of everything tells."""
+        """Fill the store at this place and return a snapshot of it."""
         store = await place.open()
         await store.open(BEFORE)
         opened = await store.open(WORLD)
         lease = await store.lease(0, "a", LEASE_SECONDS)
         assert lease is not None
         await fill(Given(store, self.clock, opened, lease))
-        found = await told(store)
+        found = await snapshot(store)
         await store.close()
         return found
 
@@ -67,9 +67,9 @@ def ring(tmp_path: Path, url: str, redis_url: str, clock: HandClock) -> Ring:
     return Ring(tmp_path, url, redis_url, clock)
 
 
-async def told_at(place: Place) -> dict[str, object]:
+async def snapshot_at(place: Place) -> dict[str, object]:
     store = await place.open()
-    found = await told(store)
+    found = await snapshot(store)
     assert await store.check() == []
     await store.close()
     return found
@@ -80,22 +80,22 @@ async def test_once_around_nothing_has_changed(ring: Ring, key: str) -> None:
     places = ring.around(key)
     before = await ring.filled(places[0])
     for origin, goal in pairwise(places):
-        await move(origin, goal)
-    assert await told_at(places[-1]) == before
+        await copy_store(origin, goal)
+    assert await snapshot_at(places[-1]) == before
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2], ids=["sqlite", "postgres", "redis"])
 async def test_a_plain_store_becomes_an_encrypted_one_on_its_way(ring: Ring, kind: int) -> None:
     origin, goal = ring.around()[kind], ring.around(KEY)[(kind + 1) % 4]
     before = await ring.filled(origin)
-    await move(_with_key(origin), goal)
-    after = await told_at(goal)
-    assert alike(after) == alike(before)
+    await copy_store(_with_key(origin), goal)
+    after = await snapshot_at(goal)
+    assert comparable(after) == comparable(before)
     assert after["runs"] != before["runs"]
 
 
 def _with_key(place: Place) -> Place:
-    """The same plain store, asked for by someone who has a key for the other one."""
+    """The same plain store, opened by a process that has a key."""
     where = place.where  # type: ignore[attr-defined]
     where["key"] = KEY
     return place
@@ -105,13 +105,13 @@ async def test_an_encrypted_store_does_not_become_a_plain_one(ring: Ring) -> Non
     sealed, plain = ring.around(KEY), ring.around()
     await ring.filled(sealed[0])
     with pytest.raises(Misconfigured, match="is encrypted"):
-        await move(plain[0], plain[1])
+        await copy_store(plain[0], plain[1])
     with pytest.raises(Refused, match="HARKEN_ENCRYPTION_KEY"):
-        await move(sealed[0], plain[3])
+        await copy_store(sealed[0], plain[3])
 
 
 class Measured:
-    """The rows of a store as they pass by, and by how much the process grew meanwhile."""
+    """Counts exported rows, and measures by how much the process grows meanwhile."""
 
     def __init__(self, rows: AsyncIterator[Chunk]) -> None:
         self._rows = rows
@@ -152,7 +152,7 @@ async def test_a_large_store_takes_little_memory_on_its_way(ring: Ring) -> None:
     places = ring.around()
     await _many_events(ring, places[0])
     for origin, goal in pairwise(places):
-        source, target = origin.moving(), goal.moving()
+        source, target = origin.transfer(), goal.transfer()
         measured = Measured(source.rows())
         await target.take(measured.passing(), source.place)
         assert measured.passed > LARGE * 4_000

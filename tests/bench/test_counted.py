@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.counted import After, Source
+from bench.counting_listing import After, Source
 
 ENDS = 120.0
 

@@ -9,7 +9,7 @@ import pytest
 from bench import fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
-from bench.sizes import TINY
+from bench.measurement_sizes import TINY
 from tests.servers import packages
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
@@ -47,7 +47,7 @@ def assert_it_measures(measurement: ModuleType) -> None:
 @pytest.mark.parametrize("name", ["postgres", "redis", "fleet"])
 def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, monkeypatch, tmp_path, capsys):
     def absent(package: str, file: str) -> None:
-        packages.unable(f"Install it: apt-get install {package}")
+        packages.skip_or_fail(f"Install it: apt-get install {package}")
 
     for starter in ("postgres", "redis"):
         monkeypatch.setattr(f"tests.servers.{starter}.program", absent)

@@ -11,7 +11,7 @@ import pytest
 
 from harken.cli.root import run
 from tests.api.server import Served, serving
-from tests.operate.office import Office, opened
+from tests.operate.operator_world import Office, opened
 
 
 class Desk:

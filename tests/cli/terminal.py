@@ -14,7 +14,7 @@ import pytest
 
 from harken.cli.root import run
 from harken.services import registry
-from tests.credentials.depot import Depot, install
+from tests.credentials.parcel_server import Depot, install
 
 WATCH = """\
 name: watch

@@ -12,7 +12,7 @@ from harken.event import Event
 from harken.runs import Dead
 from harken.store import Settlement
 from tests.cli.conftest import Desk
-from tests.operate.office import POLLED
+from tests.operate.operator_world import POLLED
 
 
 async def test_triggers_are_a_plain_table_when_nobody_watches(desk: Desk) -> None:

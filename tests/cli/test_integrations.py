@@ -10,7 +10,7 @@ import pytest
 
 from harken.app import App
 from tests.cli.terminal import Terminal, at_a_terminal
-from tests.credentials.depot import TOKEN
+from tests.credentials.parcel_server import TOKEN
 
 
 @pytest.fixture

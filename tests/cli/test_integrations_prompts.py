@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal, at_a_terminal
-from tests.credentials.depot import TOKEN
+from tests.credentials.parcel_server import TOKEN
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("cli-prompts")]
 

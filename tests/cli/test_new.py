@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.root import run
-from tests.cli.plugged import plugged
+from tests.cli.editable_plugin import plugged
 
 LONGEST = "an-uncommonly-long-name-of-one"
 

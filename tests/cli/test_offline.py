@@ -12,7 +12,7 @@ import pytest
 
 from harken.app import App
 from harken.cli.root import run
-from tests.operate.office import opened
+from tests.operate.operator_world import opened
 
 HELLO = """\
 name: hello

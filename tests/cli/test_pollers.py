@@ -17,8 +17,8 @@ import pytest
 
 from harken.app import App
 from harken.cli.root import run
-from tests.operate.agency import job, metered, write
-from tests.operate.meter import busy, install, readings
+from tests.operate.counting_service import busy, install, readings
+from tests.operate.poller_jobs import job, metered, write
 
 
 class Terminal:

@@ -17,7 +17,7 @@ from harken.cli.root import run
 from harken.clock import SystemClock
 from harken.store.transfer import refuse_marked
 from harken.testing.store.world import definitions
-from tests.backends.postgres_home import server, url
+from tests.backends.postgres_database import server, url
 from tests.servers.postgres import PASSWORD
 
 __all__ = ["server", "url"]

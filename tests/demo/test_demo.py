@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harken.demo import PLAYS
+from harken.demo import SCENARIOS
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("demo")]
 
@@ -99,4 +99,4 @@ def test_an_unknown_demo_is_refused_with_the_nearest_name():
 def test_help_lists_the_demos():
     told = demo("--help").stdout
 
-    assert all(f"\n    {name} " in told for name in filter(None, PLAYS))
+    assert all(f"\n    {name} " in told for name in filter(None, SCENARIOS))

@@ -13,38 +13,38 @@ import pytest
 from harken.app import App
 from harken.app.store import alone
 from harken.backends.sqlite import SqliteStore
-from harken.demo import PLAYS
+from harken.demo import SCENARIOS
 from harken.demo.audit import Summary
 from harken.demo.display import Silent
 from harken.demo.runner import Runner
-from harken.demo.scenario import Scenario, play_of
+from harken.demo.scenario import Scenario, scenario_of
 from harken.operate.configuration import load_directory
 from harken.testing import HandClock, VirtualClock, virtual
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(filter(None, PLAYS))
+NAMES = sorted(filter(None, SCENARIOS))
 SECONDS = 30.0
 
 
 @asynccontextmanager
-async def staged(play: Scenario, directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
-    play.prepare(directory)
+async def staged(scenario: Scenario, directory: Path, clock: VirtualClock) -> AsyncIterator[App]:
+    scenario.prepare(directory)
     # what the play begins with happened before
     await clock.sleep(1)
-    async with play.serve() as environment:
+    async with scenario.serve() as environment:
         loaded = load_directory(directory, environment)
         assert [str(finding) for finding in loaded.findings] == []
         app = App(loaded, alone(SqliteStore.at(directory / "harken.db", clock, inline=True)), clock)
         await app.begin()
-        play.open("")
+        scenario.open("")
         yield app
         await app.stop()
         await app.store.close()
 
 
-async def performed(play: Scenario, directory: Path, clock: VirtualClock) -> Summary:
-    async with staged(play, directory, clock) as app:
-        return await Runner(play, app.store, Silent(), clock).play(SECONDS, asyncio.Event())
+async def performed(scenario: Scenario, directory: Path, clock: VirtualClock) -> Summary:
+    async with staged(scenario, directory, clock) as app:
+        return await Runner(scenario, app.store, Silent(), clock).scenario(SECONDS, asyncio.Event())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,26 +52,26 @@ async def performed(play: Scenario, directory: Path, clock: VirtualClock) -> Sum
 async def test_nothing_is_lost_doubled_or_made_up_and_it_was_not_made_easy(
     clock: VirtualClock, tmp_path: Path, name: str
 ):
-    play = play_of(name, clock, Random(11))
+    scenario = scenario_of(name, clock, Random(11))
 
-    summary = await performed(play, tmp_path, clock)
+    summary = await performed(scenario, tmp_path, clock)
 
     assert (summary.lost, summary.duplicate, summary.unexpected) == (0, 0, 0), summary
     assert summary.recorded == summary.events_at_source > 20
     assert min(summary.rate_limited, summary.late, summary.deliveries) >= 2
-    assert all(play.expected.values()), "every workflow had something to do"
+    assert all(scenario.expected.values()), "every workflow had something to do"
 
 
 @virtual
 async def test_what_the_truth_does_not_expect_is_noticed(clock: VirtualClock, tmp_path: Path):
-    play = play_of("pagerduty", clock, Random(11))
-    async with staged(play, tmp_path, clock) as app:
-        stage = Runner(play, app.store, Silent(), clock)
-        whole = await stage.play(20, asyncio.Event())
-        for names in play.expected.values():
+    scenario = scenario_of("pagerduty", clock, Random(11))
+    async with staged(scenario, tmp_path, clock) as app:
+        runner = Runner(scenario, app.store, Silent(), clock)
+        whole = await runner.scenario(20, asyncio.Event())
+        for names in scenario.expected.values():
             assert isinstance(names, list)
             names[0] = "PINC-never"
-        changed = await stage.play(0, asyncio.Event())
+        changed = await runner.scenario(0, asyncio.Event())
 
     assert whole.good
     assert (changed.lost, changed.unexpected) == (2, 2)
@@ -87,7 +87,7 @@ def test_the_example_of_a_service_is_what_its_demo_runs(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_demo_changes_nothing_in_the_workflows_but_their_pace(name: str, tmp_path: Path):
-    play_of(name, HandClock(), Random(1)).prepare(tmp_path)
+    scenario_of(name, HandClock(), Random(1)).prepare(tmp_path)
     for shipped in (ROOT / "examples" / name / "workflows").glob("*.yaml"):
         before = shipped.read_text("utf-8").splitlines()
         after = (tmp_path / "workflows" / shipped.name).read_text("utf-8").splitlines()

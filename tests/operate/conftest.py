@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operate.office import Office, opened
+from tests.operate.operator_world import Office, opened
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from harken.operate.doctor import (
 )
 from harken.operate.run_file import Site
 from harken.testing import START
-from tests.operate.office import Office
+from tests.operate.operator_world import Office
 
 
 def place(tmp_path: Path, port: int = 0) -> Site:

@@ -12,7 +12,7 @@ from harken.event import Event
 from harken.match import Read, Sighting, compile_rules, match
 from harken.runs import Dead, Finished, Park, StepRecord
 from harken.store import Commit, Settlement
-from tests.operate.office import POLLED, Office
+from tests.operate.operator_world import POLLED, Office
 
 
 async def explain(office: Office, key: str = "", name: str = "oncall") -> Any:

@@ -17,9 +17,9 @@ from harken.app.store import OpenedStore, alone
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.configuration import load_directory
-from harken.operate.fleet import REPLICAS, Member, fleet
+from harken.operate.fleet import Member, fleet
 from harken.store import HOUSEKEEPING, Generation
-from harken.store.transfer import HERE, MARK
+from harken.store.documents import REPLICA, THIS_STORE, TRANSFER
 from harken.tasks import end
 from harken.testing import HandClock, VirtualClock, virtual
 
@@ -107,7 +107,7 @@ async def test_only_a_store_that_moved_ends_a_replica_and_not_a_configuration_th
     beating = asyncio.create_task(members.keep())
     await asyncio.sleep(20)
     assert (beats > 2, ended) == (True, [])
-    await store.put(MARK, HERE, {"words": "the store moved", "fix": "", "holder": ""})
+    await store.put(TRANSFER, THIS_STORE, {"words": "the store moved", "fix": "", "holder": ""})
     await asyncio.sleep(20)
     assert "the store moved" in str(ended[0])
     await end([beating])
@@ -120,7 +120,7 @@ async def test_replicas_that_are_gone_for_long_are_forgotten(store: SqliteStore,
     clock.advance(3_601)
     await one.beats.beat()
     await drop_dead_replicas(store)
-    assert [document.name for document in await store.documents(REPLICAS)] == ["one"]
+    assert [document.name for document in await store.documents(REPLICA)] == ["one"]
 
 
 async def test_one_replica_keeps_the_house_until_it_leaves_or_dies(store: SqliteStore, clock: HandClock) -> None:

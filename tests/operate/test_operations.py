@@ -15,7 +15,7 @@ from harken.operate import Operator
 from harken.operate.operator import OPERATIONS
 from harken.runs import Dead, Park
 from harken.store import Settlement
-from tests.operate.office import POLLED, Office
+from tests.operate.operator_world import POLLED, Office
 
 RUN = {
     "id",

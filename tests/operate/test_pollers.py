@@ -11,8 +11,8 @@ import pytest
 
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.testing import START, VirtualClock, virtual
-from tests.operate.agency import at_work, job, metered
-from tests.operate.meter import busy, locked, readings
+from tests.operate.counting_service import busy, locked, readings
+from tests.operate.poller_jobs import at_work, job, metered
 
 FIELDS = [
     "id", "kind", "agent", "paused", "last_run_at_ms", "next_run_at_ms", "last_status", "last_error",

@@ -11,8 +11,8 @@ import pytest
 
 from harken.errors import NotFound
 from harken.testing import VirtualClock, virtual
-from tests.operate.agency import Agency, at_work, job, metered
-from tests.operate.meter import readings
+from tests.operate.counting_service import readings
+from tests.operate.poller_jobs import Agency, at_work, job, metered
 
 JOBS = 1_000
 WRONG = {

@@ -12,7 +12,7 @@ from harken.operate.rate_limits import rows
 from harken.rate_limit import Level
 from harken.schedule import Every
 from harken.testing import START
-from tests.operate.office import POLLED, Office
+from tests.operate.operator_world import POLLED, Office
 
 NOW = START.timestamp()
 JIRA = Account(name="jira-eu", kind="jira", credential="jira:abc", rate_limit=2.0)

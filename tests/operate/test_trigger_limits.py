@@ -9,7 +9,7 @@ from harken.feed import Budget
 from harken.runs import Finished, StepRecord
 from harken.schedule import Quiet
 from harken.store import Settlement
-from tests.operate.office import Office, trigger
+from tests.operate.operator_world import Office, trigger
 
 # it is 09:01 UTC, and 10:01 in Berlin
 QUIET = Quiet(start="09:30", end="12:00", tz="Europe/Berlin")

@@ -9,7 +9,7 @@ import pytest
 
 from harken.backoff import Health
 from harken.feed import Feed, FeedState, TriggerState
-from harken.operate.trigger_status import standing
+from harken.operate.trigger_status import status_of
 from harken.schedule import Cron, Every
 from harken.testing import START
 
@@ -57,17 +57,17 @@ def at(seconds: float) -> float:
 def test_status_says_the_most_telling_truth(
     feed: Feed, found: FeedState | None, how: TriggerState, status: str, reason: str
 ) -> None:
-    told = standing(how, feed, found, NOW)
+    told = status_of(how, feed, found, NOW)
     assert told.status == status
     assert reason in told.reason
 
 
 def test_a_failing_feed_says_when_it_is_tried_again() -> None:
-    told = standing(trigger(), FEED, state(health=Health(failures=1, message="x", blocked_until=at(90))), NOW)
+    told = status_of(trigger(), FEED, state(health=Health(failures=1, message="x", blocked_until=at(90))), NOW)
     assert "The next try is in 90 s" in told.advice
 
 
 def test_a_slow_feed_may_be_late_by_twice_its_interval() -> None:
     slow = Feed(name="inbox", kind="json", integration="x", schedule=Every(seconds=3600))
     late = state(next_due=NOW - timedelta(seconds=7000))
-    assert standing(trigger(), slow, late, NOW).status == "healthy"
+    assert status_of(trigger(), slow, late, NOW).status == "healthy"

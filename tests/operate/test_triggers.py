@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from harken.event import Span
-from harken.operate.rows import gaps, short
+from harken.operate.rows import gaps, shorten
 from harken.testing import START
-from tests.operate.office import Office
+from tests.operate.operator_world import Office
 
 LISTED = {
     "name", "type", "status", "reason", "advice", "feed", "integration", "workflow", "interval_seconds", "failures",
@@ -75,6 +75,6 @@ def test_gaps_lie_between_the_spans_whatever_their_order() -> None:
 
 
 def test_a_long_cursor_is_shortened_and_says_so() -> None:
-    assert short(None) == ""
-    assert short({"tag": 7}) == '{"tag":7}'
-    assert short("x" * 500) == '"' + "x" * 119 + "… (502 characters)"
+    assert shorten(None) == ""
+    assert shorten({"tag": 7}) == '{"tag":7}'
+    assert shorten("x" * 500) == '"' + "x" * 119 + "… (502 characters)"

@@ -1,4 +1,4 @@
-"""A real MariaDB of our own, on loopback and in a folder that goes away with it."""
+"""A real MariaDB on loopback, in a directory that is removed with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import aiomysql  # type: ignore[import-untyped]
 
-from tests.servers.home import Home, free_port
+from tests.servers.directory import ServerDirectory, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["MariaDbServer"]
@@ -23,41 +23,41 @@ START_SECONDS = 60.0
 
 
 class MariaDbServer:
-    """Started by `with`; the user `harken` may do everything there. It may be stopped and started again in between."""
+    """Started by `with`; the user `harken` is its superuser. It can be stopped and started again in between."""
 
     user, password = "harken", PASSWORD
 
     def __init__(self) -> None:
         self.port = free_port()
-        self._home = Home("mariadb")
+        self._directory = ServerDirectory("mariadb")
         self._program = program("mariadb-server-core", "usr/sbin/mariadbd")
         self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        home = self._home
+        directory = self._directory
         self._data.mkdir()
-        home.own(self._data)
-        sql = home.write("first.sql", self._first())
-        with sql.open("rb") as given:
-            home.run([*self._command, "--bootstrap"], environment(self._program), stdin=given)
-        self.certificate, self._key = home.certificate()
+        directory.own(self._data)
+        sql = directory.write("bootstrap.sql", self._bootstrap_sql())
+        with sql.open("rb") as stdin:
+            directory.run([*self._command, "--bootstrap"], environment(self._program), stdin=stdin)
+        self.certificate, self._key = directory.certificate()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process:
             self.stop()
-        self._home.remove()
+        self._directory.remove()
 
     def start(self, *, tls: bool = True) -> None:
-        words = ["--bind-address=127.0.0.1", f"--port={self.port}", *QUICK]
+        options = ["--bind-address=127.0.0.1", f"--port={self.port}", *QUICK]
         secure = [f"--ssl-cert={self.certificate}", f"--ssl-key={self._key}"] if tls else ["--skip-ssl"]
-        log = (self._home.path / "log").open("ab")
+        log = (self._directory.path / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [*self._command, *words, *secure],
-                **self._home.options(environment(self._program)),
+                [*self._command, *options, *secure],
+                **self._directory.options(environment(self._program)),
                 stdout=log,
                 stderr=log,
             )
@@ -70,19 +70,19 @@ class MariaDbServer:
         self._process = None
 
     def url(self, database: str, user: str = "", password: str = "") -> str:
-        """An address with everything in it; by default that of the superuser."""
-        who = f"{user or self.user}:{quote(password or self.password, safe='')}"
-        return f"mariadb://{who}@127.0.0.1:{self.port}/{database}"
+        """A URL with user and password, by default those of the superuser."""
+        credentials = f"{user or self.user}:{quote(password or self.password, safe='')}"
+        return f"mariadb://{credentials}@127.0.0.1:{self.port}/{database}"
 
     async def connect(self, database: str) -> Any:
-        # the library writes Latin-1, and servers compare UTF-8
-        secret = self.password.encode().decode("latin-1")
+        # the library encodes the password as Latin-1, and the server compares UTF-8
+        password = self.password.encode().decode("latin-1")
         return await aiomysql.connect(
-            host="127.0.0.1", port=self.port, user=self.user, password=secret, db=database, autocommit=True
+            host="127.0.0.1", port=self.port, user=self.user, password=password, db=database, autocommit=True
         )
 
     async def database(self) -> str:
-        """The name of a new, empty database."""
+        """Create an empty database and return its name."""
         name = f"test_{next(self._numbers)}"
         connection = await self.connect("mysql")
         await connection.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
@@ -91,16 +91,16 @@ class MariaDbServer:
 
     @property
     def _data(self) -> Path:
-        return self._home.path / "data"
+        return self._directory.path / "data"
 
     @property
     def _command(self) -> list[str]:
         root = self._program.parents[1]
-        paths = [f"--basedir={root}", f"--datadir={self._data}", f"--socket={self._home.path}/socket"]
-        return [str(self._program), "--no-defaults", *paths, f"--pid-file={self._home.path}/pid"]
+        paths = [f"--basedir={root}", f"--datadir={self._data}", f"--socket={self._directory.path}/socket"]
+        return [str(self._program), "--no-defaults", *paths, f"--pid-file={self._directory.path}/pid"]
 
-    def _first(self) -> str:
-        """What makes an empty folder a database with one user."""
+    def _bootstrap_sql(self) -> str:
+        """Turns an empty directory into a database with one user."""
         share = self._program.parents[1] / "share" / "mysql"
         tables = [(share / f"mysql_system_tables{part}.sql").read_text("utf-8") for part in ("", "_data")]
         user = f"GRANT ALL ON *.* TO 'harken'@'127.0.0.1' IDENTIFIED BY '{self.password}' WITH GRANT OPTION;\n"
@@ -116,4 +116,4 @@ class MariaDbServer:
                 return
             except OSError:
                 time.sleep(0.05)
-        raise AssertionError(f"mariadbd did not start: {(self._home.path / 'log').read_text('utf-8')[-2000:]}")
+        raise AssertionError(f"mariadbd did not start: {(self._directory.path / 'log').read_text('utf-8')[-2000:]}")

@@ -1,4 +1,4 @@
-"""A real PostgreSQL of our own, on loopback and in a folder that goes away with it."""
+"""A real PostgreSQL on loopback, in a directory that is removed with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import asyncpg  # type: ignore[import-untyped]
 
-from tests.servers.home import Home, free_port
+from tests.servers.directory import ServerDirectory, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["PostgresServer"]
@@ -26,9 +26,9 @@ SMALL = "-c shared_buffers=16MB -c timezone=UTC"
 
 
 class PostgresServer:
-    """Started by `with`; the user `harken` may do everything there. It may be stopped and started again in between.
+    """Started by `with`; the user `harken` is its superuser. It can be stopped, killed and started again in between.
 
-    With `durable` it keeps what it acknowledged whatever happens to it; `listen` are the addresses where it answers.
+    With `durable` an acknowledged commit survives a crash; `listen` are the addresses that it listens on.
     """
 
     user, password = "harken", PASSWORD
@@ -37,33 +37,35 @@ class PostgresServer:
         self.port = free_port()
         self._settings = f"{DURABLE if durable else QUICK} {SMALL}"
         self._listen = listen
-        self._home = Home("postgres", durable=durable)
+        self._directory = ServerDirectory("postgres", durable=durable)
         self._tools = program("postgresql", "usr/lib/postgresql/*/bin/pg_ctl").parent
         self._numbers = count(1)
         self._running = False
 
     def __enter__(self) -> Self:
-        home = self._home
-        secret = home.write("password", self.password)
-        words: list[str | Path] = ["--username", self.user, "--pwfile", secret, "--auth", "scram-sha-256"]
-        words += ["--locale", "C", "--encoding", "UTF8", "--no-sync"]
-        home.run([self._tools / "initdb", "-D", self._data, *words], self._environment)
+        directory = self._directory
+        password_file = directory.write("password", self.password)
+        options: list[str | Path] = ["--username", self.user, "--pwfile", password_file, "--auth", "scram-sha-256"]
+        options += ["--locale", "C", "--encoding", "UTF8", "--no-sync"]
+        directory.run([self._tools / "initdb", "-D", self._data, *options], self._environment)
         if self._listen != LOOPBACK:
             with (self._data / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all all scram-sha-256\n")
-        self.certificate, self._key = home.certificate()
+        self.certificate, self._key = directory.certificate()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._running:
             self.stop()
-        self._home.remove()
+        self._directory.remove()
 
     def start(self, *, tls: bool = True) -> None:
-        sockets = f"-c listen_addresses='{self._listen}' -c unix_socket_directories={self._home.path} -p {self.port}"
+        sockets = (
+            f"-c listen_addresses='{self._listen}' -c unix_socket_directories={self._directory.path} -p {self.port}"
+        )
         secure = f"-c ssl=on -c ssl_cert_file={self.certificate} -c ssl_key_file={self._key}" if tls else ""
-        self._control("start", "-l", str(self._home.path / "log"), "-o", f"{sockets} {self._settings} {secure}")
+        self._control("start", "-l", str(self._directory.path / "log"), "-o", f"{sockets} {self._settings} {secure}")
         self._running = True
 
     def stop(self) -> None:
@@ -71,22 +73,22 @@ class PostgresServer:
         self._running = False
 
     def kill(self) -> None:
-        """As a crash does: nothing is written any more, by none of its processes."""
+        """Kill all processes of the server, so that nothing more is written, as in a crash."""
         main = int((self._data / "postmaster.pid").read_text().split()[0])
         os.kill(main, signal.SIGSTOP)
-        all_of_it = [*_children(main), main]
-        for process in all_of_it:
+        processes = [*_children(main), main]
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        # also those that are only waited for: as long as it has a number, another will not start in its place
-        while any(Path(f"/proc/{process}").exists() for process in all_of_it):
+        # also wait for zombies: while a process id is in use, the server does not start again
+        while any(Path(f"/proc/{process}").exists() for process in processes):
             time.sleep(0.02)
         self._running = False
 
     def url(self, database: str, user: str = "", password: str = "") -> str:
-        """An address with everything in it; by default that of the superuser."""
-        who = f"{user or self.user}:{quote(password or self.password, safe='')}"
-        return f"postgresql://{who}@127.0.0.1:{self.port}/{database}"
+        """A URL with user and password, by default those of the superuser."""
+        credentials = f"{user or self.user}:{quote(password or self.password, safe='')}"
+        return f"postgresql://{credentials}@127.0.0.1:{self.port}/{database}"
 
     async def connect(self, database: str) -> Any:
         return await asyncpg.connect(
@@ -94,7 +96,7 @@ class PostgresServer:
         )
 
     async def database(self) -> str:
-        """The name of a new, empty database."""
+        """Create an empty database and return its name."""
         name = f"test_{next(self._numbers)}"
         connection = await self.connect("postgres")
         await connection.execute(f"CREATE DATABASE {name}")
@@ -103,21 +105,21 @@ class PostgresServer:
 
     @property
     def _data(self) -> Path:
-        return self._home.path / "data"
+        return self._directory.path / "data"
 
     @property
     def _environment(self) -> dict[str, str]:
         return environment(self._tools / "postgres")
 
-    def _control(self, verb: str, *words: str) -> None:
-        self._home.run([self._tools / "pg_ctl", "-D", self._data, "-w", verb, *words], self._environment)
+    def _control(self, command: str, *options: str) -> None:
+        self._directory.run([self._tools / "pg_ctl", "-D", self._data, "-w", command, *options], self._environment)
 
 
 def _children(parent: int) -> list[int]:
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # the name in brackets may hold anything
+            # the program's name is in brackets and can hold anything, so read what follows the last bracket
             if int(status.read_text().rpartition(")")[2].split()[1]) == parent:
                 found.append(int(status.parent.name))
     return found

@@ -1,4 +1,4 @@
-"""A real Redis of our own, on loopback and in a folder that goes away with it."""
+"""A real Redis on loopback, in a directory that is removed with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from redis import ConnectionError, Redis
 
-from tests.servers.home import Home, free_port
+from tests.servers.directory import ServerDirectory, free_port
 from tests.servers.packages import environment, program
 
 __all__ = ["RedisServer"]
@@ -22,9 +22,9 @@ START_SECONDS = 30.0
 
 
 class RedisServer:
-    """Started by `with`; it asks for a password. It may be stopped, killed and started again in between.
+    """Started by `with`; it requires a password. It can be stopped, killed and started again in between.
 
-    `settings` are directives of its configuration. What is written to the append-only file outlives a stop.
+    `settings` are directives of its configuration. With `appendonly` its data survives a restart.
     """
 
     password = PASSWORD
@@ -32,7 +32,7 @@ class RedisServer:
     def __init__(self, **settings: str) -> None:
         self.port = free_port()
         self._settings = {"appendonly": "no", "appendfsync": "always", **settings}
-        self._home = Home("redis")
+        self._directory = ServerDirectory("redis")
         self._program = program("redis-server", "usr/bin/redis-server")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -43,17 +43,17 @@ class RedisServer:
     def __exit__(self, *_: object) -> None:
         if self._process:
             self.stop()
-        self._home.remove()
+        self._directory.remove()
 
     def start(self, **settings: str) -> None:
-        """Start it, with these directives from now on."""
+        """Start it with these directives, which also apply to later starts."""
         self._settings.update({name.replace("_", "-"): value for name, value in settings.items()})
-        given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._home.path), "save": '""'}
-        given |= {"requirepass": f'"{self.password}"', "masterauth": f'"{self.password}"', **self._settings}
-        config = self._home.write("redis.conf", "".join(f"{name} {value}\n" for name, value in given.items()))
-        with (self._home.path / "log").open("ab") as log:
+        directives = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self._directory.path), "save": '""'}
+        directives |= {"requirepass": f'"{self.password}"', "masterauth": f'"{self.password}"', **self._settings}
+        config = self._directory.write("redis.conf", "".join(f"{name} {value}\n" for name, value in directives.items()))
+        with (self._directory.path / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._program, config], **self._home.options(environment(self._program)), stdout=log, stderr=log
+                [self._program, config], **self._directory.options(environment(self._program)), stdout=log, stderr=log
             )
         self._wait(self._process)
 
@@ -61,18 +61,20 @@ class RedisServer:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As a crash does: nothing is written any more."""
+        """Kill the server, so that nothing more is written, as in a crash."""
         self._end(signal.SIGKILL)
 
     def url(self, database: int = 0) -> str:
         return f"redis://:{quote(self.password, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def files(self) -> list[Path]:
-        """What it has written to its disk."""
-        return [path for path in self._home.path.rglob("*") if path.is_file() and path.name.startswith("appendonly")]
+        """The append-only files."""
+        return [
+            path for path in self._directory.path.rglob("*") if path.is_file() and path.name.startswith("appendonly")
+        ]
 
     def wait_for_its_primary(self) -> None:
-        """Return once this replica follows the server that it was told of."""
+        """Return once this replica is connected to its primary."""
         with Redis.from_url(self.url()) as client:
             until = time.monotonic() + START_SECONDS
             while client.info("replication")["master_link_status"] != "up" and time.monotonic() < until:
@@ -83,7 +85,7 @@ class RedisServer:
         return cls(**{"cluster-enabled": "yes", "cluster-port": str(free_port())})
 
     def hold_all_for(self, other: RedisServer) -> None:
-        """Return once the two are a cluster in which all keys are here."""
+        """Return once the two form a cluster in which this server has all slots."""
         with Redis.from_url(self.url()) as holder, Redis.from_url(other.url()) as client:
             holder.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.port, self._settings["cluster-port"])
@@ -91,9 +93,9 @@ class RedisServer:
             while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")) and time.monotonic() < until:
                 time.sleep(0.02)
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signal_: signal.Signals) -> None:
         assert self._process
-        self._process.send_signal(how)
+        self._process.send_signal(signal_)
         self._process.wait(30)
         self._process = None
 
@@ -101,8 +103,8 @@ class RedisServer:
         until = time.monotonic() + START_SECONDS
         while process.poll() is None and time.monotonic() < until:
             with Redis.from_url(self.url()) as client, suppress(ConnectionError):
-                # refused while its data is being loaded
+                # refused while it loads its data
                 client.ping()
                 return
             time.sleep(0.02)
-        raise AssertionError(f"redis-server did not start: {(self._home.path / 'log').read_text('utf-8')[-2000:]}")
+        raise AssertionError(f"redis-server did not start: {(self._directory.path / 'log').read_text('utf-8')[-2000:]}")

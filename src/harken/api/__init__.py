@@ -1,1 +1,1 @@
-"""The HTTP door. `routes` is light and shared with the CLI; `app` builds the ASGI application."""
+"""The HTTP API. `routes` is light and shared with the CLI; `app` builds the ASGI application."""

@@ -37,7 +37,7 @@ def build(
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
-    Without `metrics` there is no such page; `mcp` is the door for agents, behind the same guard.
+    Without `metrics` there is no such page; `mcp` is the MCP endpoint, behind the same guard.
     """
     routes = [
         Routed("/health", _health(health), methods=["GET"]),
@@ -95,7 +95,7 @@ def _tail(operator: Operator) -> Endpoint:
 
 
 async def _sse(operator: Operator, after: int | None) -> AsyncIterator[bytes]:
-    # a first comment, so that a reader knows at once that it is connected
+    # a first comment line, so that a client knows at once that it is connected
     yield b": harken\n\n"
     async for event in operator.tail(after):
         yield b": still here\n\n" if event is None else operator.discreet(_frame(event))
@@ -124,10 +124,10 @@ async def _http_failed(request: Request, error: Exception) -> Response:
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
-    # its text may quote anything; the log has the traceback
+    # the exception's text is not shown, as it may quote a secret; the log has the traceback
     return _wrong(request)(500, f"unexpected {type(error).__name__}", "See the controller's log", code="error")
 
 
 def _wrong(request: Request) -> Callable[..., Response]:
-    """How an error is told there."""
+    """The error response in the form of this part of the API: /admin has its own."""
     return errors.error if errors.is_admin(request.url.path) else problem

@@ -25,7 +25,7 @@ from harken.errors import (
 __all__ = ["error", "error_of", "is_admin", "problem", "problem_of", "retry_after", "status_of"]
 
 
-# the first that fits decides, so kinds stand before what they are kinds of
+# the first match decides, so subclasses stand before their base classes
 _STATUSES: tuple[tuple[type[HarkenError], int], ...] = (
     (NotFound, 404),
     (Malformed, 400),
@@ -48,7 +48,7 @@ def problem_of(error: HarkenError) -> Response:
 
 
 def retry_after(error: HarkenError) -> dict[str, str] | None:
-    """The header that says when to come back, for an error that may pass."""
+    """The Retry-After header for an error that may pass."""
     if not isinstance(error, RetryLater):
         return None
     return {"retry-after": str(max(1, math.ceil(error.after or 1)))}
@@ -73,7 +73,7 @@ def is_admin(path: str) -> bool:
 
 
 def error_of(found: HarkenError) -> Response:
-    """404 for what is not there, 503 for what may work later, 400 for all else that cannot be done."""
+    """The status under /admin: 404 not found, 503 may work later, 400 anything else."""
     status = 404 if isinstance(found, NotFound) else 503 if isinstance(found, RetryLater) else 400
     return error(status, found.message, found.fix, code=found.code, headers=retry_after(found))
 
@@ -81,6 +81,6 @@ def error_of(found: HarkenError) -> Response:
 def error(
     status: int, message: str, fix: str = "", *, code: str = "refused", headers: Mapping[str, str] | None = None
 ) -> Response:
-    """`fix` and `code` say more to the command line; whoever knows only `error` misses nothing of what happened."""
+    """The body under /admin: `error` says everything; `fix` and `code` are extras for the command line."""
     body = {"error": message, "fix": fix, "code": code}
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

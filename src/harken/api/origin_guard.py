@@ -1,4 +1,4 @@
-"""Keeps web pages out: a browser on this machine reaches loopback too, and must not operate us for a stranger."""
+"""Keep web pages out: a page in a local browser can reach loopback, and must not operate Harken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = frozenset({b"same-origin", b"none"})
 
 
 def hosts_of(host: str, port: int, extra: Iterable[str] = ()) -> frozenset[str]:
-    """The Host headers that mean this server: its loopback names, the address it is bound to, and configured ones."""
+    """The accepted Host headers: loopback names, the bound address, and configured names."""
     bound = {host} if host not in ("0.0.0.0", "::", "") else set()
     named = {f"[{name}]" if ":" in name else name for name in {"127.0.0.1", "localhost", "::1"} | bound}
     return frozenset({f"{name}:{port}".lower() for name in named} | {name.lower() for name in extra})

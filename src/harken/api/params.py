@@ -1,4 +1,4 @@
-"""What a request says, as the typed parameters of an operation. Anything unknown is refused, with the nearest name."""
+"""The typed parameters of an operation from path, query and body. Unknown ones are refused, with the nearest name."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _parsed(name: str, text: str, param: Param) -> Any:
 
 
 def _checked(name: str, value: Any, param: Param) -> Any:
-    # True is an int to Python, and not a number to anyone else
+    # in Python True is an int, but it is not a number in JSON
     if not isinstance(value, _TYPES[param]) or (isinstance(value, bool) and param != "flag"):
         raise Malformed(f"{name} must be a {param}")
     return value

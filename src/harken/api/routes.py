@@ -1,4 +1,4 @@
-"""The one table of what the API offers: the server routes by it, and the CLI finds its addresses in it."""
+"""The table of API routes, shared by the server and the CLI's client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Route:
 
     @property
     def placed(self) -> frozenset[str]:
-        """The parameters that stand in the path."""
+        """The names of the parameters in the path."""
         return frozenset(_PLACE.findall(self.path))
 
     def address(self, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -46,7 +46,7 @@ def _post(operation: str, path: str, **params: Param) -> Route:
 _TRIGGER = "/api/triggers/{name:path}"
 _POLLER = "/admin/pollers/{id}"
 
-# a name may hold slashes, so the longer path of two comes first
+# names may contain slashes, so of two matching paths the longer one comes first
 _TABLE = (
     _get("status", "/api/status"),
     _get("doctor", "/api/doctor"),

@@ -25,6 +25,7 @@ from harken.match import Read
 from harken.operate.wording import count, duration
 from harken.runs import Run
 from harken.store import Store
+from harken.store.documents import ALERT
 
 __all__ = ["OPENED", "PAUSED", "RECOVERED", "AlertMemo", "Alerts", "facts", "is_due", "pause_before", "text", "trouble"]
 
@@ -98,8 +99,6 @@ def text(live: LiveFeed, job: Job | None, type: str, triggers: list[str], since:
     return f"{who} is failing: {failed} (it is tried again by itself). See: harken {what.format('show')}"
 
 
-TOLD = "alert"
-
 _NOTHING = AlertMemo()
 
 _change = msgspec.structs.replace
@@ -128,7 +127,7 @@ class Alerts:
         if not held:
             return
         if self._memos is None:
-            found = await self._store.documents(TOLD)
+            found = await self._store.documents(ALERT)
             self._memos = {document.name: msgspec.convert(document.value, AlertMemo) for document in found}
         jobs = {job.feed: job for job in self._loaded().jobs.values()}
         for name, live in list(self._intake.feeds.items()):
@@ -144,10 +143,10 @@ class Alerts:
     async def _keep(self, name: str, before: AlertMemo, after: AlertMemo) -> None:
         assert self._memos is not None
         if after == _NOTHING:
-            await self._store.delete(TOLD, name)
+            await self._store.delete(ALERT, name)
             self._memos.pop(name, None)
         elif after != before:
-            await self._store.put(TOLD, name, msgspec.to_builtins(after))
+            await self._store.put(ALERT, name, msgspec.to_builtins(after))
             self._memos[name] = after
 
     async def _look_at(self, live: LiveFeed, job: Job | None, memo: AlertMemo) -> AlertMemo:

@@ -293,14 +293,14 @@ class App:
         from harken.api.app import build
         from harken.api.origin_guard import hosts_of
         from harken.app.server import listeners, nothing
-        from harken.mcp.http import Door
+        from harken.mcp.http import McpEndpoint
 
         port = int(sockets[0].getsockname()[1])
         shown = f"[{host}]" if ":" in host else host
         self.url = self.controller.url = f"http://{shown}:{port}"
         metrics = self._telemetry.page if self.loaded.settings.metrics.enabled else None
         health = self._telemetry.health
-        hosts, mcp = hosts_of(host, port), Door(self.operator)
+        hosts, mcp = hosts_of(host, port), McpEndpoint(self.operator)
         api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else nothing
         self._listeners = listeners(api, webhooks, sockets)

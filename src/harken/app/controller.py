@@ -25,11 +25,12 @@ from harken.ingest.live import TickReport
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
-from harken.operate.integrations import checked, free
+from harken.operate.integrations import check_query, resume_stopped_feeds
 from harken.rate_limit import Level
 from harken.run.worker import Worker
 from harken.source import Closable, Host
 from harken.store import Definitions, Generation, Store
+from harken.store.documents import APPLIED, CONFIG
 
 __all__ = ["Controller", "last_applied", "preview_of", "remember", "said", "start_lines"]
 
@@ -38,7 +39,7 @@ log = structlog.get_logger("harken.app")
 
 async def last_applied(store: Store, loaded: Loaded) -> Loaded:
     """The feeds and triggers that were applied last, whoever did it; empty for a new store."""
-    document = await store.get("config", "applied")
+    document = await store.get(CONFIG, APPLIED)
     if document is None:
         return Loaded(directory=loaded.directory)
     feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
@@ -48,7 +49,7 @@ async def last_applied(store: Store, loaded: Loaded) -> Loaded:
 
 async def remember(store: Store, definitions: Definitions) -> None:
     value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
-    await store.put("config", "applied", value)
+    await store.put(CONFIG, APPLIED, value)
 
 
 async def start_lines(store: Store) -> Mapping[str, datetime]:
@@ -63,7 +64,7 @@ async def preview_of(
     if wanted is None:
         raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
     feed = next(found for found in loaded.feeds if found.name == wanted.feed)
-    names = await checked(feed, loaded, factory.plugins, factory.lend)
+    names = await check_query(feed, loaded, factory.plugins, factory.lend)
     start_line = begun.get(trigger)
     source = factory.source(feed)
     try:
@@ -203,7 +204,7 @@ class Controller:
                 raise
             if merged.generation == self.behind:
                 self._behind.agree()
-            answer["freed"] = (await free(self._store, merged.triggers, renewed)).freed
+            answer["freed"] = (await resume_stopped_feeds(self._store, merged.triggers, renewed)).freed
             # feeds that were freed stand where the store says; the others go on undisturbed
             (self.nudge if answer["freed"] else self._worker.nudge)()
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})

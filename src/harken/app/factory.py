@@ -20,12 +20,11 @@ from harken.rate_limit import Level, RateLimit
 from harken.run.environment import Environment
 from harken.source import Act, Destination, Host, Plugin, PollSource, PushSource, Source
 from harken.store import Registry
+from harken.store.documents import RATE_LIMIT
 
 __all__ = ["Factory"]
 
 log = structlog.get_logger("harken.app")
-
-BUDGETS = "budget"
 
 
 class Factory:
@@ -48,7 +47,7 @@ class Factory:
     async def recall_budgets(self, store: Registry, *, keep: bool = True) -> None:
         """Take up the limits that other people's servers told us before we stopped; `keep` new ones there at once."""
         self._kept_in = store if keep else None
-        for document in await store.documents(BUDGETS):
+        for document in await store.documents(RATE_LIMIT):
             rate = self._rate(document.name)
             self._budgets[document.name] = RateLimit(self._clock, rate=rate, state=document.value)
 
@@ -67,7 +66,7 @@ class Factory:
                 continue
             revision = budget.revision
             try:
-                await store.put(BUDGETS, name, budget.to_doc())
+                await store.put(RATE_LIMIT, name, budget.to_doc())
             except RetryLater as error:
                 log.warning("store.trouble", reason=str(error))
                 return

@@ -11,15 +11,15 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
 from harken.ingest.leases import LEASE_SECONDS
-from harken.operate.fleet import REPLICAS, Member, living
+from harken.operate.fleet import Member, living
 from harken.store import HOUSEKEEPING, Generation, Store
+from harken.store.documents import FLEET, NEWS, REPLICA
 from harken.store.transfer import refuse_marked
 
 __all__ = ["Behind", "HousekeepingLease", "Membership", "drop_dead_replicas", "host", "tell_all"]
 
 log = structlog.get_logger("harken.app")
 
-NEWS = "fleet"
 BEAT_SECONDS = 5.0
 GONE_SECONDS = 3_600.0
 ABANDONED_SECONDS = 15.0
@@ -79,19 +79,17 @@ class Membership:
 
     async def beat(self) -> None:
         me = self._describe()
-        mine = await self._store.put(REPLICAS, me.holder, msgspec.to_builtins(me))
+        mine = await self._store.put(REPLICA, me.holder, msgspec.to_builtins(me))
         assert mine is not None
-        await self._heard(
-            living(await self._store.documents(REPLICAS), mine.updated_at), await self._store.generation()
-        )
+        await self._heard(living(await self._store.documents(REPLICA), mine.updated_at), await self._store.generation())
         await self._hear_news()
 
     async def leave(self) -> None:
         """The others need not wait until it shows."""
-        await self._store.delete(REPLICAS, self._describe().holder)
+        await self._store.delete(REPLICA, self._describe().holder)
 
     async def _hear_news(self) -> None:
-        document = await self._store.get(NEWS, "news")
+        document = await self._store.get(FLEET, NEWS)
         revision = document.revision if document else 0
         if self._known_news is not None and revision != self._known_news:
             self._news()
@@ -146,16 +144,16 @@ class HousekeepingLease:
 
 async def tell_all(store: Store) -> None:
     """Let every replica look at what was changed in the store."""
-    await store.put(NEWS, "news", {})
+    await store.put(FLEET, NEWS, {})
 
 
 async def drop_dead_replicas(store: Store) -> None:
     """Forget those that have been gone for long."""
-    documents = await store.documents(REPLICAS)
+    documents = await store.documents(REPLICA)
     newest = max((document.updated_at for document in documents), default=None)
     for document in documents:
         if newest is not None and (newest - document.updated_at).total_seconds() > GONE_SECONDS:
-            await store.delete(REPLICAS, document.name)
+            await store.delete(REPLICA, document.name)
 
 
 def host() -> str:

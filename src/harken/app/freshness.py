@@ -20,12 +20,12 @@ from harken.ingest.intake import Intake
 from harken.match import Read
 from harken.operate.trigger_status import last_sign
 from harken.store import Store
+from harken.store.documents import STALE_REPORT
 
 __all__ = ["GRACE", "RECOVERED", "STALE", "Freshness"]
 
 log = structlog.get_logger("harken.app")
 
-TOLD = "stale"
 STALE, RECOVERED = "trigger.stale", "trigger.recovered"
 ROUND = 5.0
 GRACE = 120.0
@@ -69,7 +69,9 @@ class Freshness:
         """Tell what changed since the last look; whatever fails is told at the next."""
         watched = {trigger.name: trigger for trigger in triggers if trigger.stale_after}
         if self._told is None:
-            self._told = {document.name: document.value["since"] for document in await self._store.documents(TOLD)}
+            self._told = {
+                document.name: document.value["since"] for document in await self._store.documents(STALE_REPORT)
+            }
         if not (watched or self._told) or self._clock.monotonic() - self._began < GRACE:
             return
         # reads that found nothing new are written a little late
@@ -94,12 +96,12 @@ class Freshness:
             await self._forget(trigger.name)
         if stale and told != since:
             await self._tell(trigger, STALE, since)
-            await self._store.put(TOLD, trigger.name, {"since": since})
+            await self._store.put(STALE_REPORT, trigger.name, {"since": since})
             self._told[trigger.name] = since
 
     async def _forget(self, name: str) -> None:
         assert self._told is not None
-        await self._store.delete(TOLD, name)
+        await self._store.delete(STALE_REPORT, name)
         del self._told[name]
 
     async def _tell(self, trigger: Trigger, type: str, since: str) -> None:

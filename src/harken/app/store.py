@@ -7,21 +7,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from harken.backends.transfer import bare_url
 from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url
 from harken.errors import Misconfigured, Refused, RetryLater
 from harken.operate.rows import Plain
-from harken.operate.store_admin import Watching, copy_store
+from harken.operate.store_admin import CopyProgress, copy_store
 from harken.store import Store
 from harken.store.transfer import StoreTransfer
 
 __all__ = [
     "KEY",
     "OpenedStore",
-    "QueuedStore",
     "alone",
     "copy_between",
     "moving_at",
@@ -42,13 +41,6 @@ LONGEST_PAUSE = 15.0
 T = TypeVar("T")
 
 
-class QueuedStore(Store, Protocol):
-    """A store that says how many writes wait."""
-
-    @property
-    def queued(self) -> int: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class OpenedStore:
     """A store. `connect` reaches it, and returns what a person should know about it.
@@ -56,15 +48,15 @@ class OpenedStore:
     `shared`: replicas may write it together. `listen` calls back when another of them made something ready.
     """
 
-    store: QueuedStore
+    store: Store
     shared: bool
     connect: Callable[[], Awaitable[Sequence[str]]]
     listen: Callable[[Callable[[], object]], None]
 
 
-def alone(store: QueuedStore) -> OpenedStore:
-    """A store that is open already and that nobody shares."""
-    return OpenedStore(store=store, shared=False, connect=_nothing_to_say, listen=_no_hints)
+def alone(store: Store) -> OpenedStore:
+    """A store that is open already."""
+    return OpenedStore(store=store, shared=store.shared, connect=store.connect, listen=store.listen)
 
 
 def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> OpenedStore:
@@ -72,10 +64,8 @@ def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str =
 
     Raise Misconfigured for a location that is none, Refused when another process has the file.
     """
-    if not is_url(location):
-        return _sqlite(location, clock, readonly, key)
-    scheme = location.partition("://")[0]
-    return (_redis if scheme in ("redis", "rediss") else _postgres)(location, readonly, key)
+    backend = _backend(location)
+    return alone(backend.at(location, None if backend.shared else clock, readonly=readonly, key=key))
 
 
 async def patiently(home: OpenedStore, clock: Clock, say: Callable[[str], None], ask: Callable[[], Awaitable[T]]) -> T:
@@ -96,62 +86,30 @@ async def patiently(home: OpenedStore, clock: Clock, say: Callable[[str], None],
 
 async def rekey_home(location: str, old: str, new: str) -> None:
     """Make the store open with another key."""
+    await _backend(location).rekey(location, old, new)
+
+
+def _backend(location: str) -> type[Store]:
+    """The store class for a path or URL. Raise Misconfigured when its library is not installed."""
     if not is_url(location):
         from harken.backends.sqlite import SqliteStore
 
-        SqliteStore.rekey(Path(location), old, new)
-    elif location.startswith(("redis://", "rediss://")):
-        from harken.backends.redis import RedisStore
+        return SqliteStore
+    extra = "redis" if _is_redis(location) else "postgres"
+    try:
+        if extra == "redis":
+            from harken.backends.redis import RedisStore
 
-        await RedisStore.rekey(location, old, new)
-    else:
+            return RedisStore
         from harken.backends.postgres import PostgresStore
 
-        await PostgresStore.rekey(location, old, new)
-
-
-def _sqlite(location: str, clock: Clock, readonly: bool, key: str) -> OpenedStore:
-    from harken.backends.sqlite import SqliteStore
-
-    store = SqliteStore.at(Path(location.removeprefix("sqlite://")), clock, readonly=readonly, key=key)
-    return alone(store)
-
-
-def _postgres(location: str, readonly: bool, key: str) -> OpenedStore:
-    try:
-        from harken.backends.postgres import PostgresStore
+        return PostgresStore
     except ImportError as error:
-        raise _missing("postgres", error) from None
-    # no clock: tokens are judged by the server's
-    store = PostgresStore.at(location, readonly=readonly, key=key)
-
-    async def connect() -> Sequence[str]:
-        await store.connect()
-        return ()
-
-    return OpenedStore(store=store, shared=True, connect=connect, listen=store.listen)
+        raise _missing(extra, error) from None
 
 
-def _redis(location: str, readonly: bool, key: str) -> OpenedStore:
-    try:
-        from harken.backends.redis import RedisStore
-    except ImportError as error:
-        raise _missing("redis", error) from None
-    store = RedisStore.at(location, readonly=readonly, key=key)
-
-    async def connect() -> Sequence[str]:
-        promise = await store.reach()
-        return promise.words, str(await store.forecast())
-
-    return OpenedStore(store=store, shared=True, connect=connect, listen=store.listen)
-
-
-async def _nothing_to_say() -> Sequence[str]:
-    return ()
-
-
-def _no_hints(heard: Callable[[], object]) -> None:
-    """Nobody else writes."""
+def _is_redis(location: str) -> bool:
+    return location.startswith(("redis://", "rediss://"))
 
 
 def _missing(extra: str, error: ImportError) -> Misconfigured:
@@ -164,7 +122,7 @@ def shown(location: str) -> str:
     return bare_url(location) if is_url(location) else location
 
 
-async def copy_between(source: str, target: str, watching: Watching, *, live: bool, force: bool) -> Plain:
+async def copy_between(source: str, target: str, watching: CopyProgress, *, live: bool, force: bool) -> Plain:
     """Copy the store at one location into the empty one at the other; HARKEN_ENCRYPTION_KEY is for both."""
     if _same(source, target):
         raise Refused("a store is not copied into itself", fix="Name two stores")
@@ -193,7 +151,7 @@ def moving_at(location: str, key: str) -> StoreTransfer:
         from harken.backends.sqlite.transfer import SqliteTransfer
 
         return SqliteTransfer.at(_file(location), key=key)
-    if location.startswith(("redis://", "rediss://")):
+    if _is_redis(location):
         from harken.backends.redis.transfer import RedisTransfer
 
         return RedisTransfer.at(location, key=key)

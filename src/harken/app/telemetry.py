@@ -11,7 +11,6 @@ from typing import Any
 import structlog
 
 from harken.app.metrics import Metrics
-from harken.app.store import QueuedStore
 from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock
 from harken.config import Loaded
@@ -22,7 +21,7 @@ from harken.ingest.live import LiveFeed, TickReport
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
-from harken.store import Commit, Committed
+from harken.store import Commit, Committed, Store
 
 __all__ = ["Health", "PollerTelemetry", "Subsystem", "Telemetry"]
 
@@ -183,7 +182,7 @@ def _missed(feed: Feed, seconds: float) -> int:
 
 
 class Telemetry:
-    def __init__(self, store: QueuedStore, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
+    def __init__(self, store: Store, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
         self._store = store
         self._intake = intake
         self._worker = worker

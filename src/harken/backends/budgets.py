@@ -1,4 +1,4 @@
-"""What is left of a trigger's budget in this hour and day: calendar ones, in UTC."""
+"""What is left of a trigger's budget: runs per hour, tokens and money per day, by the calendar in UTC."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _WINDOWS = {"runs": HOUR, "tokens": DAY, "usd": DAY}
 
 
 def window(what: str, now: int) -> int:
-    """Where the hour or day begins that this is counted in."""
+    """When the current hour (runs) or day (tokens, usd) began."""
     return now - now % _WINDOWS[what]
 
 
 def left(budget: Budget, spent: Iterable[Any], now: int) -> float:
-    """How many runs may start now; without end while only tokens or money are limited and not used up.
+    """How many runs may start now; infinite if only tokens or money are limited and not used up.
 
     `spent` has rows of what, since and amount."""
     used = {what: amount for what, since, amount in spent if since == window(what, now)}

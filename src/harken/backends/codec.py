@@ -1,7 +1,8 @@
-"""Values to stored bytes and back, the same in every store: instants, texts, journals, letters."""
+"""Values to stored bytes and back, the same in every store: times, texts, JSON; and the values made from them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from harken.store import DeadLetter, Intent
 
 __all__ = [
     "Texts",
+    "clock_micros",
     "dead_run",
     "decode_feed",
     "decode_health",
@@ -35,8 +37,19 @@ __all__ = [
 ]
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def micros(instant: datetime) -> int:
-    return round(instant.timestamp() * 1_000_000)
+    """Microseconds since 1970, without the error of a float product."""
+    since = instant - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def clock_micros(seconds: float) -> int:
+    """Microseconds since 1970 of `clock.time()`, rounded as `clock.now()` is: a run that is due now is due at once."""
+    fraction, whole = math.modf(seconds)
+    return int(whole) * 1_000_000 + round(fraction * 1_000_000)
 
 
 def micros_or_none(instant: datetime | None) -> int | None:
@@ -51,22 +64,18 @@ def moment_or_none(us: int | None) -> datetime | None:
     return None if us is None else moment(us)
 
 
-# made at import and not when first used: msgspec crashes the process when two threads meet a type for the first time
+# create decoders at import: msgspec crashes when two threads use a type for the first time
 decode_feed = msgspec.json.Decoder(Feed).decode
-
 decode_trigger = msgspec.json.Decoder(Trigger).decode
-
 decode_health = msgspec.json.Decoder(Health).decode
-
 decode_spans = msgspec.json.Decoder(list[Span]).decode
-
 decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
-
 decode_json = msgspec.json.Decoder().decode
+_decode_step = msgspec.json.Decoder(StepRecord).decode
 
 
 class Texts:
-    """What is not there is an empty text, or None."""
+    """Encrypts and decrypts texts and JSON by the store's seal. An absent text reads as empty, absent JSON as None."""
 
     seal: Seal
 
@@ -83,12 +92,9 @@ class Texts:
         return None if sealed is None else decode_json(self.seal.open(sealed))
 
 
-_record = msgspec.json.Decoder(StepRecord).decode
-
-
 def steps(records: Iterable[bytes]) -> tuple[StepRecord, ...]:
-    """Each once: a worker that does not know whether its write was taken writes the very same record again."""
-    return tuple(_record(record) for record in dict.fromkeys(records))
+    """Decode a journal. Equal records are one: a worker that lost the reply to its write repeats the record."""
+    return tuple(_decode_step(record) for record in dict.fromkeys(records))
 
 
 def dead_run(found: Run) -> DeadLetter:
@@ -107,7 +113,7 @@ def refused_event(number: int, feed: str, key: str, reason: str, at: datetime) -
 
 
 def just_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts: tuple[Verdict, ...]) -> Recorded:
-    """The event as it would be read back."""
+    """The event as it would be read from the store."""
     return Recorded(
         id=event_id,
         feed=feed,
@@ -123,7 +129,7 @@ def just_recorded(event: Event, event_id: int, feed: str, now: datetime, verdict
 
 
 def first_claim(intent: Intent, run_id: bytes, trigger: str, recorded: Recorded) -> Claimed:
-    """The claim that is made together with its run."""
+    """The claim of a run that its commit hands to the caller at once."""
     return Claimed(
         id=run_id.hex(),
         token=1,

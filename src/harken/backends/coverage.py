@@ -1,4 +1,4 @@
-"""Spans that a feed's reads have proven: the newest stands in columns, older ones that a gap separates in a list."""
+"""Coverage: the spans of time that a feed has read completely. The newest is in columns, older ones are in a list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harken.event import Span
 __all__ = ["KEPT_SPANS", "merged", "spans_of"]
 
 KEPT_SPANS = 200
-"""So many older ones are remembered."""
+"""How many older spans are kept."""
 
 
 def spans_of(seal: Seal, older: bytes | None, start: int | None, end: int | None) -> list[Span]:
-    """What a row of a table says, oldest first."""
+    """The spans of a feed's row, oldest first."""
     spans = [] if older is None else decode_spans(seal.open(older))
     if start is not None and end is not None:
         spans.append(Span(moment(start), moment(end)))
@@ -23,7 +23,7 @@ def spans_of(seal: Seal, older: bytes | None, start: int | None, end: int | None
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same coverage in as few spans as possible, oldest first."""
+    """Merge overlapping and adjoining spans, oldest first."""
     result: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):
         if result and span.start <= result[-1].end:

@@ -1,4 +1,4 @@
-"""Encryption at rest: what a store writes goes through a Seal, so that a stolen file tells nothing.
+"""Encryption at rest: every text that a store writes goes through a Seal, so that a stolen file reveals nothing.
 
 Names that must be found again (subjects, keys, slots) are stored as a keyed hash; texts as AES-GCM ciphertext.
 A data key and an identity key are wrapped by the operator's key, so rotating that one rewrites only the wrapping.
@@ -19,23 +19,29 @@ ID_BYTES = 16
 
 
 class Seal(Protocol):
+    """Encrypts texts and hashes names."""
+
     encrypted: bool
 
     def name(self, text: str) -> bytes:
-        """A fixed-size stand-in for a name; equal names give equal bytes."""
+        """The name's hash, 16 bytes. Equal names have equal hashes, so that they can be looked up."""
         ...
 
     def rename(self, plain: bytes) -> bytes:
-        """The stand-in under this seal of a name whose stand-in without a key is `plain`."""
+        """This seal's hash of a name, given its hash without a key."""
         ...
 
-    def shut(self, text: bytes) -> bytes: ...
+    def shut(self, text: bytes) -> bytes:
+        """Encrypt."""
+        ...
 
-    def open(self, sealed: bytes) -> bytes: ...
+    def open(self, sealed: bytes) -> bytes:
+        """Decrypt."""
+        ...
 
 
 class PlainSeal:
-    """No key: names are hashed for their size only, texts are stored as they are."""
+    """Without a key: texts are stored as they are, names are hashed only for a fixed size."""
 
     encrypted = False
 
@@ -53,6 +59,8 @@ class PlainSeal:
 
 
 class AesSeal:
+    """Texts are encrypted with AES-GCM, names are hashed with a key."""
+
     encrypted = True
 
     def __init__(self, data_key: bytes, identity_key: bytes) -> None:
@@ -76,7 +84,7 @@ class AesSeal:
 
 
 def wrap(operator_key: str, data_key: bytes, identity_key: bytes) -> str:
-    """The two keys, readable only with the operator's key."""
+    """Encrypt the two keys with the operator's key."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     salt, nonce = os.urandom(16), os.urandom(12)
@@ -85,7 +93,7 @@ def wrap(operator_key: str, data_key: bytes, identity_key: bytes) -> str:
 
 
 def unwrap(operator_key: str, wrapped: str) -> tuple[bytes, bytes]:
-    """Raise Misconfigured when it is not the key that wrapped them; nothing is changed."""
+    """Decrypt the two keys. Raise Misconfigured for a wrong operator's key."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -99,11 +107,11 @@ def unwrap(operator_key: str, wrapped: str) -> tuple[bytes, bytes]:
 
 
 def rewrap(wrapped: str, old: str, new: str) -> str:
-    """The same two keys, readable only with another operator's key. Raise Misconfigured when neither key is theirs."""
+    """Wrap the same two keys with `new`. Raise Misconfigured when neither `old` nor `new` opens them."""
     try:
         return wrap(new, *unwrap(old, wrapped))
     except Misconfigured:
-        # whoever was interrupted between the store and the stored secrets begins again with the same two keys
+        # an earlier rekeying was interrupted after the store had its new key: repeating it succeeds
         unwrap(new, wrapped)
         return wrapped
 

@@ -1,4 +1,4 @@
-"""Pages for people: so many at a time, newest first, each with the place from which the next goes on."""
+"""Keyset pages: newest first, each with the id below which the next page starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["Filling"]
 
 
 class Filling:
-    """A page on its way. Read on below `before` until it is `done`: what a filter drops must not look like the end."""
+    """Collects one page. Read batches below `before` until it is `done`, as a filter may drop most of a batch.
+
+    `wanted` is the filter, `place` gives the id of an item.
+    """
 
     def __init__(
         self, wanted: Callable[[Any], bool], place: Callable[[Any], int], before: int | None, limit: int
@@ -24,7 +27,7 @@ class Filling:
         self._items: list[Any] = []
 
     def add(self, batch: Sequence[Any]) -> None:
-        """Take what is wanted of the next `limit` rows, or of as many as are left."""
+        """Add the next `limit` rows; fewer rows mean that there are no more."""
         for item in batch:
             self.before = self._place(item)
             if self._wanted(item):

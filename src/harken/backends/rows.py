@@ -1,4 +1,4 @@
-"""Rows of the two stores that have tables, as the values that people and workers are told."""
+"""Rows of the SQL stores as the values that their protocols return, and the columns that these need."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LETTER = "b.id, f.name, b.key, b.reason, b.at FROM buried b JOIN feeds f ON f.id
 SIGHTING = "state, seq, first_seen, last_seen"
 
 LATEST = 2**53
-"""The largest instant that is shown; beyond it lies never."""
+"""The latest due time that is shown: NEVER exceeds what a datetime can hold."""
 
 
 def recorded(texts: Texts, row: Row) -> Recorded:
@@ -106,7 +106,7 @@ def run_of(
 
 
 def run_span(beginning: str) -> tuple[bytes, bytes] | None:
-    """The lowest and the highest id that begin like this; None for what no id begins with."""
+    """The lowest and the highest id with this beginning; None if it is not hexadecimal."""
     prefix = beginning.lower()
     try:
         return bytes.fromhex(prefix.ljust(32, "0")), bytes.fromhex(prefix.ljust(32, "f"))
@@ -134,8 +134,8 @@ def feed_of(texts: Texts, row: Row) -> FeedState:
 
 
 def trigger_of(texts: Texts, row: Row) -> TriggerState:
-    """A row of what `standing` asks of triggers, and what they spent of their budget."""
-    # sealed like every text that a person wrote; a file from before has it plain
+    """A row of a trigger's columns, then what it spent: runs, tokens, usd."""
+    # older files have the reason as plain text
     paused = row[4] if isinstance(row[4], str) or not row[4] else texts.text(row[4])
     return TriggerState(
         uid=row[0],

@@ -1,4 +1,4 @@
-"""The states of a run as every store keeps them, how its id is made, and the reasons that a store gives."""
+"""The states of a run as stores number them, how its id is made, and the reasons that stores write."""
 
 from __future__ import annotations
 
@@ -42,12 +42,10 @@ GATHERING, HELD, READY, BLOCKED, RUNNING, WAITING, DONE, FAILED, DEAD, CANCELLED
 STATES = ("gathering", "held", "ready", "blocked", "running", "waiting", "done", "failed", "dead", "cancelled")
 
 FINAL: dict[type, int] = {Finished: DONE, Failed: FAILED, Dead: DEAD, Cancelled: CANCELLED}
-
 """The state in which an outcome leaves its run."""
 
 NEVER = 2**62
-
-"""The due time, in a table, of a run that only an answer can wake."""
+"""The stored due time of a run that only an answer can wake."""
 
 
 def run_id_of(seal: Seal, uid: str, epoch: int, run_key: str, replay: str = "") -> bytes:
@@ -55,7 +53,7 @@ def run_id_of(seal: Seal, uid: str, epoch: int, run_key: str, replay: str = "") 
 
 
 def id_of(run_id: str) -> bytes:
-    """The stored form of a run's id; empty, and so never found, for what is not one."""
+    """The stored form of a run's id. For malformed ids it is empty, which no run has."""
     try:
         return bytes.fromhex(run_id)
     except ValueError:
@@ -63,7 +61,7 @@ def id_of(run_id: str) -> bytes:
 
 
 def last_words(outcome: RunOutcome) -> tuple[str, Any]:
-    """Error and output of a run's try."""
+    """The error and the output of an attempt."""
     if isinstance(outcome, Finished):
         return "", outcome.output
     if isinstance(outcome, Cancelled):
@@ -78,13 +76,9 @@ HOLD_REASONS = {
 }
 
 HAS_ITS_RUN = "this occurrence has its run already"
-
 NOT_OVER = "an earlier run of this key is not over"
-
 REPLACED = "a newer run of this key took its place"
-
 BY_HAND = "cancelled by hand"
-
 DROPPED = "dropped by hand while it was held"
 
 
@@ -93,7 +87,7 @@ def gathered_as(number: int, reason: str) -> str:
 
 
 def repeated(first: int, earlier: Iterable[Verdict], triggers: Iterable[str]) -> tuple[Verdict, ...]:
-    """For an event that is known already: whatever was wanted has its run by the first of its kind."""
+    """Verdicts for an event that is recorded already: each trigger got its run, if any, from the first one."""
     run_ids = {verdict.trigger: verdict.run_id for verdict in earlier}
     reason = f"the same occurrence as event {first}"
     return tuple(

@@ -1,6 +1,6 @@
-"""Rows of the two stores that have tables, in the form that goes to another home, and back.
+"""Table rows of the SQL stores to exported rows and back.
 
-Both have the same columns; what they keep as a number or as sealed bytes is a text or a name there.
+Both stores have the same columns. Exported rows have names instead of ids, and plain texts instead of encrypted ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from harken.backends.run_states import NEVER, READY, RUNNING, STATES
 from harken.errors import Refused
 from harken.event import Span
 from harken.runs import RunState
+from harken.store.documents import COUNTER, NOT_COPIED, SEAL
 from harken.store.export_rows import (
     ExportedAudit,
     ExportedDeadLetter,
@@ -29,16 +30,11 @@ from harken.store.export_rows import (
     ExportedTick,
     ExportedTrigger,
 )
-from harken.store.transfer import UNMOVED
 
 __all__ = ["COLUMNS", "COUNTED", "HAS_SLOT", "MOVED_DOCUMENTS", "Row", "Sealed", "TableRuns", "Tables", "known"]
 
 
 Row = Sequence[Any]
-
-INTERNAL_KINDS = ("seal", "counter")
-
-"""Documents in which a store keeps its own keys and sequences."""
 
 COLUMNS = {
     "feeds": """name, definition, revision, cursor, watermark, next_due, health, reads, seen, baselined, last_success,
@@ -57,12 +53,11 @@ replay_of, created_at, started_at, finished_at, error, output""",
     "buried": "id, feed, key, reason, payload, at",
     "audit": "at, who, did, what, detail",
 }
+"""The columns of each table that are copied, in this order."""
 
-"""What is read of each table, and written to it, in this order."""
+_LEFT_OUT = ", ".join(f"'{kind}'" for kind in sorted({*NOT_COPIED, SEAL, COUNTER}))
 
-_KEPT_BACK = ", ".join(f"'{kind}'" for kind in (*sorted(UNMOVED), *INTERNAL_KINDS))
-
-MOVED_DOCUMENTS = f"kind NOT IN ({_KEPT_BACK})"
+MOVED_DOCUMENTS = f"kind NOT IN ({_LEFT_OUT})"
 
 COUNTED = {
     "feeds": "SELECT count(*) FROM feeds",
@@ -75,12 +70,11 @@ COUNTED = {
     "refused events": "SELECT count(*) FROM buried",
     "audits": "SELECT count(*) FROM audit",
 }
-
 """How many rows there are of each kind."""
 
 
 def known(names: dict[Any, Any], wanted: Any, what: str) -> Any:
-    """What stands for it. Raise Refused where a row is about something that is gone: that cannot be copied."""
+    """The name or id for `wanted`. Raise Refused if there is none: the row cannot be copied."""
     found = names.get(wanted)
     if found is None:
         message = f"the store is not sound: a row belongs to a {what} that does not exist"
@@ -89,7 +83,7 @@ def known(names: dict[Any, Any], wanted: Any, what: str) -> Any:
 
 
 class Sealed:
-    """Bytes as a store keeps them, and what they are."""
+    """Encrypts and decrypts columns; NULL stays None."""
 
     def __init__(self, seal: Seal) -> None:
         self.seal = seal
@@ -108,14 +102,14 @@ class Sealed:
 
 
 class Tables(Sealed):
-    """`feeds` has the names of feeds by their number; the other way round where rows are written."""
+    """Rows of all tables but `runs`. For reading, `feeds` maps ids to names; for writing, names to ids."""
 
     def __init__(self, seal: Seal, feeds: dict[Any, Any]) -> None:
         super().__init__(seal)
         self.feeds = feeds
 
     def plain(self) -> dict[type, tuple[str, Callable[[Any], Row]]]:
-        """The kinds of which each goes as a row into one table: which, and how it becomes a row."""
+        """Kinds that are one row of one table: the table, and the function that makes the row."""
         return {
             ExportedDocument: ("documents", self.of_document),
             ExportedMemory: ("memory", self.of_memory),
@@ -168,7 +162,7 @@ class Tables(Sealed):
         # fmt: on
 
     def trigger(self, row: Row, spent: Sequence[Row]) -> ExportedTrigger:
-        # a store from before has the reason of a pause plain
+        # older files have the reason as plain text
         paused = row[10] if isinstance(row[10], str) or not row[10] else self.text(row[10])
         return ExportedTrigger(
             uid=row[0],
@@ -224,7 +218,7 @@ class Tables(Sealed):
         )
 
     def of_event(self, row: ExportedEvent) -> Row:
-        """The last column is `kid`, by which the key is found."""
+        """The columns of `events`, then `kid`, the hash of the key."""
         # fmt: off
         return (
             row.id, self._known(row.feed), self.shut_text(row.key), self.shut_text(row.subject),
@@ -268,9 +262,9 @@ class Tables(Sealed):
         return feed, row.started_at, row.ended_at, row.count, row.result, row.seen, row.new, error, row.seconds
 
     def letter(self, row: Row) -> ExportedDeadLetter:
-        said = {"key": self.text(row[2]) or "", "reason": self.text(row[3]) or ""}
+        texts = {"key": self.text(row[2]) or "", "reason": self.text(row[3]) or ""}
         return ExportedDeadLetter(
-            id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **said
+            id=row[0], feed=self._known(row[1]), payload=self.seal.open(row[4]), at=row[5], **texts
         )
 
     def of_letter(self, row: ExportedDeadLetter) -> Row:
@@ -288,7 +282,7 @@ HAS_SLOT = "slot IS NOT NULL AND EXISTS (SELECT 1 FROM slots WHERE key=slot AND 
 
 
 class TableRuns(Sealed):
-    """`triggers` has the uids of triggers by their number; the other way round where rows are written."""
+    """Rows of `runs` with their journal, events and slots. `triggers` maps ids to uids; for writing, uids to ids."""
 
     def __init__(self, seal: Seal, triggers: dict[Any, Any]) -> None:
         super().__init__(seal)
@@ -297,7 +291,7 @@ class TableRuns(Sealed):
     def run(
         self, row: Row, events: Sequence[int], journal: Sequence[bytes], *, by_hand: bool, has_slot: bool
     ) -> ExportedRun:
-        """`row` has the columns of `runs`; `events` and `journal` are what other tables have of it."""
+        """`row` has the columns of `runs`; `events` and `journal` come from their own tables."""
         return ExportedRun(
             seq=row[0],
             id=row[1],

@@ -1,4 +1,4 @@
-"""What every store does when it is copied: names and encryption of the new one, and a mark that keeps others out."""
+"""What all stores share when they are copied: hashes and encryption of the copy, and keeping other processes out."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from harken.backends.encryption import AesSeal, PlainSeal, Seal, wrap
 from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
+from harken.store.documents import THIS_STORE, TRANSFER
 from harken.store.export_rows import Chunk, ExportedEvent, ExportedMemory, ExportedRun, ExportHeader, Moved
-from harken.store.transfer import HERE, MARK, Counts, ExclusiveStore
+from harken.store.transfer import Counts, ExclusiveStore
 
 __all__ = ["Arrival", "Staying", "arrive", "bare_url", "place_of", "refuse_full"]
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """`wrapped` are the keys as the store keeps them, empty for one without encryption.
+    """Exported rows as the new store will write them.
 
-    `rows` come after the beginning, with names as they are made here.
+    `wrapped` are its wrapped keys, empty for a plain store. `rows` follow the header; their names are hashed with the
+    new store's key.
     """
 
     beginning: ExportHeader
@@ -31,9 +33,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def arrive(rows: AsyncIterator[Chunk], key: str) -> Arrival:
-    """The seal for an empty store that is to hold these rows. Raise Refused where no seal can know the names."""
+    """Choose the seal of the new store. Raise Refused for a plain copy of an encrypted store: hashes need its key."""
     [beginning] = await anext(rows)
-    assert isinstance(beginning, ExportHeader), "a store tells its beginning first"
+    assert isinstance(beginning, ExportHeader), "an export begins with its header"
     if not key:
         if beginning.identity:
             fix = "Set HARKEN_ENCRYPTION_KEY, so that the copy is encrypted too"
@@ -46,7 +48,7 @@ async def arrive(rows: AsyncIterator[Chunk], key: str) -> Arrival:
 
 
 async def _renamed(rows: AsyncIterator[Chunk], rename: Callable[[bytes], bytes]) -> AsyncIterator[Chunk]:
-    """The same rows with names under a key."""
+    """The same rows with keyed hashes of names."""
     async for chunk in rows:
         yield [_rename(row, rename) for row in chunk]
 
@@ -90,14 +92,17 @@ def bare_url(url: str) -> str:
 
 
 def place_of(server: str, url: str) -> str:
-    """Server and database of a URL in words."""
+    """Server, port and database of a URL, for messages."""
     parts = _bare(url)
     port = f":{parts.port}" if parts.port else ""
     return f"{server} at {parts.hostname or 'its socket'}{port}{parts.path}"
 
 
 class Staying:
-    """Opens the store as everybody uses it, once it is needed. Its leases are ours once `writers` found nobody."""
+    """The part of a StoreTransfer that servers share: it holds the leases of all shards while the store is copied.
+
+    The store is opened when it is needed first.
+    """
 
     def __init__(self, place: str, opened: Callable[[], Awaitable[Store]]) -> None:
         self._place = place
@@ -122,9 +127,9 @@ class Staying:
     async def mark(self, words: str, fix: str) -> None:
         store = await self.store()
         if words:
-            await store.put(MARK, HERE, {"words": words, "fix": fix, "holder": ""})
+            await store.put(TRANSFER, THIS_STORE, {"words": words, "fix": fix, "holder": ""})
         else:
-            await store.delete(MARK, HERE)
+            await store.delete(TRANSFER, THIS_STORE)
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -135,7 +140,7 @@ class Staying:
 
 
 def refuse_full(place: str, counts: Counts, fix: str) -> None:
-    """Raise Refused for a store that has anything in it."""
+    """Raise Refused unless the store is empty."""
     found = [f"{number} {kind}" for kind, number in counts.items() if number]
     if found:
         raise Refused(f"{place} is not empty: it has {', '.join(found)}", fix=fix)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harken.operate.account_forms import Field, Form
     from harken.source import Host
 
-__all__ = ["Way", "Wished", "configured", "consented"]
+__all__ = ["ConsentOptions", "Way", "configure_account", "obtain_consent"]
 
 
 Way: TypeAlias = Literal["browser", "manual", "device"]
@@ -31,15 +31,15 @@ _SCREENS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wished:
-    """What the command line says about the consent."""
+class ConsentOptions:
+    """The command line's options for the consent."""
 
     way: Way | None
     access: tuple[str, ...]
     seconds: float
 
     def fields(self, form: Form, given: Mapping[str, Any]) -> frozenset[str]:
-        """The fields that the user's consent will bring; none when the service has no such thing, or they are given."""
+        """The fields that an OAuth consent will fill; none when the service has no consent or all are given."""
         consent = form.plugin.consent
         if consent is None and (self.way or self.access):
             message = f"the credential of {form.kind} is not given in a browser"
@@ -55,12 +55,12 @@ class Wished:
         return consent.fills
 
 
-def consented(form: Form, values: Mapping[str, Any], wished: Wished) -> Mapping[str, str]:
-    """Ask for the consent, and wait for it; what it brings."""
+def obtain_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
+    """Ask the user for consent in a browser, wait for it, and return the fields that it fills."""
     return asyncio.run(_asked(form, values, wished))
 
 
-async def _asked(form: Form, values: Mapping[str, Any], wished: Wished) -> Mapping[str, str]:
+async def _asked(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
     from harken.app import lending
     from harken.config import Account
     from harken.operate.configuration import load_directory
@@ -106,7 +106,7 @@ def _answer(question: str) -> str:
 PRIVATE = "allow_private_networks"
 
 
-def configured(
+def configure_account(
     session: Session,
     name: str,
     *,
@@ -120,8 +120,7 @@ def configured(
     access: Sequence[str],
     wait: float,
 ) -> int:
-    """Do all of it; the exit code."""
-    pass  # MERGED
+    """Run the whole dialogue and return the exit code."""
     from harken.operate.account_forms import form_of
 
     form = form_of(session.directory, name, store_as)
@@ -129,18 +128,18 @@ def configured(
         return _fields(form, as_json=len(given) > 1)
     flags = {**(form.from_environment() if from_env else {}), **_parsed(form, given)}
     values: dict[str, Any] = {**form.stored, **flags, **({PRIVATE: True} if allow_private_networks else {})}
-    wished = Wished(way=way, access=tuple(access), seconds=wait)
+    wished = ConsentOptions(way=way, access=tuple(access), seconds=wait)
     coming = wished.fields(form, flags)
     if sys.stdin.isatty():
         values |= _asked_for(form, values, everything=not flags, but=coming)
     _refuse_wrong(form, values, but=coming)
     _may_replace(form, yes)
     if coming:
-        values |= consented(form, values, wished)
+        values |= obtain_consent(form, values, wished)
         _refuse_wrong(form, values)
     if form.own_secret:
         _warn(f"harken.yaml has a credential of its own for {form.name}: it wins over the one that is stored")
-    loaded = form.tried(values)
+    loaded = form.load_with(values)
     if not no_test:
         _try(form, loaded)
     say(f"Stored in {form.keep(values)}")
@@ -241,13 +240,13 @@ def _may_replace(form: Form, yes: bool) -> None:
 
 
 def _try(form: Form, loaded: Any) -> None:
-    from harken.operate.integrations import identified
+    from harken.operate.integrations import identify_account
 
     if form.plugin.whoami is None:
         say(f"{form.kind} cannot be asked whose credential it is; stored untried")
         return
     try:
-        who = asyncio.run(_lent(loaded, identified, form.name))["who"]
+        who = asyncio.run(_lent(loaded, identify_account, form.name))["who"]
     except HarkenError as error:
         raise type(error)(
             error.message, fix=f"{error.fix or 'Check it'}. Nothing was stored; --no-test stores it untried"
@@ -280,9 +279,9 @@ def _take_effect(session: Session, form: Form) -> None:
 
 
 def _check(form: Form, loaded: Any) -> None:
-    from harken.operate.integrations import queried
+    from harken.operate.integrations import check_queries
 
-    answer = asyncio.run(_lent(loaded, queried, form.name))
+    answer = asyncio.run(_lent(loaded, check_queries, form.name))
     for check in answer["checks"]:
         for written, meant in check["found"].items():
             say(f"{', '.join(check['triggers']) or check['feed']}: {written} is {meant}")

@@ -78,9 +78,9 @@ def configure(session: Session, **options: Any) -> int:
 
     A service that a user signs in to (google) opens its page in a browser, and waits there for the consent.
     """
-    from harken.cli.configure import configured
+    from harken.cli.configure import configure_account
 
-    return configured(session, _name(), **options)
+    return configure_account(session, _name(), **options)
 
 
 # every service has fields of its own

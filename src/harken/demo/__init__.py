@@ -1,4 +1,4 @@
-"""`harken demo`: Harken at work on make-believe services on this machine, with the books compared at the end."""
+"""`harken demo`: Harken at work on simulated services on this machine, with a final audit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["PLAYS", "run"]
 
 PORT = 9091
-PLAYS = {
+SCENARIOS = {
     "": "harken.demo.scenarios.company",
     "pagerduty": "harken.demo.scenarios.pagerduty",
     "slack": "harken.demo.scenarios.slack",
@@ -36,11 +36,11 @@ def run(
 
 
 def _refuse_unknown(name: str) -> None:
-    if name not in PLAYS:
+    if name not in SCENARIOS:
         from harken.errors import NotFound
         from harken.operate.wording import did_you_mean
 
-        raise NotFound(f"there is no demo of {name}", fix=did_you_mean(name, filter(None, PLAYS)))
+        raise NotFound(f"there is no demo of {name}", fix=did_you_mean(name, filter(None, SCENARIOS)))
 
 
 def _on_a_loop(performance: Coroutine[None, None, Summary]) -> Summary:

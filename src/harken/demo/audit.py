@@ -1,4 +1,4 @@
-"""Holds what the store says against what really happened: nothing lost, nothing doubled, nothing made up."""
+"""Compare what the store recorded with what really happened: lost, duplicate and unexpected runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harken.event import Recorded
 from harken.runs import Run
 from harken.store import Records
 
-__all__ = ["Books", "Naming", "Summary", "compare", "read_books"]
+__all__ = ["Naming", "RecordedOutcome", "Summary", "compare", "read_outcome"]
 
 Naming = Callable[[Recorded], str]
 """The name of the occurrence that an event is, empty when it is none of the demo's."""
@@ -19,7 +19,7 @@ Naming = Callable[[Recorded], str]
 _EXAMPLES = 5
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the store holds: events by id, and runs with the names of their triggers."""
 
     events: Mapping[int, Recorded]
@@ -48,7 +48,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.lost or self.duplicate or self.unexpected)
 
 
-async def read_books(store: Records) -> Books:
+async def read_outcome(store: Records) -> RecordedOutcome:
     names = {state.uid: state.name for state in await store.triggers()}
     events: dict[int, Recorded] = {}
     while page := await store.events_after(max(events, default=0)):
@@ -60,11 +60,11 @@ async def read_books(store: Records) -> Books:
         runs.extend((names.get(run.trigger, run.trigger), run) for run in found.items)
         before = found.next
         if before is None:
-            return Books(events=events, runs=tuple(runs))
+            return RecordedOutcome(events=events, runs=tuple(runs))
 
 
 def compare(
-    books: Books,
+    outcome: RecordedOutcome,
     expected: Mapping[str, Iterable[str]],
     deliveries: Mapping[str, Collection[str]],
     occurrence: Naming,
@@ -72,7 +72,7 @@ def compare(
 ) -> Summary:
     """Sum up a demo. An occurrence is lost without a finished run, and doubled with two runs or two messages."""
     wanted = {(trigger, name) for trigger, names in expected.items() for name in names}
-    started = _runs_by_occurrence(books, occurrence)
+    started = _runs_by_occurrence(outcome, occurrence)
     finished = {pair for pair, runs in started.items() if any(run.status == "done" for run in runs.values())}
     lost = sorted(wanted - finished)
     doubled = sorted(pair for pair, runs in started.items() if len(runs) > 1)
@@ -81,8 +81,8 @@ def compare(
     at_source = {name for _, name in wanted}
     return Summary(
         events_at_source=len(at_source),
-        recorded=len(at_source & {occurrence(event) for event in books.events.values()}),
-        runs=sum(run.status == "done" for _, run in books.runs),
+        recorded=len(at_source & {occurrence(event) for event in outcome.events.values()}),
+        runs=sum(run.status == "done" for _, run in outcome.runs),
         lost=len(lost),
         duplicate=len(twice),
         unexpected=len(set(started) - wanted),
@@ -93,11 +93,11 @@ def compare(
     )
 
 
-def _runs_by_occurrence(books: Books, occurrence: Naming) -> dict[tuple[str, str], dict[str, Run]]:
+def _runs_by_occurrence(outcome: RecordedOutcome, occurrence: Naming) -> dict[tuple[str, str], dict[str, Run]]:
     found: dict[tuple[str, str], dict[str, Run]] = {}
-    for trigger, run in books.runs:
+    for trigger, run in outcome.runs:
         for event_id in run.event_ids:
-            event = books.events.get(event_id)
+            event = outcome.events.get(event_id)
             name = occurrence(event) if event else ""
             if name:
                 found.setdefault((trigger, name), {})[run.id] = run

@@ -1,4 +1,4 @@
-"""What a person sees of a demo: a live table on a terminal, one line per event elsewhere."""
+"""What a demo prints: a live table on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-__all__ = ["Display", "Lines", "Screen", "Silent", "view_for"]
+__all__ = ["Display", "Lines", "Screen", "Silent", "display_for"]
 
 SHOWN = 12
 TITLE = 60
@@ -92,8 +92,8 @@ class Screen:
 
 
 @asynccontextmanager
-async def view_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
-    """The view that suits where the output goes, open until the block ends."""
+async def display_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
+    """The display for this output (terminal, pipe or JSON), open until the block ends."""
     if as_json:
         yield Silent()
     elif sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""The demo's outside world over HTTP: an incident API with pages and rate limits, a news feed, a counting pager."""
+"""The demo's simulated company over HTTP: an incident API with pages and rate limits, a news feed, a pager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harken.demo.world import Article, Deploy, World
 __all__ = ["IncidentService", "announce"]
 
 PAGE = 50
-# a few of the requests are told to come back later, as they would be in real life
+# a few requests get a 429, as they would from a real service
 LIMIT_EVERY = 9
 NEWS_SHOWN = 40
 

@@ -1,4 +1,4 @@
-"""Puts a play on: what it serves, a real Harken beside it, and the comparison of the two at the end."""
+"""Run a scenario: its fake services, a real Harken beside them, and the audit at the end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import structlog
 
 from harken.app import App
 from harken.clock import Clock, SystemClock
-from harken.demo.audit import Summary, compare, read_books
-from harken.demo.display import Display, view_for
-from harken.demo.scenario import Scenario, play_of
+from harken.demo.audit import Summary, compare, read_outcome
+from harken.demo.display import Display, display_for
+from harken.demo.scenario import Scenario, scenario_of
 from harken.store import Records
 
 __all__ = ["perform"]
@@ -29,27 +29,27 @@ __all__ = ["perform"]
 MOMENT = 0.4
 REFRESH = 0.25
 DRAIN = 5.0
-# a busy machine may need longer than the drain; what is late is not lost
+# a busy machine may need longer to finish its runs; late is not lost
 GRACE = 60.0
 
 
 async def perform(
     name: str, *, seconds: float | None, as_json: bool, port: int, keep: bool, stop: asyncio.Event
 ) -> Summary:
-    """Run the demo for so many seconds, or until `stop` is set, and sum it up. What went wrong keeps its files."""
+    """Run the demo for so many seconds, or until `stop` is set, and return the audit. Files are kept when it failed."""
     clock = SystemClock()
-    play = play_of(name, clock, Random())
+    scenario = scenario_of(name, clock, Random())
     directory = Path(tempfile.mkdtemp(prefix="harken-demo-"))
-    play.prepare(directory)
+    scenario.prepare(directory)
     async with AsyncExitStack() as stack:
         stack.enter_context(_logs(directory / "demo.log"))
-        environment = await stack.enter_async_context(play.serve())
+        environment = await stack.enter_async_context(scenario.serve())
         stack.enter_context(_environment(environment))
         app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port)))
-        title = f"harken demo · API {app.url} · {play.place} {environment['DEMO_URL']}"
-        view = await stack.enter_async_context(view_for(as_json, title, _hint(play, directory)))
-        play.open(app.url)
-        summary = await Runner(play, app.store, view, clock).play(seconds, stop)
+        title = f"harken demo · API {app.url} · {scenario.place} {environment['DEMO_URL']}"
+        display = await stack.enter_async_context(display_for(as_json, title, _hint(scenario, directory)))
+        scenario.open(app.url)
+        summary = await Runner(scenario, app.store, display, clock).scenario(seconds, stop)
     if keep or (seconds is not None and not summary.good):
         return msgspec.structs.replace(summary, files=str(directory))
     shutil.rmtree(directory, ignore_errors=True)
@@ -57,15 +57,15 @@ async def perform(
 
 
 class Runner:
-    def __init__(self, play: Scenario, store: Records, view: Display, clock: Clock) -> None:
-        self._play = play
+    def __init__(self, scenario: Scenario, store: Records, display: Display, clock: Clock) -> None:
+        self._scenario = scenario
         self._store = store
-        self._view = view
+        self._display = display
         self._clock = clock
         self._began = clock.monotonic()
 
-    async def play(self, seconds: float | None, stop: asyncio.Event) -> Summary:
-        """Let things happen, then let everything drain, then compare."""
+    async def scenario(self, seconds: float | None, stop: asyncio.Event) -> Summary:
+        """Let the scenario happen, wait until all runs are over, then audit."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch())
             quiet = None if seconds is None else seconds - min(DRAIN, seconds / 2)
@@ -81,17 +81,17 @@ class Runner:
 
     async def _live(self, asleep: asyncio.Event) -> None:
         while not asleep.is_set():
-            await self._play.advance()
+            await self._scenario.advance()
             await self._clock.sleep(MOMENT)
 
     async def _watch(self) -> None:
         while True:
-            await self._view.refresh(self._store, await self._counters())
+            await self._display.refresh(self._store, await self._counters())
             await self._clock.sleep(REFRESH)
 
     async def _counters(self) -> Mapping[str, int]:
         counts = await self._store.counts()
-        return {**counts, "rate limited": self._play.rate_limited, "late": self._play.late}
+        return {**counts, "rate limited": self._scenario.rate_limited, "late": self._scenario.late}
 
     async def _until(self, seconds: float | None, stop: asyncio.Event) -> None:
         left = None if seconds is None else self._began + seconds - self._clock.monotonic()
@@ -111,26 +111,26 @@ class Runner:
 
     async def _sum_up(self) -> Summary:
         return compare(
-            await read_books(self._store),
-            self._play.expected,
-            self._play.deliveries(),
-            self._play.occurrence,
+            await read_outcome(self._store),
+            self._scenario.expected,
+            self._scenario.deliveries(),
+            self._scenario.occurrence,
             seconds=round(self._clock.monotonic() - self._began, 1),
-            rate_limited=self._play.rate_limited,
-            late=self._play.late,
+            rate_limited=self._scenario.rate_limited,
+            late=self._scenario.late,
         )
 
 
-def _hint(play: Scenario, directory: Path) -> str:
+def _hint(scenario: Scenario, directory: Path) -> str:
     name = "harken" if shutil.which("harken") else os.path.relpath(sys.argv[0])
-    asked = (f"explain {next(iter(play.expected))}", "runs list", "triggers list")
+    asked = (f"explain {next(iter(scenario.expected))}", "runs list", "triggers list")
     commands = " · ".join(f"{name} {rest}" for rest in asked)
     return f"in another terminal: export HARKEN_CONFIG={directory}, then {commands}. Ctrl-C stops."
 
 
 @contextmanager
 def _logs(path: Path) -> Iterator[None]:
-    """Logs go to a file: the terminal is the view's, and stdout may have to be JSON alone."""
+    """Write logs to a file: the terminal belongs to the display, and stdout may have to be pure JSON."""
     with path.open("w", buffering=1) as file:
         structlog.configure(
             processors=[
@@ -168,6 +168,6 @@ def _free(port: int) -> int:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            # somebody is there already, perhaps a real controller: a demo must not stand in its way
+            # the port is taken, perhaps by a real controller: use another one
             return 0
     return port

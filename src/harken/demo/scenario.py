@@ -1,4 +1,4 @@
-"""What a demo is made of: the files of a configuration, something that serves and lets things happen, and the truth."""
+"""What a demo scenario provides: configuration files, fake services in which things happen, and the expected runs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from random import Random
 from typing import Protocol
 
 from harken.clock import Clock
-from harken.demo import PLAYS
+from harken.demo import SCENARIOS
 from harken.event import Recorded
 
-__all__ = ["Scenario", "play_of"]
+__all__ = ["Scenario", "scenario_of"]
 
 
 class Scenario(Protocol):
-    """`expected` is the truth: what each trigger must run for, by names that `occurrence` finds again in events."""
+    """`expected` lists what each trigger must run for, by the names that `occurrence` derives from events."""
 
     @property
     def place(self) -> str:
-        """What is served, in the words of the view."""
+        """A short description of what is served."""
         ...
 
     @property
     def expected(self) -> Mapping[str, Collection[str]]: ...
     @property
     def late(self) -> int:
-        """How many things showed themselves after they happened."""
+        """How many items were shown later than they happened."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Scenario(Protocol):
         ...
 
     def open(self, url: str) -> None:
-        """The controller listens at this address, and from now on everything counts."""
+        """Called when the controller listens at this address: from now on everything counts."""
         ...
 
     async def advance(self) -> None:
@@ -50,15 +50,15 @@ class Scenario(Protocol):
         ...
 
     def occurrence(self, event: Recorded) -> str:
-        """The name by which the play knows this event, empty when it is none of its own."""
+        """The scenario's name for this event; empty for an event that is not its own."""
         ...
 
     def deliveries(self) -> Mapping[str, Collection[str]]:
-        """What the workflows wrote, by what must be written once: two messages under one name are one too many."""
+        """What the workflows wrote, by name: two messages under one name are a duplicate."""
         ...
 
 
-def play_of(name: str, clock: Clock, random: Random) -> Scenario:
-    """The play of this name, one of `PLAYS`."""
-    made: Scenario = import_module(PLAYS[name]).make(clock, random)
+def scenario_of(name: str, clock: Clock, random: Random) -> Scenario:
+    """The scenario of this name, one of `SCENARIOS`."""
+    made: Scenario = import_module(SCENARIOS[name]).make(clock, random)
     return made

@@ -1,4 +1,4 @@
-"""What happens at the demo's make-believe company: the history that the engine is later held to."""
+"""What happens at the demo's simulated company: the history that the audit compares with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harken.clock import Clock
 
 __all__ = ["Article", "Deploy", "Incident", "World"]
 
-# as many as the API lists; older ones fall off its last page, where nothing shifts into a gap
+# the API lists this many; older ones drop off its last page
 LISTED = 120
 DWELL = 2.0
 HISTORY = 30

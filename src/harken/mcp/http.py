@@ -1,4 +1,4 @@
-"""/mcp: the agent's name stands in the address or in a header, so no argument of a tool can change it.
+"""/mcp: the agent's name comes from the path or a header, so that no tool argument can change it.
 
 Where there is one agent only, it need not be named.
 """
@@ -21,13 +21,13 @@ from harken.operate.agent_tools import Tools, known_agent, only_agent
 if TYPE_CHECKING:
     from harken.operate.rows import Plain
 
-__all__ = ["AGENT_HEADER", "PREFIX", "Door"]
+__all__ = ["AGENT_HEADER", "PREFIX", "McpEndpoint"]
 
 PREFIX = "/mcp"
 AGENT_HEADER = "x-harken-agent"
 
 
-class Door:
+class McpEndpoint:
     """An ASGI application for `/mcp/AGENT`, and for `/mcp` with a header; the library is loaded by the first call."""
 
     def __init__(self, operator: Operator) -> None:
@@ -41,7 +41,7 @@ class Door:
             # there are no sessions, so there is nothing to listen to and nothing to end
             raise HTTPException(405, headers={"Allow": "POST"})
         if self._library is None:
-            # it takes a second: in a thread, so that webhooks are not kept waiting
+            # importing the library takes a second: in a thread, so that webhooks do not wait
             self._library = await asyncio.to_thread(protocol)
         await self._library.answer(Tools(self._operate, agent), scope, receive, send)
 
@@ -52,7 +52,7 @@ class Door:
 
 
 def _agent(scope: Scope) -> str:
-    """Whom the caller was set up for, empty when it says nothing. Both ways at once must say the same."""
+    """The agent that the caller names in the path or header, empty for none. If both are given they must agree."""
     addressed = str(scope["path"]).removeprefix(PREFIX).removeprefix("/")
     named = Headers(scope=scope).getlist(AGENT_HEADER)
     found = {name for name in (addressed, *named) if name}

@@ -1,4 +1,4 @@
-"""An agent's tools as the Model Context Protocol knows them. To import this loads the library, which takes a while."""
+"""An agent's tools over the Model Context Protocol. Importing this module loads the mcp library, which is slow."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def server_for(tools: Tools) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=listed,
         on_call_tool=called,
-        # an agent has tools only; clients that ask for the rest get an empty list, and no error
+        # there are only tools; clients that ask for resources or prompts get an empty list
         on_list_resources=no_resources,
         on_list_prompts=no_prompts,
-        # else every call would list all tools first, to look for headers that none of them has
+        # otherwise the library lists all tools before every call
         get_tool_input_schema=lambda name: None,
     )
 
 
 async def answer(tools: Tools, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request over HTTP. It has a server of its own: nothing of it is there for the next one."""
+    """Answer one HTTP request with a server of its own: no state is kept between requests."""
     manager = StreamableHTTPSessionManager(
         server_for(tools), stateless=True, json_response=True, max_request_body_size=MOST_BYTES
     )
@@ -81,7 +81,7 @@ async def answer(tools: Tools, scope: Scope, receive: Receive, send: Send) -> No
 
 
 async def serve_stdio(tools: Tools) -> None:
-    """Serve whoever started this process, until they close its standard input."""
+    """Serve on stdin and stdout until stdin is closed."""
     server = server_for(tools)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
@@ -98,13 +98,13 @@ def _tool(row: Plain) -> Tool:
 
 
 async def _called(tools: Tools, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    """What went wrong is an answer too: a model can read it, and try something else."""
+    """Call the tool; errors become answers that a model can read."""
     try:
         result = await tools.call(name, arguments)
     except HarkenError as error:
         return _said(str(error), is_error=True)
     except Exception as error:
-        # its text may quote anything
+        # the exception's text is not shown: it may quote a secret
         log.exception("mcp.broke", tool=name, agent=tools.agent)
         return _said(f"{name} broke with {type(error).__name__}. See the controller's log", is_error=True)
     shaped = result if isinstance(result, dict) else {"result": result}

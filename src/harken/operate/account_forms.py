@@ -1,4 +1,4 @@
-"""What a person fills in to store an account: the fields of its service, what is known of them, and what is wrong."""
+"""The form behind `harken integrations NAME configure`: its fields, known values and validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Field", "Form", "form_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One thing to fill in. `variable` is where --from-env finds it; `default` is what holds when it is left out."""
+    """One field. `variable` is the environment variable for --from-env; `default` applies when omitted."""
 
     name: str
     description: str
@@ -38,9 +38,9 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """The fields of one account. `stored` is what is stored now, `written` what harken.yaml says about it.
+    """The fields of one account. `stored` has its stored values, `written` the names of fields that harken.yaml sets.
 
-    `plain` has the values of those that are written there and are no secrets.
+    `plain` has the values from harken.yaml that are not secret.
     `own_secret`: harken.yaml has its own credential for it, which wins over whatever is stored.
     """
 
@@ -64,7 +64,7 @@ class Form:
         return found
 
     def problems(self, values: Mapping[str, Any]) -> dict[str, str]:
-        """What is wrong, by field; the rest counts only when it is there. Holds no secret."""
+        """Validation errors by field, without secrets. Fields that harken.yaml sets may be missing."""
         from harken.config.accounts import Integration, as_nodes
         from harken.config.findings import Place, Report
         from harken.config.validate import check
@@ -85,7 +85,7 @@ class Form:
         }
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values as they are stored: lists are lists, and what is empty is left out."""
+        """The values in the form in which they are stored: comma lists are split, empty values are left out."""
         assert self.plugin.account is not None
         known = self.plugin.account.model_fields
         return {
@@ -94,25 +94,25 @@ class Form:
             if value not in ("", None)
         }
 
-    def tried(self, values: Mapping[str, Any]) -> Loaded:
+    def load_with(self, values: Mapping[str, Any]) -> Loaded:
         """The configuration as it would be if these values were stored."""
         entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
         stored = _Overlaid(credentials_of(self.directory), entry)
         return load_directory(self.directory, stored=stored, wanted=(self.name,))
 
     def keep(self, values: Mapping[str, Any]) -> str:
-        """Store them; where they are now."""
+        """Store the values and return where they are kept now."""
         entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
         return credentials_of(self.directory).keep(entry)
 
 
 def _fix(name: str, found: Finding) -> str:
-    # here it is typed, and not written into a file
+    # the finding's own fix talks about harken.yaml, but here the value is typed
     return f"Give --{name.replace('_', '-')}" if found.code == "missing" else found.fix
 
 
 class _Overlaid:
-    """What is stored, with one entry in place of its own."""
+    """The stored accounts, with one entry replaced."""
 
     def __init__(self, credentials: Credentials, entry: StoredAccount) -> None:
         self._credentials = credentials
@@ -126,7 +126,7 @@ class _Overlaid:
 
 
 def form_of(directory: Path, name: str, store_as: str = "") -> Form:
-    """The form for an account: `name` is its own, or a kind; `store_as` gives it another name."""
+    """The form for an account or kind called `name`; `store_as` stores it under another name."""
     from harken.config.accounts import secret_fields
     from harken.config.files import written_accounts
     from harken.config.yaml.nodes import Scalar
@@ -168,7 +168,7 @@ def _plugin(name: str, stored: Mapping[str, str], written: Mapping[str, Any]) ->
 
 
 def _free(name: str, plugin: Plugin) -> None:
-    """The name of a kind means that kind, and the words of the command are taken."""
+    """Refuse names that are taken: other service kinds, and words of the command itself."""
     from harken.services import registry
 
     other = registry().get(name)

@@ -1,6 +1,6 @@
 """What an agent may do: operate its own jobs, and use what the services of these jobs offer to agents.
 
-Whose tools they are is said by whoever opens the door, never by an argument of a tool.
+The agent's name comes from the connection (address, header or command line), never from a tool's arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harken.errors import HarkenError, Malformed, NeedsAttention, NotFound
 from harken.feed import Feed
 from harken.http.redact import scrub
 from harken.operate.context import Context
-from harken.operate.integrations import asked
+from harken.operate.integrations import ask_service
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import did_you_mean
 from harken.source import Call, Host, Plugin, Tool
@@ -37,7 +37,7 @@ __all__ = [
     "Tools",
     "call",
     "known_agent",
-    "listed",
+    "list_tools",
     "named_offer",
     "offers",
     "schemas",
@@ -46,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What a client may tell its user before it calls; `outside`: it reaches beyond Harken."""
+    """What a client may tell its user before the call. `outside`: the tool reaches beyond Harken."""
 
     reads: bool
     destroys: bool = False
@@ -56,7 +56,7 @@ class Hints:
 
 @dataclass(frozen=True, kw_only=True)
 class JobTool:
-    """`operation` is what is done, for the agent that calls."""
+    """A tool that calls one of our operations on behalf of the agent."""
 
     operation: str
     summary: str
@@ -71,7 +71,7 @@ _SETS = Hints(reads=False, repeatable=True, outside=False)
 
 
 class NoParams(BaseModel):
-    """Nothing has to be said."""
+    """The tool takes no parameters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,7 +83,7 @@ class JobParams(NoParams):
 
 
 class ResetParams(JobParams):
-    """Which job, and that it is meant."""
+    """Which job, with a confirmation."""
 
     confirm: Literal[True] = Field(description="must be true: what the job has read is forgotten, and not recoverable")
 
@@ -111,7 +111,7 @@ class JobRows(BaseModel):
 
 
 class JobDetail(JobRow):
-    """A job with all its settings, and why it stands still if it does."""
+    """A job with all its settings, and the reason if it does not run."""
 
     paused_reason: str | None
     breaker: str
@@ -189,7 +189,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A tool with what it is used with."""
+    """A service's tool together with the account that it uses."""
 
     tool: Tool
     summary: str
@@ -199,7 +199,7 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a job of the agent reads, and with what."""
+    """A feed that one of the agent's jobs reads, with its plugin and account."""
 
     job: Job
     feed: Feed
@@ -211,7 +211,7 @@ Lend = Callable[["Account"], Host]
 
 
 def only_agent(loaded: Loaded | None) -> str:
-    """The agent that is meant where none is named: the one there is, if there is one only."""
+    """The agent to assume when none is named: the only one of the configuration, else none."""
     known = _agents(loaded)
     if len(known) != 1:
         there = f"There are: {', '.join(sorted(known))}" if known else "No job and no agent is configured"
@@ -224,7 +224,7 @@ def _agents(loaded: Loaded | None) -> set[str]:
 
 
 def known_agent(loaded: Loaded | None, agent: str) -> Loaded:
-    """The configuration, if this agent is in it."""
+    """Return the configuration if it knows this agent; raise NotFound otherwise."""
     if not agent:
         raise Malformed("an agent has to be named", fix="Say whose tools these are")
     known = _agents(loaded)
@@ -234,7 +234,7 @@ def known_agent(loaded: Loaded | None, agent: str) -> Loaded:
 
 
 async def offers(loaded: Loaded, agent: str, lend: Lend, *, ask: bool = True) -> tuple[dict[str, Offer], list[str]]:
-    """Every tool by its name, and a sentence for each program that could not say which it has."""
+    """Every tool by name, and a note for each exec program that did not list its tools."""
     found = _installed(loaded, agent, lend)
     readings = [reading for reading in _readings(loaded, agent) if reading.plugin.discover] if ask else []
     notes = await _discover(readings, loaded, lend, found)
@@ -242,7 +242,7 @@ async def offers(loaded: Loaded, agent: str, lend: Lend, *, ask: bool = True) ->
 
 
 async def named_offer(loaded: Loaded, agent: str, name: str, lend: Lend) -> Offer | None:
-    """The tool of this name. Only programs that may have one of it are asked; what they cannot say is an error."""
+    """The tool of this name. Only exec programs whose prefix fits are asked, and their failure is raised."""
     found = _installed(loaded, agent, lend)
     if name in found:
         return found[name]
@@ -258,7 +258,7 @@ async def named_offer(loaded: Loaded, agent: str, name: str, lend: Lend) -> Offe
 
 
 def _installed(loaded: Loaded, agent: str, lend: Lend) -> dict[str, Offer]:
-    """The tools that plugins have, whatever their jobs are about: once for each kind."""
+    """The tools that service plugins declare, once per kind."""
     found: dict[str, Offer] = {}
     kinds = {reading.plugin.kind: reading for reading in _readings(loaded, agent)}
     for kind, reading in sorted(kinds.items()):
@@ -270,7 +270,7 @@ def _installed(loaded: Loaded, agent: str, lend: Lend) -> dict[str, Offer]:
 
 
 async def _discover(readings: list[Reading], loaded: Loaded, lend: Lend, found: dict[str, Offer]) -> list[str]:
-    """Add what the programs say that they offer, under names that begin with the job's; return what went wrong."""
+    """Ask each exec program for its tools and add them, prefixed with the job's name. Return the failures as notes."""
     few = asyncio.Semaphore(AT_ONCE)
     answers = await asyncio.gather(*(_asked(reading, loaded, lend, few) for reading in readings))
     notes: list[str] = []
@@ -294,7 +294,9 @@ async def _asked(
     async with few:
         try:
             answer = discover(query, account.model, _host(reading, lend))
-            return await asked(answer, loaded, f"the job {reading.job.id}", account, seconds=SERVICE_PATIENCE_SECONDS)
+            return await ask_service(
+                answer, loaded, f"the job {reading.job.id}", account, seconds=SERVICE_PATIENCE_SECONDS
+            )
         except HarkenError as error:
             return error
 
@@ -304,7 +306,7 @@ def _host(reading: Reading, lend: Lend) -> Host:
 
 
 def _readings(loaded: Loaded, agent: str) -> Iterator[Reading]:
-    """What the agent's own jobs read, as far as it may still use their accounts."""
+    """The feeds of the agent's own jobs whose accounts it may still use."""
     from harken.services import registry
 
     plugins, feeds = registry(), {feed.name: feed for feed in loaded.feeds}
@@ -319,7 +321,7 @@ def _readings(loaded: Loaded, agent: str) -> Iterator[Reading]:
 
 
 def _may_use(loaded: Loaded, agent: str, account: Account, plugin: Plugin) -> bool:
-    """A job that was edited into an error runs on as it was, but its agent may have lost the account meanwhile."""
+    """Whether the agent may use the account now: a job edited into an error runs on with its old version."""
     if account.agents is not None and agent not in account.agents:
         return False
     if not loaded.agents:
@@ -329,7 +331,7 @@ def _may_use(loaded: Loaded, agent: str, account: Account, plugin: Plugin) -> bo
 
 
 def _free(wanted: str, whose: str, found: Mapping[str, Offer]) -> str:
-    """The name itself, or one with a mark of its own where it is too long or taken."""
+    """The name itself, or with a hash suffix when it is too long or taken."""
     name = _clean(wanted)
     if len(name) <= LONGEST and name not in found and name not in JOB_TOOLS:
         return name
@@ -350,11 +352,11 @@ LONGEST_NAME = 60
 
 
 class Tools:
-    """The tools of one agent, for a door. `operate` does an operation by its name, here or in the controller."""
+    """The tools of one agent as MCP serves them. `operate` calls an operation by name, here or in the controller."""
 
     def __init__(self, operate: Callable[..., Awaitable[Plain]], agent: str) -> None:
         if not agent:
-            # to the operations, nobody in particular is the operator
+            # operations take an empty agent as the operator, who may see every job
             raise Malformed("an agent has to be named", fix="Say whose tools these are")
         self._operate = operate
         self.agent = agent
@@ -364,7 +366,7 @@ class Tools:
         return items
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What the tool answers. Raise HarkenError, in words that a model may read."""
+        """Call the tool and return its answer. Raises HarkenError with a message that is safe to show to a model."""
         tool = JOB_TOOLS.get(name)
         if tool is None:
             given = {"agent": self.agent, "name": name, "arguments": dict(arguments)}
@@ -373,8 +375,8 @@ class Tools:
         return await self._operate(tool.operation, **params, agent=self.agent)
 
 
-async def listed(context: Context, *, agent: str = "", ask: bool = True) -> Plain:
-    """Every tool of the agent; `notes` says whose could not be found out. Programs are asked unless `ask` is False."""
+async def list_tools(context: Context, *, agent: str = "", ask: bool = True) -> Plain:
+    """Every tool of the agent. `notes` lists exec programs that did not answer; with `ask=False` none is started."""
     agent = agent or only_agent(context.loaded)
     loaded = known_agent(context.loaded, agent)
     own = [
@@ -387,15 +389,15 @@ async def listed(context: Context, *, agent: str = "", ask: bool = True) -> Plai
 
 
 async def schemas(context: Context, *, agent: str = "") -> Plain:
-    """The same tools in the shape that OpenAI's API and its many likenesses take."""
-    answer = await listed(context, agent=agent)
+    """The same tools as OpenAI-style function schemas."""
+    answer = await list_tools(context, agent=agent)
     return {"tools": [_function(row) for row in answer["items"]], "notes": answer["notes"]}
 
 
 async def call(
     context: Context, *, agent: str = "", name: str = "", arguments: Mapping[str, Any] | None = None
 ) -> Plain:
-    """Use a service's tool with the account that the agent is bound to; its jobs have operations of their own."""
+    """Call a service's tool with the account that the agent is bound to."""
     agent = agent or only_agent(context.loaded)
     loaded = known_agent(context.loaded, agent)
     offer = await named_offer(loaded, agent, name, context.running().lend)
@@ -403,7 +405,7 @@ async def call(
         raise NotFound(f"there is no tool {name[:LONGEST_NAME]}", fix="List the tools to see which there are")
     params = _fitting(offer.tool.params, arguments or {}, name)
     use = Call(params=params, account=offer.account.model, host=offer.host, idempotency_key=uuid4().hex)
-    answer = await asked(offer.tool.run(use), loaded, name, offer.account, seconds=PATIENCE_SECONDS)
+    answer = await ask_service(offer.tool.run(use), loaded, name, offer.account, seconds=PATIENCE_SECONDS)
     return {"result": _fit_to_show(answer, name, loaded)}
 
 
@@ -423,7 +425,7 @@ def _row(name: str, summary: str, params: type[BaseModel], hints: Hints) -> Plai
 
 
 def _hints(offer: Offer) -> Hints:
-    # a service says whether its tool writes, not whether it can be undone: so it is told as one that cannot
+    # plugins say whether a tool writes, not whether that can be undone: assume it cannot
     writes = offer.tool.writes
     return Hints(reads=not writes, destroys=writes, repeatable=not writes)
 
@@ -437,7 +439,7 @@ def _fitting(model: type[Model], arguments: Mapping[str, Any], name: str) -> Mod
     try:
         return model.model_validate(dict(arguments))
     except ValidationError as error:
-        # what was given is not repeated: it may be long, and somebody else's
+        # do not quote the arguments: they may be long or hold other people's text
         found = error.errors(include_url=False, include_input=False, include_context=False)
         wrong = [f"{'.'.join(map(str, one['loc']))[:LONGEST_NAME] or name}: {one['msg'][:200]}" for one in found[:5]]
         raise Malformed(f"{name} cannot be called like that: {'; '.join(wrong)}") from None

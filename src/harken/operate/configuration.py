@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harken.config.workflows import Checker
     from harken.source import Plugin
 
-__all__ = ["config_findings", "credentials_of", "load_directory", "of_workflows", "workflow_findings"]
+__all__ = ["config_findings", "credentials_of", "load_directory", "only_workflows", "workflow_findings"]
 
 
 def load_directory(
@@ -34,7 +34,7 @@ def load_directory(
 ) -> Loaded:
     """The configuration, checked against the services and steps that are installed here.
 
-    `stored` stands in for what is stored; `wanted` accounts are looked up although nothing uses them.
+    `stored` replaces the credential store; accounts in `wanted` are resolved even if nothing uses them.
     """
     from harken.config.loader import load
     from harken.services import registry
@@ -54,7 +54,7 @@ def load_directory(
 
 
 def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
-    """What is stored for the configuration in this directory."""
+    """The credential store of the configuration in this directory."""
     from harken.config.files import store_of
     from harken.config.settings import local_base
 
@@ -68,15 +68,15 @@ def config_findings(directory: Path) -> list[Plain]:
 
 
 def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
-    """The findings in the files of workflows: of one, by its name or its file's, or of all."""
+    """The findings in workflow files: all of them, or those of one workflow or file name."""
     loaded = _loaded(directory)
-    rows = of_workflows(list(findings(loaded)), name)
+    rows = only_workflows(list(findings(loaded)), name)
     if name and not rows and name not in loaded.workflows:
         raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, loaded.workflows))
     return rows
 
 
-def of_workflows(rows: list[Plain], name: str = "") -> list[Plain]:
+def only_workflows(rows: list[Plain], name: str = "") -> list[Plain]:
     mine = [row for row in rows if "workflows" in Path(row["file"]).parts]
     return [row for row in mine if name in ("", Path(row["file"]).stem, Path(row["file"]).name, row["file"])]
 
@@ -96,9 +96,9 @@ def _checker(plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> Checker
 
 
 class _Actions(Mapping[str, "type[BaseModel]"]):
-    """What may be written for each action: `jira.comment` of the kind, `jira-eu.comment` of an account.
+    """The parameter model of each action, by `jira.comment` (kind) or `jira-eu.comment` (account).
 
-    A service is loaded when one of its actions is looked up, and all of them only to say which there are.
+    A service is imported when one of its actions is looked up; listing all names imports every service.
     """
 
     def __init__(self, plugins: Mapping[str, Plugin], kinds: Mapping[str, str]) -> None:

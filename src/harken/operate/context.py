@@ -20,7 +20,7 @@ __all__ = ["Context"]
 
 
 class Context:
-    """Finds things by the names people use, and says what to do when there is no such thing."""
+    """Looks things up by name, and raises NotFound with the nearest names when there is no such thing."""
 
     def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
         self.store = store
@@ -34,7 +34,7 @@ class Context:
 
     @loaded.setter
     def loaded(self, loaded: Loaded | None) -> None:
-        # lists ask for these once for every row
+        # built once, because list operations look them up for every row
         self._feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
         self._triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
         self._loaded = loaded
@@ -44,7 +44,7 @@ class Context:
         return self._engine
 
     def running(self) -> Engine:
-        """The engine, or Refused with what to start."""
+        """The running engine; raises Refused when no controller runs."""
         if self._engine is None:
             raise Refused("this needs a running controller", fix="Start one with: harken start")
         return self._engine
@@ -81,7 +81,7 @@ class Context:
         raise NotFound(f"there is no trigger {name}", fix=did_you_mean(name, states))
 
     def refuse_broken(self, name: str) -> None:
-        """Misconfigured, with the reason, where the workflow of this name is written but cannot be used."""
+        """Raise Misconfigured with the finding when a workflow of this name exists but was refused."""
         found = self.loaded.refused.get(f"workflow:{name}", ()) if self.loaded else ()
         if found:
             said = f"{name} cannot be used as it is written: {found[0].message}"

@@ -1,4 +1,4 @@
-"""What is wrong on this machine and what to do: each check says ok, warn or fail, with the fix."""
+"""`harken doctor`: checks of this machine and configuration, each ok, warn or fail, with the fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harken.feed import FeedState
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import Site, findings, models, site
-from harken.operate.triggers import listed
+from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
 
 __all__ = ["Check", "doctor"]
@@ -88,7 +88,7 @@ def check_store(trouble: str, place: Site) -> Check:
 
 
 def check_file_system(place: Site, mounts: Iterable[tuple[str, str]]) -> Check:
-    """SQLite's locks do not hold over the network."""
+    """Refuse network file systems, where SQLite's locks do not work."""
     path = place.store_path
     if path is None:
         return Check(name="file system", message="the store is not a file")
@@ -115,7 +115,7 @@ def check_disk(place: Site) -> Check:
 
 
 def check_permissions(place: Site) -> Check:
-    """State is private; configuration may be read, but not written, by others."""
+    """State files must be private; configuration files must not be writable by others."""
     path = place.store_path
     state = [path, path.with_name(path.name + "-wal"), path.with_name(path.name + ".run.json")] if path else []
     shown = [file for file in state if file.exists() and _mode(file) & 0o077]
@@ -155,7 +155,7 @@ def check_models(context: Context) -> Check:
 
 
 def check_port(place: Site, *, ours: str) -> Check:
-    """`ours` is where a controller of ours listens already."""
+    """`ours` is the address of our own running controller, if any."""
     if ours:
         return Check(name="port", message=f"the controller listens at {ours}")
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
@@ -180,7 +180,7 @@ def check_feeds(feeds: Iterable[FeedState]) -> Check:
 
 
 async def _check_triggers(context: Context) -> Check:
-    rows = (await listed(context))["items"]
+    rows = (await list_triggers(context))["items"]
     stale = [row for row in rows if row["status"] == "stale"]
     if stale:
         message = f"{count(len(stale), 'trigger')} stale; {stale[0]['name']}: {stale[0]['reason']}"

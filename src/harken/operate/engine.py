@@ -1,4 +1,4 @@
-"""What operations ask of the parts around them; app.py joins these with the real ones."""
+"""What operations need from the running engine. `harken.app` implements it, with a controller and without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Engine", "Preview", "Shown"]
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """One item that a source shows now, and what would become of it."""
+    """One item that the source returned in a dry run, and its would-be verdict."""
 
     key: str
     subject: str
@@ -32,7 +32,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What a read would do. `complete` is False when there was more than a dry run reads.
 
-    `found` says what names in the query stand for; `unknown` has a sentence for each that the service does not know.
+    `found` maps names in the query to what the service resolved them to; `unknown` has a sentence for each other.
     """
 
     trigger: str
@@ -49,9 +49,9 @@ class Engine(Protocol):
     """The running controller, or, without one, as much of it as a single command needs."""
 
     async def reload(self) -> Mapping[str, Any]:
-        """Load the configuration again and apply it; the plan: add, replace, remove, keep, refused, findings, freed.
+        """Reload and apply the configuration. The plan has add, replace, remove, keep, refused, findings and freed.
 
-        What had stopped for want of a credential that is another now is freed."""
+        Feeds that were paused because of a credential that has changed are resumed (`freed`)."""
         ...
 
     async def diff(self) -> Mapping[str, Any]:
@@ -73,15 +73,15 @@ class Engine(Protocol):
         ...
 
     def lend(self, account: Account) -> Host:
-        """What a service needs to answer a person about this account."""
+        """The Host (HTTP client, clock, rate limit) for a call on behalf of this account."""
         ...
 
     def budgets(self) -> Mapping[str, Level]:
-        """What each credential may still ask, by the credential's name."""
+        """The state of each credential's rate limit, by the credential's name."""
         ...
 
     def nudge(self) -> None:
-        """The store was changed by a person: look at it now instead of at the next timer."""
+        """A person changed the store: look at it now instead of at the next timer."""
         ...
 
     async def changed(self, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a person may do with recorded events."""
+"""Operations on recorded events: list, show, replay, tail."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain, event_row, page
 from harken.store import NewRun
 
-__all__ = ["input_for", "listed", "replay", "show", "tail"]
+__all__ = ["input_for", "list_events", "replay", "show", "tail"]
 
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def input_for(event: Recorded, trigger: Trigger, state: TriggerState, feed: Feed, now: datetime) -> bytes:
-    """The mapped input as JSON; empty when the trigger takes the event as it is. Conditions are not asked."""
+    """The trigger's mapped input for the event as JSON; empty without a mapping. Conditions are not evaluated."""
     from harken.match import Read, Rule, Rules, Sighting, match
 
     willing = msgspec.structs.replace(trigger, condition="", gather=None, overlap="allow", types=())
@@ -51,7 +51,7 @@ TAIL_SLICE = 200
 MOST = 500
 
 
-async def listed(
+async def list_events(
     context: Context,
     *,
     feed: str = "",
@@ -63,7 +63,7 @@ async def listed(
 ) -> Plain:
     """Recorded events, newest first."""
     found = await context.store.events(
-        feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=within(limit)
+        feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=bounded(limit)
     )
     names = await context.names()
     return page(found, [event_row(event, names) for event in found.items])
@@ -90,7 +90,7 @@ async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:
 
 
 async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[Plain | None]:
-    """Yield events as they are committed, and None when a while passed without one. Ends when the engine stops."""
+    """Yield events as they are committed, and None as a heartbeat while there are none. Ends when the engine stops."""
     engine = context.running()
     last = await _newest(context) if after is None else after
     while True:
@@ -108,7 +108,7 @@ async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[P
             yield None
 
 
-def within(limit: int) -> int:
+def bounded(limit: int) -> int:
     return max(1, min(limit, MOST))
 
 

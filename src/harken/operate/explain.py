@@ -1,4 +1,4 @@
-"""The answer to "why didn't it fire?": find what is stored about a key, then let the pure parts say it."""
+"""`harken explain`: find what is stored about a key or a time, and turn it into sentences (explanations.py)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ import msgspec
 from harken.event import Known, Recorded, Verdict
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Context
-from harken.operate.explanations import Answer, Case, Missing, answer, at_time, near, remembered, unseen
+from harken.operate.explanations import (
+    Case,
+    Explanation,
+    Missing,
+    explain_event,
+    explain_remembered,
+    explain_time,
+    explain_unseen,
+    near,
+)
 from harken.operate.rows import Plain, plain
-from harken.operate.trigger_status import limits, next_room, standing
+from harken.operate.trigger_status import limits, next_room, status_of
 from harken.operate.triggers import outcomes
 from harken.operate.wording import count, stamp, when
 
@@ -37,7 +46,7 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
 
 
 async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
-    """Every occurrence of the key or subject, newest first; an event's own id comes alone."""
+    """Every occurrence of the key or subject, newest first; for an event id only that event."""
     exact = (await context.store.events(feed=feed, key=key, limit=SHOWN)).items
     if exact:
         return exact
@@ -60,26 +69,26 @@ async def _of_subject(context: Context, feed: str, subject: str) -> Sequence[Rec
 
 
 def _is_of(event: Recorded, name: str) -> bool:
-    """Whether it happened to the object of this name: what happens to one is named subject@when or KEY-1#what."""
+    """Whether the event belongs to this object: subjects look like NAME or NAME@when, keys like NAME#what."""
     return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
-async def _decided(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Answer:
+async def _decided(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:
     event = found[0]
     verdict = _verdict(trigger, event)
     run = await context.store.run(verdict.run_id) if verdict and verdict.run_id else None
     now, definition = context.clock.now(), context.triggers().get(trigger.name)
     spent = next_room(definition, trigger, now)
     budget = f"{spent[0]}, anew at {stamp(spent[1])}" if spent else ""
-    given = answer(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
+    given = explain_event(Case(trigger=trigger, event=event, verdict=verdict, run=run, now=now, budget=budget))
     if len(found) == 1:
         return given
     earlier = [_line(trigger, other, context.clock.now()) for other in found[1:]]
     return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
 
 
-async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Answer:
-    # the list of feeds does not count what each remembers
+async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Explanation:
+    # store.feeds() leaves out the size of each memory; store.state() has it
     state = await context.store.state(feed) if await _state(context, feed) else None
     recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
     names = [name for event in recent for name in (event.key, event.subject) if name]
@@ -93,22 +102,22 @@ async def _missing(context: Context, trigger: TriggerState, feed: str, key: str)
     )
     moment = _moment(key)
     if moment is not None:
-        return at_time(missing, moment)
+        return explain_time(missing, moment)
     sighting = await _sighting(context, feed, key) if state else None
-    return remembered(missing, *sighting) if sighting else unseen(missing)
+    return explain_remembered(missing, *sighting) if sighting else explain_unseen(missing)
 
 
 async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datetime, datetime] | None:
-    """What memory knows of a key, or of the subject that the key of a transition begins with."""
+    """The memory of a key, or of the subject before `@` in the key of a transition."""
     known = await context.store.memory_of(feed, key)
     return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
 
 
-async def _summary(context: Context, trigger: TriggerState, feed: str) -> Answer:
+async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explanation:
     now = context.clock.now()
     definition = context.triggers().get(trigger.name)
     stale_after = definition.stale_after if definition else 0.0
-    found = standing(trigger, context.feeds().get(feed), await _state(context, feed), now, stale_after)
+    found = status_of(trigger, context.feeds().get(feed), await _state(context, feed), now, stale_after)
     recent = (await context.store.events(trigger=trigger.name, limit=SHOWN)).items
     counts = await outcomes(context, trigger)
     reason = f": {found.reason}" if found.reason else ""
@@ -126,7 +135,9 @@ async def _summary(context: Context, trigger: TriggerState, feed: str) -> Answer
         budgeted = definition is not None and definition.budget is not None
         held = "What the budget holds goes by itself; let it go now" if budgeted else "Held runs wait for you"
         advice.append(f"{held}: harken triggers release {trigger.name}")
-    return Answer(stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice))
+    return Explanation(
+        stage="trigger", outcome="summary", sentence=sentence + last, details=details, advice=tuple(advice)
+    )
 
 
 async def _state(context: Context, feed: str) -> FeedState | None:
@@ -149,12 +160,12 @@ def _moment(key: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(key)
     except ValueError:
-        # not a time, so it is the key of something
+        # not a time: treat it as a key
         return None
     return moment if moment.tzinfo else moment.astimezone()
 
 
-def _told(trigger: TriggerState, key: str, given: Answer) -> Plain:
+def _told(trigger: TriggerState, key: str, given: Explanation) -> Plain:
     lines = [given.sentence]
     for label, value in given.details.items():
         if isinstance(value, list):

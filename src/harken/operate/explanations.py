@@ -15,14 +15,25 @@ from harken.feed import Feed, FeedState, TriggerState
 from harken.operate.wording import ago, count, schedule_text, stamp, when
 from harken.runs import Run
 
-__all__ = ["Answer", "Case", "Missing", "Stage", "answer", "at_time", "covers", "near", "remembered", "unseen"]
+__all__ = [
+    "Case",
+    "Explanation",
+    "Missing",
+    "Stage",
+    "covers",
+    "explain_event",
+    "explain_remembered",
+    "explain_time",
+    "explain_unseen",
+    "near",
+]
 
 
 Stage = Literal["read", "memory", "match", "gather", "held", "run", "trigger"]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an event came (`stage`), what was decided there, and what a person can do about it."""
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an event got (`stage`), what was decided there, and what a person can do about it."""
 
     stage: Stage
     outcome: Outcome | Literal["never_seen", "remembered", "summary", "not_covered", "covered"]
@@ -32,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one event and one trigger. `verdict` is None when the trigger did not listen.
+    """Everything known about one event and one trigger. `verdict` is None when the trigger did not listen yet.
 
     `budget` says which limit of the trigger is used up, and until when.
     """
@@ -45,18 +56,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     budget: str = ""
 
 
-def answer(case: Case) -> Answer:
+def explain_event(case: Case) -> Explanation:
     """Return the answer for an event that was recorded."""
     if case.verdict is None:
         return _not_listening(case)
     return _ANSWERS[case.verdict.outcome](case, case.verdict)
 
 
-def _fired(case: Case, verdict: Verdict) -> Answer:
+def _fired(case: Case, verdict: Verdict) -> Explanation:
     run = case.run
     if run is None:
         sentence = f"{_it(case)} fired and started run {verdict.run_id}, which retention has removed since"
-        return Answer(stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case))
+        return Explanation(stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case))
     if run.hold == "budget" and run.status == "held":
         return _held(case, verdict)
     waits = f"; it {verdict.reason}" if verdict.reason and run.status == "ready" else ""
@@ -64,33 +75,33 @@ def _fired(case: Case, verdict: Verdict) -> Answer:
         f"{_it(case)} fired {ago(case.event.recorded_at, case.now)} and started run {run.id}, "
         f"{_doing(run, case.now)}{waits}"
     )
-    return Answer(
+    return Explanation(
         stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case), advice=_run_advice(run)
     )
 
 
-def _filtered(case: Case, verdict: Verdict) -> Answer:
+def _filtered(case: Case, verdict: Verdict) -> Explanation:
     sentence = f"{_it(case)} was read, but the condition was not met: {verdict.reason or 'no clause was recorded'}"
     advice = (
         f"See all fields that a condition can use: harken events show {case.event.id}",
         f"Start the run for it anyway: harken events replay {case.event.id} --trigger {case.trigger.name}",
     )
-    return Answer(
+    return Explanation(
         stage="match", outcome="filtered", sentence=sentence + _again(case), details=_details(case), advice=advice
     )
 
 
-def _duplicate(case: Case, verdict: Verdict) -> Answer:
+def _duplicate(case: Case, verdict: Verdict) -> Explanation:
     of = f"run {verdict.run_id}" if verdict.run_id else verdict.reason or "an event that was recorded before"
     state = f", {_doing(case.run, case.now)}" if case.run else ""
     sentence = f"{_it(case)} is a duplicate of {of}{state}"
     advice = (f"To run it again on purpose: harken events replay {case.event.id} --trigger {case.trigger.name}",)
-    return Answer(
+    return Explanation(
         stage="memory", outcome="duplicate", sentence=sentence + _again(case), details=_details(case), advice=advice
     )
 
 
-def _before_start(case: Case, verdict: Verdict) -> Answer:
+def _before_start(case: Case, verdict: Verdict) -> Explanation:
     if case.event.occurred_at is None:
         sentence = f"{_it(case)} was there before the trigger: it is {verdict.reason}"
     elif "ignore_historical" in verdict.reason:
@@ -106,66 +117,68 @@ def _before_start(case: Case, verdict: Verdict) -> Answer:
         f"Start the run for it anyway: harken events replay {case.event.id} --trigger {case.trigger.name}",
         "For a new trigger, `startup: backfill` with `backfill: 2h` takes the last two hours",
     )
-    return Answer(stage="match", outcome="before_start", sentence=sentence, details=details, advice=advice)
+    return Explanation(stage="match", outcome="before_start", sentence=sentence, details=details, advice=advice)
 
 
-def _held(case: Case, verdict: Verdict) -> Answer:
+def _held(case: Case, verdict: Verdict) -> Explanation:
     run, name = case.run, case.trigger.name
     if run is None or run.status != "held":
         now = f"; that run is over the hold: {_doing(run, case.now)}" if run else "; that run is gone since"
         sentence = f"{_it(case)} matched, and run {verdict.run_id} was held ({verdict.reason or 'no reason'}){now}"
-        return Answer(stage="run", outcome="held", sentence=sentence, details=_details(case))
+        return Explanation(stage="run", outcome="held", sentence=sentence, details=_details(case))
     sentence = f"{_it(case)} matched; run {run.id} is held: {_hold(case, run.hold, verdict.reason)}"
     advice = (
         f"Let it go: harken triggers {_freeing(run.hold)} {name}",
         f"Or cancel what is held: harken triggers drop {name}",
     )
-    return Answer(stage="held", outcome="held", sentence=sentence, details=_details(case), advice=advice)
+    return Explanation(stage="held", outcome="held", sentence=sentence, details=_details(case), advice=advice)
 
 
-def _gathered(case: Case, verdict: Verdict) -> Answer:
+def _gathered(case: Case, verdict: Verdict) -> Explanation:
     run = case.run
     if run is None:
         sentence = f"{_it(case)} was gathered into run {verdict.run_id}, which retention has removed since"
-        return Answer(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
+        return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
     together = f"{_it(case)} was gathered into run {run.id} with {count(len(run.event_keys), 'event')}{_why(verdict)}"
     if run.hold == "budget" and run.status == "held":
         sentence = f"{together}, which is held: {_hold(case, run.hold, '')}"
-        return Answer(stage="held", outcome="gathered", sentence=sentence, details=_details(case))
+        return Explanation(stage="held", outcome="gathered", sentence=sentence, details=_details(case))
     if run.status == "gathering":
         sentence = f"{together}; it is still gathering and becomes due {when(run.due_at, case.now)}"
-        return Answer(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
+        return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
     sentence = f"{together}, {_doing(run, case.now)}"
-    return Answer(stage="run", outcome="gathered", sentence=sentence, details=_details(case), advice=_run_advice(run))
+    return Explanation(
+        stage="run", outcome="gathered", sentence=sentence, details=_details(case), advice=_run_advice(run)
+    )
 
 
-def _skipped(case: Case, verdict: Verdict) -> Answer:
+def _skipped(case: Case, verdict: Verdict) -> Explanation:
     why = verdict.reason or "another run of the same concurrency key was under way (overlap: skip)"
     advice = (
         "With `overlap: queue` it would wait for the other run instead",
         f"Start the run for it now: harken events replay {case.event.id} --trigger {case.trigger.name}",
     )
     sentence = f"{_it(case)} matched, but was skipped: {why}"
-    return Answer(stage="match", outcome="skipped", sentence=sentence, details=_details(case), advice=advice)
+    return Explanation(stage="match", outcome="skipped", sentence=sentence, details=_details(case), advice=advice)
 
 
-def _error(case: Case, verdict: Verdict) -> Answer:
+def _error(case: Case, verdict: Verdict) -> Explanation:
     sentence = f"{_it(case)} could not be decided: {verdict.reason or 'no reason was recorded'}"
     advice = (
         f"See the fields it has: harken events show {case.event.id}",
         f"Mend the condition or mapping, then: harken events replay {case.event.id} --trigger {case.trigger.name}",
     )
-    return Answer(stage="match", outcome="error", sentence=sentence, details=_details(case), advice=advice)
+    return Explanation(stage="match", outcome="error", sentence=sentence, details=_details(case), advice=advice)
 
 
-def _unmatched(case: Case, verdict: Verdict) -> Answer:
+def _unmatched(case: Case, verdict: Verdict) -> Explanation:
     why = verdict.reason or f"the trigger does not listen to events of type {case.event.type}"
-    return Answer(
+    return Explanation(
         stage="match", outcome="unmatched", sentence=f"{_it(case)} was read, but {why}", details=_details(case)
     )
 
 
-def _not_listening(case: Case) -> Answer:
+def _not_listening(case: Case) -> Explanation:
     created = case.trigger.created_at
     if created > case.event.recorded_at:
         why = f"trigger {case.trigger.name} was only created {stamp(created)}"
@@ -173,10 +186,10 @@ def _not_listening(case: Case) -> Answer:
         why = f"trigger {case.trigger.name} has no verdict on it: it did not listen to this feed or type then"
     sentence = f"{_it(case)} was recorded {when(case.event.recorded_at, case.now)}, but {why}"
     advice = (f"Start the run for it: harken events replay {case.event.id} --trigger {case.trigger.name}",)
-    return Answer(stage="match", outcome="unmatched", sentence=sentence, details=_details(case), advice=advice)
+    return Explanation(stage="match", outcome="unmatched", sentence=sentence, details=_details(case), advice=advice)
 
 
-_ANSWERS: Mapping[Outcome, Callable[[Case, Verdict], Answer]] = {
+_ANSWERS: Mapping[Outcome, Callable[[Case, Verdict], Explanation]] = {
     "fired": _fired,
     "filtered": _filtered,
     "duplicate": _duplicate,
@@ -202,7 +215,7 @@ def _hold(case: Case, hold: str, reason: str) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    """What was said besides the number of the event in its digest."""
+    """The verdict's reason without the event's number within its digest."""
     said = verdict.reason.partition(": ")[2]
     return f" ({said})" if said else ""
 
@@ -272,7 +285,7 @@ Coverage = Literal["covered", "gap", "not yet", "before the first read", "no led
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when there is no event of that key."""
+    """What is known when no event has that key."""
 
     trigger: TriggerState
     key: str
@@ -282,20 +295,20 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
 
 
-def unseen(missing: Missing) -> Answer:
+def explain_unseen(missing: Missing) -> Explanation:
     """Return the answer for something that was never read."""
     state = missing.state
     if state is None:
         sentence = f"{missing.key} was never read: the feed of {missing.trigger.name} was never opened"
-        return Answer(stage="read", outcome="never_seen", sentence=sentence, advice=("Run: harken start",))
+        return Explanation(stage="read", outcome="never_seen", sentence=sentence, advice=("Run: harken start",))
     why, advice = _likely(missing, state)
     sentence = f"{missing.key} was never read from feed {state.name}. {why}"
-    return Answer(
+    return Explanation(
         stage="read", outcome="never_seen", sentence=sentence, details=_feed_details(missing, state), advice=advice
     )
 
 
-def remembered(missing: Missing, known: Known, first: datetime, last: datetime) -> Answer:
+def explain_remembered(missing: Missing, known: Known, first: datetime, last: datetime) -> Explanation:
     """Return the answer for an item that memory knows although no event of it is stored."""
     feed = missing.state.name if missing.state else "?"
     sentence = (
@@ -311,14 +324,14 @@ def remembered(missing: Missing, known: Known, first: datetime, last: datetime) 
         "start_line": stamp(missing.trigger.start_line),
     }
     advice = (f"See what would fire now: harken triggers test {missing.trigger.name}",)
-    return Answer(stage="memory", outcome="remembered", sentence=sentence, details=details, advice=advice)
+    return Explanation(stage="memory", outcome="remembered", sentence=sentence, details=details, advice=advice)
 
 
-def at_time(missing: Missing, moment: datetime) -> Answer:
-    """Return whether the feed has proven to have read that moment of its source's time."""
+def explain_time(missing: Missing, moment: datetime) -> Explanation:
+    """Explain whether the feed's coverage includes that moment of the source's time."""
     state = missing.state
     if state is None:
-        return unseen(missing)
+        return explain_unseen(missing)
     found = covers(state.coverage, moment, missing.now)
     words = {
         "covered": "Feed {feed} has read that time completely: what the API showed of it is in `harken events list`",
@@ -328,7 +341,7 @@ def at_time(missing: Missing, moment: datetime) -> Answer:
         "no ledger": "Feed {feed} keeps no ledger of times: its source does not say what a read covers",
     }[found]
     covered = found == "covered"
-    return Answer(
+    return Explanation(
         stage="read",
         outcome="covered" if covered else "not_covered",
         sentence=words.format(feed=state.name),
@@ -338,7 +351,7 @@ def at_time(missing: Missing, moment: datetime) -> Answer:
 
 
 def covers(coverage: Sequence[Span], moment: datetime, now: datetime) -> Coverage:
-    """Tell what the ledger says about a moment."""
+    """Whether the coverage ledger includes the moment."""
     if not coverage:
         return "no ledger"
     if any(span.start <= moment <= span.end for span in coverage):
@@ -363,7 +376,7 @@ def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     if missing.near:
         shown = ", ".join(missing.near)
         meant = f"Did you mean: harken explain {name} '{missing.near[0]}'"
-        # what is not read now may be what was meant
+        # the feed may no longer be read at all: say so first
         then = f"If not: the feed is paused. {mend}" if health.state == "paused" else test
         return f"Something alike was: {shown}", (meant, then)
     if health.state == "paused":

@@ -1,17 +1,17 @@
-"""What a person may see of a feed."""
+"""Operations on feeds: list, show."""
 
 from __future__ import annotations
 
 from harken.operate.context import Context
 from harken.operate.rows import Plain, feed_row, plain, spans
 
-__all__ = ["listed", "show"]
+__all__ = ["list_feeds", "show"]
 
 
-async def listed(context: Context) -> Plain:
+async def list_feeds(context: Context) -> Plain:
     states = {state.name: state for state in await context.store.feeds()}
     known = context.feeds()
-    # what left the configuration stays in the store for its return, but nobody asks for it here
+    # a feed that left the configuration stays in the store in case it returns, but is not listed
     names = sorted(name for name in states if name in known or not known)
     rows = [feed_row(states[name], known.get(name), _listeners(context, name)) for name in names]
     return {"items": rows, "next": None}

@@ -1,4 +1,4 @@
-"""The replicas that share a store, as they say of themselves, and what each of them holds."""
+"""The replicas that share a store, from their own heartbeats, and the shards that each holds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 from harken.operate.rows import Plain, plain
 from harken.store import HOUSEKEEPING, Document, Store
+from harken.store.documents import REPLICA
 
-__all__ = ["ALIVE_SECONDS", "READERS", "REPLICAS", "Member", "fleet", "living"]
+__all__ = ["ALIVE_SECONDS", "READERS", "Member", "fleet", "living"]
 
-REPLICAS = "replica"
 READERS = ("all", "ingest")
 """The roles that poll and follow streams."""
 ALIVE_SECONDS = 12.0
@@ -21,7 +21,7 @@ before those of one who died run out."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica, as it last said of itself. One that is `leaving` ends its runs and reads nothing more."""
+    """One replica as of its last heartbeat. A `leaving` one finishes its runs and reads nothing more."""
 
     holder: str
     host: str = ""
@@ -42,7 +42,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def living(documents: Sequence[Document], now: datetime) -> list[Member]:
-    """Those that said something lately, by the store's clock."""
+    """The replicas whose heartbeat is recent by the store's clock."""
     return [
         msgspec.convert(document.value, Member)
         for document in documents
@@ -51,8 +51,8 @@ def living(documents: Sequence[Document], now: datetime) -> list[Member]:
 
 
 async def fleet(store: Store) -> Plain:
-    """Who shares the store, which configuration it is at, who holds which shard; empty where nobody shares it."""
-    documents = await store.documents(REPLICAS)
+    """The replicas, the configuration generation and the holders of shards; empty for a store that is not shared."""
+    documents = await store.documents(REPLICA)
     if not documents:
         return {}
     now = max(document.updated_at for document in documents)

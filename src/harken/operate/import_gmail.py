@@ -1,4 +1,4 @@
-"""Takes over what people have written for other programs, as files of a configuration."""
+"""`harken import gmail-poller`: translate a gmail-poller.yaml into jobs for pollers.yaml."""
 
 from __future__ import annotations
 

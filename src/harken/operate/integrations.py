@@ -26,49 +26,49 @@ if TYPE_CHECKING:
     from harken.source import Host, Plugin
 
 __all__ = [
-    "Freed",
+    "ResumedTriggers",
     "account_of",
-    "asked",
-    "checked",
-    "examined",
-    "free",
-    "identified",
-    "listed",
-    "queried",
+    "ask_service",
+    "check_queries",
+    "check_query",
+    "examine_account",
+    "identify_account",
+    "list_integrations",
     "renew",
+    "resume_stopped_feeds",
     "test",
     "whoami",
 ]
 
 
-# a person had to do something, and now has done it
-MENDED = ("attention", "refused", "misconfigured", "not_found", "unauthorized")
+# error codes that stop a feed until a person acts
+NEEDED_A_PERSON = ("attention", "refused", "misconfigured", "not_found", "unauthorized")
 
 
-class Freed(NamedTuple):
-    """The triggers that go on, and those that a person paused."""
+class ResumedTriggers(NamedTuple):
+    """`freed` triggers run again; `left` ones stay paused because a person paused them."""
 
     freed: list[str]
     left: list[str]
 
 
-async def free(store: Store, triggers: Iterable[Trigger], feeds: Collection[str]) -> Freed:
-    """Let those of these feeds go on that had stopped until a person acts. A pause that a person set stays."""
+async def resume_stopped_feeds(store: Store, triggers: Iterable[Trigger], feeds: Collection[str]) -> ResumedTriggers:
+    """Resume those of these feeds that waited for a person to fix their credential. A person's pause stays."""
     stopped = [
         state.name
         for state in await store.feeds()
-        if state.name in feeds and state.health.state == "paused" and state.health.code in MENDED
+        if state.name in feeds and state.health.state == "paused" and state.health.code in NEEDED_A_PERSON
     ]
     if not stopped:
-        return Freed([], [])
+        return ResumedTriggers([], [])
     known = list(triggers)
     paused = {state.name: state.paused for state in await store.triggers() if state.removed_at is None}
-    found = Freed([], [])
+    found = ResumedTriggers([], [])
     for feed in stopped:
         listening = sorted(trigger.name for trigger in known if trigger.feed == feed)
         awake = [trigger for trigger in listening if paused.get(trigger) == ""]
         if awake:
-            # resuming one that nobody paused does no more than forget the errors of its feed
+            # resuming a trigger that is not paused only clears the errors of its feed
             await store.resume(awake[0])
         found.freed.extend(awake)
         found.left.extend(trigger for trigger in listening if paused.get(trigger))
@@ -80,24 +80,24 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 30.0
 
 
-async def checked(
+async def check_query(
     feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], lend: Callable[[Account], Host]
 ) -> Checked | None:
-    """What the service says about the names in the feed's query; None where it cannot be asked."""
+    """Ask the service whether the names in the feed's query exist; None when its plugin has no such check."""
     plugin = plugins.get(feed.kind)
     account = loaded.integrations.get(feed.integration)
     query = loaded.queries.get(feed.name)
     if plugin is None or plugin.check is None or account is None or query is None or feed.way != "poll":
         return None
     answer = plugin.check(query, account.model, lend(account))
-    said = await asked(answer, loaded, f"the check of {feed.name}", account)
+    said = await ask_service(answer, loaded, f"the check of {feed.name}", account)
     return Checked(found=scrub(dict(said.found), loaded.secrets), unknown=scrub(list(said.unknown), loaded.secrets))
 
 
-async def asked(
+async def ask_service(
     answer: Awaitable[T], loaded: Loaded, what: str, account: Account, *, seconds: float = PATIENCE_SECONDS
 ) -> T:
-    """The service's answer, within a time limit; its errors tell nothing secret."""
+    """Await the service's answer within a time limit; secrets are removed from its errors."""
     try:
         async with asyncio.timeout(seconds):
             return await answer
@@ -106,12 +106,12 @@ async def asked(
     except TimeoutError:
         raise RetryLater(f"{what} took longer than {seconds:.0f} s", reason="timeout") from None
     except Exception as error:
-        # its text may quote anything
+        # the exception's text is not shown: it may quote a secret
         message = f"{what} broke with {type(error).__name__}"
         raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
 
 
-async def listed(context: Context) -> Plain:
+async def list_integrations(context: Context) -> Plain:
     """Every account that is configured, stored or in the environment, and every kind that could have one."""
     from harken.services import registry
 
@@ -127,7 +127,7 @@ async def listed(context: Context) -> Plain:
         rows.setdefault(name, _row(name, "", "missing") | {"error": error})
     plugins = registry()
     for kind in plugins:
-        # one that cannot say who we are needs no account of its own to be useful
+        # kinds without whoami are useful without an account, so they are not listed as missing one
         if plugins[kind].whoami is not None and kind not in rows:
             rows[kind] = _row(kind, kind, _from_environment(plugins[kind]))
     states = {state.name: state for state in await context.store.feeds()}
@@ -136,7 +136,7 @@ async def listed(context: Context) -> Plain:
 
 
 def _stored(context: Context) -> tuple[dict[str, Plain], list[str]]:
-    """What is stored, and why some of it cannot be read."""
+    """The stored accounts as rows, and a note for each that cannot be decrypted."""
     rows: dict[str, Plain] = {}
     notes: list[str] = []
     try:
@@ -159,7 +159,7 @@ def _address(account: Account) -> str:
 
 
 def _shown(address: str) -> str:
-    """The address without what may be secret in it: a password, a query."""
+    """The address without user, password and query, which may be secret."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
@@ -184,15 +184,15 @@ def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -
 
 
 async def whoami(context: Context, *, name: str) -> Plain:
-    """Who the service says that we are, with the credential of now."""
+    """Who the service says that the current credential belongs to."""
     loaded = await _loaded(context, name)
-    return await identified(loaded, name, context.running().lend)
+    return await identify_account(loaded, name, context.running().lend)
 
 
 async def test(context: Context, *, name: str) -> Plain:
-    """Whether the credential works, and whether everything that its feeds name is there. `ok` is False if not."""
+    """Try the credential, and check that everything its feeds name exists. `ok` is False when something is wrong."""
     loaded = await _loaded(context, name)
-    return await examined(loaded, name, context.running().lend)
+    return await examine_account(loaded, name, context.running().lend)
 
 
 async def _loaded(context: Context, name: str) -> Loaded:
@@ -217,31 +217,31 @@ def account_of(loaded: Loaded, name: str) -> tuple[Account, Plugin]:
     raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
 
 
-async def identified(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+async def identify_account(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
     """What the service says about the owner of the credential, as flat text."""
     account, plugin = account_of(loaded, name)
     if plugin.whoami is None:
         raise NotFound(f"{plugin.kind} cannot say whose credential it is", fix=f"See: harken integrations {name} test")
-    said = await asked(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami", account)
+    said = await ask_service(plugin.whoami(account.model, lend(account)), loaded, f"{plugin.kind}'s whoami", account)
     who: Plain = plain(scrub(dict(said), loaded.secrets))
     return {"name": account.name, "kind": account.kind, "source": account.origin, "who": who}
 
 
-async def examined(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
-    """Try the credential, then every query that is asked with it; a sentence for each thing that is wrong."""
+async def examine_account(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+    """Try the credential, then every query that uses it; `problems` has a sentence for each failure."""
     account, plugin = account_of(loaded, name)
     answer: Plain = {"name": account.name, "kind": account.kind, "source": account.origin, "who": {}, "checks": []}
     try:
-        answer["who"] = (await identified(loaded, name, lend))["who"] if plugin.whoami else {}
+        answer["who"] = (await identify_account(loaded, name, lend))["who"] if plugin.whoami else {}
     except HarkenError as error:
         # the queries would fail the same way
         return answer | {"problems": [str(error)], "ok": False}
-    answer |= await queried(loaded, name, lend)
+    answer |= await check_queries(loaded, name, lend)
     return answer | {"ok": not answer["problems"]}
 
 
-async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
-    """What the service says about every name in the queries of this account."""
+async def check_queries(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:
+    """Check every name in the queries of this account."""
     from harken.services import registry
 
     account, _ = account_of(loaded, name)
@@ -251,7 +251,7 @@ async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) ->
         triggers = sorted(trigger.name for trigger in loaded.triggers if trigger.feed == feed.name)
         row: Plain = {"feed": feed.name, "triggers": triggers, "found": {}, "unknown": []}
         try:
-            names = await checked(feed, loaded, registry(), lend)
+            names = await check_query(feed, loaded, registry(), lend)
         except HarkenError as error:
             row["unknown"] = [str(error)]
         else:
@@ -262,7 +262,7 @@ async def queried(loaded: Loaded, name: str, lend: Callable[[Account], Host]) ->
 
 
 async def renew(context: Context, *, name: str) -> Plain:
-    """A credential changed: use it, and read the feeds again that had stopped for want of it.
+    """A credential changed: reload, and resume the feeds that had stopped because of it.
 
     A pause that a person set stays.
     """
@@ -270,7 +270,7 @@ async def renew(context: Context, *, name: str) -> Plain:
     reloaded = await context.running().reload() if running else {}
     mine = {feed.name for feed in context.feeds().values() if feed.integration == name}
     known = context.triggers()
-    freed, left = await free(context.store, known.values(), mine)
+    freed, left = await resume_stopped_feeds(context.store, known.values(), mine)
     freed += [trigger for trigger in reloaded.get("freed", ()) if trigger in known and known[trigger].feed in mine]
     context.nudge()
     return {"name": name, "reloaded": running, "freed": freed, "left": left}

@@ -1,4 +1,4 @@
-"""Which models the tiers stand for, and whether they answer."""
+"""Operations on language models: which model each tier means, and whether it answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from harken.config.loaded import Loaded
     from harken.run.models import Models
 
-__all__ = ["listed", "models_of", "test"]
+__all__ = ["list_models", "models_of", "test"]
 
 
 def models_of(loaded: Loaded | None) -> Models:
@@ -32,7 +32,7 @@ def models_of(loaded: Loaded | None) -> Models:
     return Models(ModelSettings(names=names, providers=accounts, prices=prices, watched=watched))
 
 
-async def listed(context: Context) -> Plain:
+async def list_models(context: Context) -> Plain:
     rows = [
         {"tier": named.name, "model": named.model, "offline": named.model == "echo"}
         for named in models_of(context.loaded).list()

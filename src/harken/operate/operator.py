@@ -1,4 +1,4 @@
-"""Every operation by name: the one list behind the CLI, the API and the doors to come."""
+"""Every operation by name: the one table behind the CLI, the HTTP API, MCP and the UI."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ READS: Mapping[str, Operation] = {
     "diff": status.diff,
     "config.check": status.check_config,
     "store.check": status.check_store,
-    "triggers.list": triggers.listed,
+    "triggers.list": triggers.list_triggers,
     "triggers.show": triggers.show,
     "triggers.test": triggers.test,
     "triggers.explain": explain,
-    "pollers.list": pollers.listed,
+    "pollers.list": pollers.list_jobs,
     "pollers.show": pollers.show,
-    "tools.list": agent_tools.listed,
+    "tools.list": agent_tools.list_tools,
     "tools.schemas": agent_tools.schemas,
-    "budget.list": rate_limits.listed,
-    "feeds.list": feeds.listed,
+    "budget.list": rate_limits.list_rate_limits,
+    "feeds.list": feeds.list_feeds,
     "feeds.show": feeds.show,
-    "events.list": events.listed,
+    "events.list": events.list_events,
     "events.show": events.show,
-    "runs.list": runs.listed,
+    "runs.list": runs.list_runs,
     "runs.show": runs.show,
-    "dead.list": runs.buried,
-    "workflows.list": workflows.listed,
+    "dead.list": runs.list_dead,
+    "workflows.list": workflows.list_workflows,
     "workflows.check": workflows.check,
-    "integrations.list": integrations.listed,
+    "integrations.list": integrations.list_integrations,
     "integrations.test": integrations.test,
     "integrations.whoami": integrations.whoami,
-    "models.list": models.listed,
+    "models.list": models.list_models,
     "models.test": models.test,
 }
 
@@ -102,7 +102,7 @@ AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target")
 
 
 class Operator:
-    """What a person or program may do. Everything it returns is made of JSON's types."""
+    """Calls operations by name. Everything it returns consists of JSON types."""
 
     def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
         self._context = Context(store, engine, loaded, clock)
@@ -113,11 +113,11 @@ class Operator:
 
     @loaded.setter
     def loaded(self, loaded: Loaded | None) -> None:
-        """Set by whoever applied a new configuration."""
+        """Set after a new configuration was applied."""
         self._context.loaded = loaded
 
     async def call(self, operation: str, /, **params: Any) -> Plain:
-        """Do it and return the answer. A change that succeeded stands in the audit log."""
+        """Call the operation and return its answer. A successful change is written to the audit log."""
         if operation not in OPERATIONS:
             raise NotFound(f"there is no operation {operation}", fix=did_you_mean(operation, OPERATIONS))
         for name, value in params.items():
@@ -136,16 +136,16 @@ class Operator:
 
     @property
     def pollers(self) -> Pollers:
-        """The poller jobs, for doors that are programs."""
+        """The poller jobs as a Python object."""
         return Pollers(self.call)
 
     def discreet(self, answer: bytes) -> bytes:
-        """An answer in JSON without our own tokens, whoever put them there."""
+        """The answer as JSON with our own secrets removed, wherever they came from."""
         return scrub_bytes(answer, self._secrets())
 
     def _secrets(self) -> frozenset[str]:
         return self._context.loaded.secrets if self._context.loaded else frozenset()
 
     def tail(self, after: int | None = None) -> AsyncIterator[Plain | None]:
-        """Events as they are committed, and None when a while passed without one; ends when the engine stops."""
+        """Events as they are committed, and None as a heartbeat while there are none; ends when the engine stops."""
         return events.tail(self._context, after=after)

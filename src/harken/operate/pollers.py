@@ -1,6 +1,6 @@
-"""What a person or an agent may do with a poller job. Its trigger is called like the job, and has a feed of its own.
+"""Operations on poller jobs. A job is a trigger of the same name with a feed of its own.
 
-With `agent`, a job of another agent is as if it were not there.
+With `agent`, the jobs of other agents are treated as if they did not exist.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import did_you_mean, stamp
 from harken.schedule import At, Every, is_over, next_due
+from harken.store.documents import ALERT
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
     from harken.config.loaded import Loaded
     from harken.config.pollers.schema import Job
 
-__all__ = ["Pollers", "listed", "pause", "reload", "reset", "resume", "run_now", "show"]
+__all__ = ["Pollers", "list_jobs", "pause", "reload", "reset", "resume", "run_now", "show"]
 
 JOB = "poller:"
 WHOLE = ("section:pollers", "file:pollers.yaml", "file:harken.yaml")
 PLAN = ("add", "replace", "remove", "keep")
-ALERT = "alert"
 """The kind of document in which it is kept what was told of a feed, and when."""
 
 Rows: TypeAlias = list[Plain]
@@ -36,7 +36,7 @@ States: TypeAlias = tuple[Mapping[str, TriggerState], Mapping[str, FeedState]]
 
 
 class Pollers:
-    """The jobs as a program uses them: each answer is the job as it is then, and each change is in the audit log."""
+    """The jobs for Python callers: each method returns the job afterwards, and each change is in the audit log."""
 
     def __init__(self, call: Callable[..., Awaitable[Plain]]) -> None:
         self._call = call
@@ -58,19 +58,19 @@ class Pollers:
         return await self._call("pollers.resume", id=id, agent=agent)
 
     async def reset(self, id: str, agent: str = "") -> Plain:
-        """Forget what was read and every error, and begin at now."""
+        """Forget cursor, memory and errors, and start at now."""
         return await self._call("pollers.reset", id=id, agent=agent)
 
 
-async def listed(context: Context, *, agent: str = "") -> Plain:
-    """Every job by its id, also one that is refused: it does not run, and says why."""
+async def list_jobs(context: Context, *, agent: str = "") -> Plain:
+    """Every job by id. A refused job is listed with the reason, although it does not run."""
     jobs = _jobs(context, agent)
     states = await _states(context)
     return {"items": [_row(context, id, jobs[id], states) for id in sorted(jobs)], "next": None}
 
 
 async def show(context: Context, *, id: str, agent: str = "") -> Plain:
-    """One job with all its settings, and why it stands still if it does."""
+    """One job with all its settings, and the reason if it does not run."""
     job = _found(context, id, agent)
     loaded, states = _loaded(context), await _states(context)
     feed = states[1].get(job.feed) if job else None
@@ -88,13 +88,13 @@ async def show(context: Context, *, id: str, agent: str = "") -> Plain:
 
 
 def _breaker(health: Health, now: float) -> str:
-    """An open one whose wait is over lets the next read through; one that a person must close stays open."""
+    """The breaker's state: an open breaker whose wait is over is half-open; one that needs a person stays open."""
     state = before_try(health, now).state
     return "open" if state == "paused" else state
 
 
 async def _cooldown(context: Context, loaded: Loaded, job: Job | None) -> float | None:
-    """Until when no alert is sent about it; None when one may be sent now."""
+    """Until when alerts about the job are suppressed; None when one may be sent now."""
     told = await context.store.get(ALERT, job.feed) if job else None
     if told is None or loaded.pollers is None or not told.value.get("at"):
         return None
@@ -103,7 +103,7 @@ async def _cooldown(context: Context, loaded: Loaded, job: Job | None) -> float 
 
 
 async def run_now(context: Context, *, id: str, agent: str = "") -> Plain:
-    """Read it now, through the same lease and commit as its schedule; what it found is delivered as always."""
+    """Read the job now, through the same lease and commit as its schedule; what it finds is delivered as usual."""
     job, state = await _opened(context, id, agent)
     if state.paused:
         raise Refused(f"job {id} is paused: {state.paused}", fix=f"Resume it first: harken pollers resume {id}")
@@ -120,21 +120,21 @@ async def pause(context: Context, *, id: str, agent: str = "") -> Plain:
 
 
 async def resume(context: Context, *, id: str, agent: str = "") -> Plain:
-    """Let go what was held, forget errors and read again."""
+    """Release held runs, clear errors and read again."""
     await _opened(context, id, agent)
     await context.store.resume(id)
     return await _changed(context, id, agent)
 
 
 async def reset(context: Context, *, id: str, agent: str = "") -> Plain:
-    """Wipe the cursor, the memory and every error, lift any pause, and begin at now."""
+    """Wipe cursor, memory and errors, end any pause, and start at now."""
     await _opened(context, id, agent)
     await context.store.reset(id, cursor=True)
     return await _changed(context, id, agent)
 
 
 async def reload(context: Context) -> Plain:
-    """Load the configuration again and apply it. The plan has jobs only; `runs`: the old version of it goes on."""
+    """Load the configuration again and apply it. The plan lists jobs; `runs`: the old version goes on."""
     had = context.loaded is not None and context.loaded.pollers is not None
     plan = await context.running().reload()
     loaded = _loaded(context) if not had else context.loaded
@@ -154,7 +154,7 @@ def _ids(names: Iterable[str]) -> list[str]:
 
 
 def _loaded(context: Context) -> Loaded:
-    """The configuration, if it has pollers in it that are switched on."""
+    """The configuration; raises NotFound when it has no enabled pollers section."""
     loaded = context.loaded
     if loaded is not None and loaded.pollers is not None:
         return loaded
@@ -166,7 +166,7 @@ def _loaded(context: Context) -> Loaded:
 
 
 def _jobs(context: Context, agent: str) -> dict[str, Job | None]:
-    """The jobs that the agent may see. Whose a refused one is, nobody can tell: it is for people only."""
+    """The jobs that the agent may see. A refused job has no known agent, so only people see it."""
     loaded = _loaded(context)
     if agent:
         return {id: job for id, job in loaded.jobs.items() if job.agent == agent}
@@ -182,7 +182,7 @@ def _found(context: Context, id: str, agent: str) -> Job | None:
 
 
 async def _opened(context: Context, id: str, agent: str) -> tuple[Job, TriggerState]:
-    """A job that the store knows, so that something can be done with it."""
+    """The job and its trigger's state; raises NotFound when no controller has opened it yet."""
     job = _found(context, id, agent)
     if job is None:
         found = _findings(_loaded(context), id)[0]
@@ -204,7 +204,7 @@ async def _states(context: Context) -> States:
 
 
 def _findings(loaded: Loaded, id: str) -> list[Finding]:
-    """What is wrong with it: errors first, as a warning is not why it is refused."""
+    """The job's findings, errors before warnings."""
     return sorted(loaded.refused.get(JOB + id, ()), key=lambda finding: finding.severity != "error")
 
 
@@ -227,7 +227,7 @@ def _row(context: Context, id: str, job: Job | None, states: States) -> Plain:
 
 
 def _stop(context: Context, id: str, job: Job | None, states: States) -> str:
-    """Why it is not read, empty when it is."""
+    """Why the job is not read; empty when it is."""
     if job is None:
         return "it is refused as it is written, so it does not run"
     trigger, feed = states[0].get(id), states[1].get(job.feed)
@@ -243,7 +243,7 @@ def _stop(context: Context, id: str, job: Job | None, states: States) -> str:
 
 
 def _next(context: Context, job: Job, feed: FeedState) -> datetime | None:
-    """When it is read next; before its first read only its schedule knows."""
+    """When the job is read next; before the first read this comes from its schedule."""
     definition = context.feeds().get(job.feed)
     schedule = definition.schedule if definition else None
     if isinstance(schedule, At):
@@ -254,7 +254,7 @@ def _next(context: Context, job: Job, feed: FeedState) -> datetime | None:
 
 
 def _status(feed: FeedState) -> str | None:
-    """How its last read went; unknown before the first, and once a person has told it to forget a failure."""
+    """The result of the last read; None before the first read and after a reset of its errors."""
     if feed.last_tick is None:
         return None
     health = feed.health

@@ -1,4 +1,4 @@
-"""What each credential may still ask of its service, and who waits for it."""
+"""The rate limit of each credential: what is left, until when it is blocked, and which feeds spend it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harken.schedule import Every
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
 
-__all__ = ["budget_of", "listed", "rows"]
+__all__ = ["budget_of", "list_rate_limits", "rows"]
 
 WHY = {
     "asked": "the service answered 429 and asked for this wait",
@@ -24,13 +24,13 @@ WHY = {
 }
 
 
-async def listed(context: Context) -> Plain:
+async def list_rate_limits(context: Context) -> Plain:
     """Every credential that feeds or steps spend from, by its name."""
     return {"items": _all(context), "next": None}
 
 
 def budget_of(context: Context, feed: str) -> Plain | None:
-    """The budget that this feed spends from, if anything is known of it."""
+    """The rate limit that this feed spends from, if it is known."""
     return next((row for row in _all(context) if feed in row["feeds"]), None)
 
 

@@ -1,4 +1,4 @@
-"""What the doors show: flat dicts with names that stay, made from the nouns."""
+"""Flat rows with stable names for the CLI, API, MCP and UI."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
     "plain",
     "run_detail",
     "run_row",
-    "short",
+    "shorten",
     "spans",
     "trigger_row",
 ]
@@ -51,7 +51,7 @@ def page(found: Page, rows: Sequence[Plain]) -> Plain:
 
 
 def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
-    """An event; `names` turns a trigger's uid in a verdict into its name."""
+    """An event; `names` maps trigger uids in verdicts to names."""
     known = names or {}
     verdicts = [
         {
@@ -188,8 +188,8 @@ def gaps(coverage: Sequence[Span]) -> list[Plain]:
     return spans([gap for gap in between if gap.start < gap.end])
 
 
-def short(value: Any, most: int = SHORT) -> str:
-    """A cursor for people: enough to tell one from another."""
+def shorten(value: Any, most: int = SHORT) -> str:
+    """The value as JSON, cut to a length that still tells two cursors apart."""
     text = "" if value is None else msgspec.json.encode(value).decode()
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 

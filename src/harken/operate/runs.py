@@ -1,4 +1,4 @@
-"""What a person may do with runs and dead letters."""
+"""Operations on runs and dead letters."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import get_args
 
 from harken.errors import NotFound, Refused
 from harken.operate.context import Context
-from harken.operate.events import within
+from harken.operate.events import bounded
 from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
 from harken.operate.wording import did_you_mean
 from harken.runs import RunState
 
-__all__ = ["approve", "buried", "cancel", "drop_dead_letter", "listed", "retry", "retry_dead", "show"]
+__all__ = ["approve", "cancel", "drop_dead_letter", "list_dead", "list_runs", "retry", "retry_dead", "show"]
 
 APPROVAL = "approval"
 
 
-async def listed(
+async def list_runs(
     context: Context,
     *,
     trigger: str = "",
@@ -29,7 +29,7 @@ async def listed(
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=did_you_mean(status, get_args(RunState)))
     found = await context.store.runs(
-        trigger=trigger, status=status, workflow=workflow, before=before, limit=within(limit)
+        trigger=trigger, status=status, workflow=workflow, before=before, limit=bounded(limit)
     )
     return page(found, [run_row(run) for run in found.items])
 
@@ -40,7 +40,7 @@ async def show(context: Context, *, id: str) -> Plain:
 
 
 async def retry(context: Context, *, id: str, latest: bool = False) -> Plain:
-    """Try a run again that is over; with `latest`, with the workflow as it is now and from its first step."""
+    """Retry a run that is over. With `latest` it uses the current workflow and starts at the first step."""
     run = await context.run(id)
     rev = context.workflow(run.workflow).rev if latest else ""
     if not await context.store.retry(run.id, workflow_rev=rev):
@@ -61,15 +61,15 @@ async def approve(context: Context, *, id: str, approved: bool = True, comment: 
     """Answer a run that waits for a person."""
     run = await context.run(id)
     answer = {"approved": approved, "comment": comment, "by": "operator"}
-    # a run that waits for a sub-run would take this for the sub-run's answer
+    # a run that waits for a sub-run must not take this for the sub-run's answer
     if run.waiting_for != APPROVAL or not await context.store.answer(run.id, answer):
         raise Refused(f"run {run.id} does not wait for an answer: it is {run.status}")
     return await _after(context, run.id)
 
 
-async def buried(context: Context, *, before: int | None = None, limit: int = 50) -> Plain:
+async def list_dead(context: Context, *, before: int | None = None, limit: int = 50) -> Plain:
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
-    found = await context.store.dead(before=before, limit=within(limit))
+    found = await context.store.dead(before=before, limit=bounded(limit))
     return page(found, [dead_row(letter) for letter in found.items])
 
 

@@ -1,4 +1,4 @@
-"""`harken new service`: a package with one service and one test that passes, for the author to change."""
+"""`harken new service`: write a package with one service file and one test, both working, to start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole at a glance, and what concerns all of it: status, reload, diff, and the care of the store."""
+"""Operations on the whole installation: status, reload, diff, check and backup."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import findings, site
-from harken.operate.triggers import listed
+from harken.operate.triggers import list_triggers
 
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
 
 
 async def status(context: Context) -> Plain:
-    """Whether a controller runs, how much there is, and what needs a look."""
+    """Whether a controller runs, totals, and what needs a person."""
     running = dict(context.engine.status()) if context.engine else {}
-    triggers = (await listed(context))["items"]
+    triggers = (await list_triggers(context))["items"]
     found = list(findings(context.loaded))
     attention = [
         {"name": row["name"], "status": row["status"], "reason": row["reason"], "advice": row["advice"]}

@@ -1,4 +1,4 @@
-"""Care of the store: copy it into an empty one, restore a backup."""
+"""Copy a store into an empty one, and restore a backup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harken.private_files import make_private
 from harken.store.export_rows import KINDS, Chunk
 from harken.store.transfer import Counts, StoreTransfer
 
-__all__ = ["Watching", "copy_store", "restore"]
+__all__ = ["CopyProgress", "copy_store", "restore"]
 
 
 STAY_SECONDS = 5.0
@@ -24,15 +24,15 @@ STAY_SECONDS = 5.0
 LOOK_SECONDS = 2.0
 
 
-class Watching(Protocol):
-    """Whoever wants to see how it goes on."""
+class CopyProgress(Protocol):
+    """Receives the progress of a copy."""
 
     def waits(self, writers: Sequence[str]) -> None:
-        """The store is still in use by these."""
+        """The copy waits, because these processes still use the store."""
         ...
 
     def copied(self, counts: Counts) -> None:
-        """So many rows of each kind are there by now."""
+        """So many rows of each kind have been copied."""
         ...
 
 
@@ -40,12 +40,12 @@ async def copy_store(
     source: StoreTransfer,
     target: StoreTransfer,
     clock: Clock,
-    watching: Watching,
+    watching: CopyProgress,
     *,
     live: bool = False,
     force: bool = False,
 ) -> Plain:
-    """Copy all of `source`. With `live` wait until nobody uses it, and let it refuse every later start.
+    """Copy all of `source`. With `live`, wait until no process uses it, and mark it as moved: it refuses to start then.
 
     Raise Refused when somebody uses it, when `target` is not empty, or when the copy is not complete."""
     began = clock.monotonic()
@@ -67,7 +67,7 @@ async def copy_store(
 MOVED = "Name that one as the store. To use this one all the same: harken store reopen"
 
 
-async def _alone(source: StoreTransfer, clock: Clock, watching: Watching, *, wait: bool) -> None:
+async def _alone(source: StoreTransfer, clock: Clock, watching: CopyProgress, *, wait: bool) -> None:
     while writers := await source.writers():
         if not wait:
             fix = "Stop what uses it and copy then, or wait for that with --live"
@@ -77,7 +77,7 @@ async def _alone(source: StoreTransfer, clock: Clock, watching: Watching, *, wai
 
 
 class _Copying:
-    """The rows of a store as they pass, counted; every few seconds the store is kept from others again."""
+    """Iterates over the rows of a store and counts them, renewing the exclusive lock every few seconds."""
 
     def __init__(self, source: StoreTransfer, clock: Clock, told: Callable[[Counts], None]) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(KINDS.values(), 0))
@@ -100,7 +100,7 @@ class _Copying:
 
 
 async def _verify(target: StoreTransfer, copied: Counts) -> None:
-    """Raise Refused, and let nobody start with it, when the copy does not have what was read."""
+    """Compare row counts. On a difference mark the copy as unusable and raise Refused."""
     found = await target.counts()
     missing = [f"{found[kind]} of {copied[kind]} {kind}" for kind in copied if found[kind] != copied[kind]]
     if missing:
@@ -116,7 +116,7 @@ BESIDE = ("-wal", "-shm")
 
 
 def restore(store: Path, backup: Path) -> Plain:
-    """Replace `store` by `backup`. Nothing may have it open; a crash leaves the old file or the new one, whole."""
+    """Replace `store` by `backup`; no process may have it open. A crash leaves either the old file or the new one."""
     _check(backup)
     if store.exists() and backup.samefile(store):
         raise Refused(f"{backup} is the store itself", fix="Name a backup")
@@ -138,7 +138,7 @@ def _check(backup: Path) -> None:
 
 def _copy(backup: Path, target: Path) -> None:
     target.unlink(missing_ok=True)
-    # private from its first byte on
+    # created with mode 0600 before anything is written
     with backup.open("rb") as source, open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
         shutil.copyfileobj(source, copy)
         copy.flush()
@@ -149,7 +149,7 @@ def _aside(store: Path) -> Path:
     number = 1
     while (kept := store.with_name(f"{store.name}.before-restore-{number}")).exists():
         number += 1
-    # a write-ahead log belongs to its database: it goes along, or the restored one would swallow it
+    # move the old write-ahead log away with its database, or SQLite would apply it to the restored one
     for suffix in BESIDE:
         beside = store.with_name(store.name + suffix)
         if beside.exists():

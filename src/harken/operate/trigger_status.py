@@ -1,4 +1,4 @@
-"""How a trigger is doing, as one word with its reason: a pure table, so that every door says the same."""
+"""The status of a trigger (new, healthy, degraded, paused, stale), its reason and its limits: pure functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from harken.operate.rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
 
-__all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "standing"]
+__all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "status_of"]
 
 
 def limits(trigger: Trigger | None, state: TriggerState, now: datetime) -> Plain:
-    """The rows that `triggers show` has for them; empty where a limit is not set."""
+    """The limits as `triggers show` prints them; empty where a limit is not set."""
     return {
         "stale_after": format_duration(trigger.stale_after) if trigger and trigger.stale_after else "",
         "max_age": format_duration(trigger.max_age) if trigger and trigger.max_age else "",
@@ -40,14 +40,14 @@ def quiet_line(quiet: Quiet, now: datetime) -> str:
 
 
 def budget_lines(trigger: Trigger | None, state: TriggerState, now: datetime) -> list[str]:
-    """A line for each limit: what of it is used, and when it begins anew."""
+    """A line for each limit: how much is used, and when it starts again."""
     return [
         f"{used:g} of {most:g} {what}, anew at {stamp(anew)}" for used, most, what, anew in _used(trigger, state, now)
     ]
 
 
 def next_room(trigger: Trigger | None, state: TriggerState, now: datetime) -> tuple[str, datetime] | None:
-    """Which limit is used up and when there is room again; None while there is room."""
+    """The limit that is used up and when it starts again; None while there is room."""
     spent = [
         (f"{used:g} of {most:g} {what}", anew) for used, most, what, anew in _used(trigger, state, now) if used >= most
     ]
@@ -81,10 +81,10 @@ class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
 
 
-def standing(
+def status_of(
     trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float = 0.0
 ) -> TriggerStatus:
-    """Return the most telling truth first: removed or paused, then stale, failing, late, new."""
+    """The first of these that applies: removed, paused, one-shot over, stale, failing, late, new; else healthy."""
     found = (
         _removed(trigger, now)
         or _paused(trigger, state)
@@ -134,7 +134,7 @@ def _over(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> 
 
 
 def last_sign(trigger: TriggerState, state: FeedState | None) -> datetime:
-    """The last success of the trigger's feed: a read, or something that was pushed. Before the first one, its birth."""
+    """The last success of the trigger's feed (a read or a push); before the first one, the trigger's creation."""
     last = state.last_success if state else None
     return trigger.created_at if last is None else max(last, trigger.created_at)
 

@@ -1,4 +1,4 @@
-"""What a person may do with a trigger."""
+"""Operations on triggers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
-from harken.operate.rows import Plain, gaps, plain, short, spans, trigger_row, trigger_type
-from harken.operate.trigger_status import TriggerStatus, limits, standing
+from harken.operate.rows import Plain, gaps, plain, shorten, spans, trigger_row, trigger_type
+from harken.operate.trigger_status import TriggerStatus, limits, status_of
 from harken.operate.wording import count, schedule_text
 
-__all__ = ["drop", "listed", "pause", "release", "reset", "resume", "run_now", "show", "test"]
+__all__ = ["drop", "list_triggers", "pause", "release", "reset", "resume", "run_now", "show", "test"]
 
 LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
@@ -23,7 +23,7 @@ UNOPENED = TriggerStatus(
 )
 
 
-async def listed(context: Context, *, type: str = "") -> Plain:
+async def list_triggers(context: Context, *, type: str = "") -> Plain:
     """Every trigger that is configured, opened or not, by name."""
     states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
     feeds = {state.name: state for state in await context.store.feeds()}
@@ -67,7 +67,7 @@ async def _reading(context: Context, feed: Feed | None, *, opened: bool) -> Plai
     return {
         "identity": feed.identity if feed else "",
         "lookback": feed.lookback if feed else 0.0,
-        "cursor": short(state.cursor if state else None),
+        "cursor": shorten(state.cursor if state else None),
         "watermark": plain(state.watermark) if state else None,
         "memory": state.memory if state else 0,
         "reads": state.reads if state else 0,
@@ -148,7 +148,7 @@ async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool 
 
 
 async def release(context: Context, *, name: str) -> Plain:
-    """Let the trigger's held runs go."""
+    """Release the trigger's held runs."""
     await context.trigger(name)
     released = await context.store.release(name)
     context.nudge()
@@ -174,7 +174,7 @@ def _row(context: Context, state: TriggerState, feeds: dict[str, FeedState]) -> 
     feed = context.feeds().get(definition.feed) if definition else None
     feed_state = feeds.get(definition.feed) if definition else None
     stale_after = definition.stale_after if definition else 0.0
-    found = standing(state, feed, feed_state, context.clock.now(), stale_after) if state.uid else UNOPENED
+    found = status_of(state, feed, feed_state, context.clock.now(), stale_after) if state.uid else UNOPENED
     row = trigger_row(state, definition, feed, feed_state, found)
     return row | {"type": "poller"} if context.loaded and state.name in context.loaded.jobs else row
 

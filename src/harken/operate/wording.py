@@ -1,4 +1,4 @@
-"""How times and amounts are put into sentences: the same in the CLI, the API and the logs."""
+"""Times, amounts and schedules in words, the same in the CLI, the API and the logs."""
 
 from __future__ import annotations
 

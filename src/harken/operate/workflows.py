@@ -1,4 +1,4 @@
-"""What a person may do with workflows."""
+"""Operations on workflows: list, check, run."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from uuid import uuid4
 
 import msgspec
 
-from harken.operate.configuration import of_workflows
+from harken.operate.configuration import only_workflows
 from harken.operate.context import Context
 from harken.operate.rows import Plain
 from harken.operate.run_file import findings
 from harken.store import NewRun
 
-__all__ = ["check", "listed", "run"]
+__all__ = ["check", "list_workflows", "run"]
 
 
-async def listed(context: Context) -> Plain:
+async def list_workflows(context: Context) -> Plain:
     starting: dict[str, list[str]] = {}
     for trigger in context.triggers().values():
         starting.setdefault(trigger.workflow, []).append(trigger.name)
@@ -36,7 +36,7 @@ async def listed(context: Context) -> Plain:
 
 async def check(context: Context, *, name: str = "") -> Plain:
     """The findings in the files of workflows as they were last loaded."""
-    rows = of_workflows(list(findings(context.loaded)), name)
+    rows = only_workflows(list(findings(context.loaded)), name)
     if name and not rows:
         context.workflow(name)
     return {"items": rows, "next": None}

@@ -14,6 +14,7 @@ from harken.run.plan import Plan, Problem
 from harken.run.steps import KINDS
 from harken.runs import Workflow
 from harken.store import Registry
+from harken.store.documents import WORKFLOW
 from harken.suggest import nearest
 
 __all__ = ["DEFINITION_KEYS", "WorkflowCache", "check_workflow", "compile_workflow"]
@@ -102,7 +103,7 @@ class WorkflowCache:
         if plan is not None:
             self._plans.move_to_end(rev)
             return plan
-        document = await self._store.get("workflow", rev)
+        document = await self._store.get(WORKFLOW, rev)
         if document is None:
             fix = "Its definition was removed from the store; retry the run with the latest revision"
             raise NotFound(f"workflow revision {rev[:12]} is not in the store", fix=fix)

@@ -1,10 +1,10 @@
-"""The store: five small protocols of domain verbs. Each has a contract suite that every store passes.
+"""The store: six small protocols. A contract suite (harken.testing.store) checks every implementation.
 
-Every verb is one transaction: it happened as a whole, or it did not happen. A verb that returned has survived a
-power cut. Verbs raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
+Every method is one transaction: it happens as a whole or not at all. What it wrote survives a power cut once it has
+returned. Methods raise StoreBusy (nothing was written, try again), StoreUnavailable (cannot write now) or LeaseLost.
 """
 
-from harken.store.protocols import Feeds, Records, Registry, Runs, Store, Upkeep
+from harken.store.protocols import Connection, Feeds, Records, Registry, Runs, Store, Upkeep
 from harken.store.values import (
     HOUSEKEEPING,
     Commit,
@@ -33,6 +33,7 @@ __all__ = [
     "HOUSEKEEPING",
     "Commit",
     "Committed",
+    "Connection",
     "DeadLetter",
     "Definitions",
     "Document",

@@ -1,7 +1,7 @@
-"""What a store holds, in a form that is no store's own: the rows that go from one home to another.
+"""The contents of a store as rows that every store can write and read: how one is copied into another.
 
-Names (subjects, keys of slots and windows, ids of runs) are the 16 bytes that stand for them; where the store is
-encrypted they are keyed, and the key that makes them goes along. Texts are plain. Times are microseconds since 1970.
+Names (subjects, keys of slots and gather windows, ids of runs) are 16-byte hashes. An encrypted store's hashes are
+keyed, and the export includes the key. Texts are plain. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 
 class ExportHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What everything else depends on; a store tells it first, once.
+    """The first row of every export.
 
-    `identity` is the key of all names, empty where they are plain. `tokens` are the highest of each shard's lease.
-    The sequences of events and runs go on with `next_event` and `next_run`.
+    `identity` is the key of all hashes, empty for a plain store. `tokens` has each shard with its lease's token.
+    `next_event` and `next_run` continue the ids of events and runs.
     """
 
     identity: bytes
@@ -50,7 +50,7 @@ class ExportHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedIdleSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """The reads of a feed that found nothing new, and are not over."""
+    """The current span of a feed's reads that found nothing new."""
 
     result: str
     start: int
@@ -60,7 +60,7 @@ class ExportedIdleSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedFeed(msgspec.Struct, frozen=True, kw_only=True):
-    """`definition`, `cursor` and `health` are JSON. `coverage` has spans that a gap separates, oldest first."""
+    """`definition`, `cursor` and `health` are JSON. `coverage` has spans with gaps between them, oldest first."""
 
     name: str
     definition: bytes
@@ -138,7 +138,7 @@ class ExportedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a feed knows of a subject. `absent`: it is no longer listed, and only its count is known."""
+    """What a feed remembers of a subject. `absent`: its source no longer lists it, and only `seq` counts."""
 
     feed: str
     mid: bytes
@@ -151,11 +151,10 @@ class ExportedMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with its journal. One that was running is `ready`: whoever had it is not there any more.
+    """A run with its journal. A running one is exported as `ready`, as its worker does not use the new store.
 
-    `event` is the one that it is about; `events` are those of a run that gathered them, or has several.
-    `by_hand`: a person or a step named the events, so their verdicts do not know of it.
-    Without `due_at` only an answer wakes it. `has_slot`: it is the one that may run for its slot.
+    `event` is its only event; `events` are those of a run with several. `by_hand`: a person or a step started it, so
+    the verdicts of its events do not name it. Without `due_at` only an answer wakes it. `has_slot`: it holds its slot.
     """
 
     seq: int
@@ -207,7 +206,7 @@ class ExportedTick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that a store would not take: the dead letter `event-<id>`."""
+    """An event that the store refused: the dead letter `event-<id>`."""
 
     id: int
     feed: str
@@ -249,7 +248,7 @@ KINDS: dict[type, str] = {
     ExportedDeadLetter: "refused events",
     ExportedAudit: "audits",
 }
-"""The words for what is counted, in the order in which a store tells it: nothing refers to what comes later."""
+"""Words for each kind, in the order of an export: no row refers to a later one."""
 
 Chunk: TypeAlias = Sequence[Moved]
 """Rows of one kind."""

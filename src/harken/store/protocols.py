@@ -1,11 +1,12 @@
-"""The verbs of the store, as five small protocols."""
+"""What a store can do, as six small protocols."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
+from harken.clock import Clock
 from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Claimed, Park, Run, StepRecord
@@ -28,6 +29,7 @@ from harken.store.values import (
 )
 
 __all__ = [
+    "Connection",
     "Feeds",
     "Records",
     "Registry",
@@ -41,54 +43,60 @@ class Feeds(Protocol):
     async def open(self, definitions: Definitions) -> Opened:
         """Make the definitions current. Known feeds and triggers keep cursor, memory, uid, epoch and start line.
 
-        A feed's revision rises when it or its listeners changed. Where a feed's identity changed, its memory means
-        nothing any more: its triggers begin a new epoch at its last success, so that nothing is found twice."""
+        A feed's revision rises when it or its listeners changed. When a feed's identity changed, its memory is
+        dropped and its triggers begin a new epoch at its last success, so that known events do not fire again."""
         ...
 
     async def state(self, feed: str) -> FeedState: ...
 
     async def listeners(self, feed: str) -> Listeners:
-        """The rules of a feed as they are now; NotFound for a feed that was never opened."""
+        """The feed's current definition, revision and triggers. Raise NotFound for a feed that was never opened."""
         ...
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
-        """Take or renew the shard's lease; None while another holder's has not run out. The token rises with every
-        new holder, and with one who gave it up; who comes back after it ran out, before anybody else, keeps it.
+        """Take or renew the shard's lease; None while another holder's lease is valid.
 
-        With `generation` also None, and ours is given up, when the store is at another one."""
+        The token rises with every new holder, and after a release. A holder whose lease expired keeps its token if
+        nobody took the lease meanwhile. With `generation`: when the store is at another generation, release the
+        holder's lease and return None."""
         ...
 
     async def release_lease(self, lease: Lease, holder: str) -> None:
-        """End the lease at once. Does nothing if it is no longer ours."""
+        """End the lease at once. Do nothing if it is no longer the holder's."""
         ...
 
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
-        """What the feed remembers of these; unknown ones are left out."""
+        """What the feed remembers of these ids; unknown ids are left out."""
         ...
 
-    async def commit(self, commit: Commit) -> Committed | Stale: ...
+    async def commit(self, commit: Commit) -> Committed | Stale:
+        """Write one page of events. Stale, and nothing is written, when the feed's revision or memory changed since
+        the page was matched."""
+        ...
 
-    async def fail(self, failure: Failure) -> None: ...
+    async def fail(self, failure: Failure) -> None:
+        """Record a read that failed."""
+        ...
 
     async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
-        """Note them. Those of feeds at another revision are left out, and named: a person changed the feed meanwhile,
-        and what was read before says nothing about where it stands now."""
+        """Record reads that found nothing new. Reads of feeds that have another revision now are not recorded, as
+        somebody changed or reset the feed meanwhile; return the names of these feeds."""
         ...
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-        """Keep what the last two complete reads listed; drop what is absent from them and was last seen before."""
+        """Forget subjects that were last seen before `before`, except those in `listed`. Return how many."""
         ...
 
     async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
-        """Dead-letter an event that the store refuses to take, alone."""
+        """Keep an event that `commit` refused, and why, as a dead letter."""
         ...
 
     async def pause(self, trigger: str, reason: str) -> TriggerState:
-        """From now on its intents are held. The feed's revision rises."""
+        """Hold the trigger's new runs from now on. The feed's revision rises."""
         ...
 
     async def resume(self, trigger: str) -> TriggerState:
-        """Release what the pause held, oldest first; its feed's errors are forgotten and it is due now."""
+        """Release the runs that the pause held, oldest first; clear the feed's errors and make it due now."""
         ...
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
@@ -102,15 +110,15 @@ class Feeds(Protocol):
 
 class Runs(Protocol):
     async def claim(self, holder: str, limit: int, seconds: float) -> Sequence[Claimed]:
-        """Ready runs that are due, by priority and due time; each is ours for `seconds` with a token of its own.
+        """Claim runs that are ready and due, by priority and due time, each for `seconds` and with its own token.
 
-        One that has not begun is not claimed within its `quiet` span: it is due at the end of it.
-        An event's run counts against its trigger's budget when it is first claimed. Where that is spent the run is held
-        instead, and goes by itself, oldest first, once there is room again."""
+        A run that has not started is not claimed within its `quiet` span, but due at its end. A run of an event counts
+        against its trigger's budget when it is claimed first. When the budget is spent the run is held instead;
+        later claims release held runs, oldest first, as the budget allows."""
         ...
 
     async def next_due(self) -> datetime | None:
-        """When the next open run becomes due, or a budget begins anew; None when nothing waits for time."""
+        """When the next open run becomes due, or a spent budget starts again; None when no run waits for a time."""
         ...
 
     async def journal(
@@ -121,31 +129,33 @@ class Runs(Protocol):
         caused: Sequence[Commit] = (),
         start: Sequence[NewRun] = (),
     ) -> Stale | None:
-        """Append steps, with the events they cause and the sub-runs they start. LeaseLost when the token is old."""
+        """Append steps, with the events they cause and the sub-runs they start. Raise LeaseLost for an old token."""
         ...
 
     async def extend(
         self, claims: Mapping[str, int], seconds: float
     ) -> Mapping[str, Literal["kept", "lost", "cancel"]]:
-        """Keep these claims alive; says which were lost and which were asked to stop."""
+        """Extend these claims (tokens by run id). Say which are lost, and which runs should be cancelled."""
         ...
 
-    async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None: ...
+    async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
+        """End the claim until a time or an answer comes. Raise LeaseLost for an old token."""
+        ...
 
     async def answer(self, run_id: str, answer: Any) -> bool:
-        """Wake a run that waits for a person or a sub-run. False when it does not wait."""
+        """Give a waiting run the answer of a person or sub-run. False when it does not wait for one."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
-        """End each try and promote the next run of its slot. A lost or stale one is not written; the others are."""
+        """End these attempts and make the next run of each slot ready. Only those lost or stale are not written."""
         ...
 
     async def start(self, run: NewRun) -> str:
-        """Insert the run and return its id; an existing id is returned as it is."""
+        """Insert the run and return its id. Repeating the call returns the same id and starts nothing."""
         ...
 
     async def cancel(self, run_id: str) -> bool:
-        """Cancel what has not begun; ask what runs to stop. False when it is over already."""
+        """Cancel a run that is not running; request a running one to stop. False when it is over already."""
         ...
 
     async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
@@ -153,15 +163,19 @@ class Runs(Protocol):
         ...
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
-        """Let the trigger's held runs go, whatever its budget says (or cancel them); how many."""
+        """Release the trigger's held runs regardless of its budget, or cancel them with `drop`. Return how many.
+
+        With `hold` only those held for this reason."""
         ...
 
     async def drop_dead_letter(self, run_id: str) -> bool:
-        """Drop a dead letter: its run becomes cancelled."""
+        """Remove a dead letter; a dead run becomes cancelled. False when there is none."""
         ...
 
 
 class Registry(Protocol):
+    """JSON documents by kind and name (see harken.store.documents), and the audit log."""
+
     async def get(self, kind: str, name: str) -> Document | None: ...
 
     async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
@@ -196,7 +210,7 @@ class Records(Protocol):
     async def event(self, event_id: int) -> Recorded | None: ...
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
-        """What the feed remembers of this one, first seen and last seen."""
+        """What the feed remembers of this id, when it was first seen and last seen."""
         ...
 
     async def runs(
@@ -211,7 +225,7 @@ class Records(Protocol):
     ) -> Page: ...
 
     async def run(self, run_id: str) -> Run | None:
-        """One run with its journal. A unique beginning of the id is enough."""
+        """One run with its journal. The beginning of an id is enough if it is unique."""
         ...
 
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page: ...
@@ -223,11 +237,11 @@ class Records(Protocol):
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]: ...
 
     async def counts(self) -> Mapping[str, int]:
-        """events, and runs by status: what `status` and /metrics show."""
+        """Numbers of `events`, `refused_events` and of runs by status (`runs_ready` …)."""
         ...
 
     async def leases(self) -> Sequence[HeldLease]:
-        """Those that have neither run out nor been given up, by shard."""
+        """Valid leases, by shard."""
         ...
 
     async def generation(self) -> Generation: ...
@@ -237,19 +251,19 @@ class Records(Protocol):
 
 class Upkeep(Protocol):
     async def requeue_expired(self) -> int:
-        """Make runs ready whose claim has run out; how many."""
+        """Make runs ready whose claim has expired. Return how many."""
         ...
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
-        """Delete what is older than so many seconds, a small slice at a time; how many rows went this time."""
+        """Delete a small slice of rows older than so many seconds. Return how many; call it again and again."""
         ...
 
     async def check(self) -> Sequence[str]:
-        """Every inconsistency found, in words; empty when sound."""
+        """Every inconsistency found, as sentences; empty when the store is sound."""
         ...
 
     async def backup(self, target: str) -> None:
-        """A consistent copy at `target`, made while running."""
+        """Write a consistent copy to `target` while the store is in use."""
         ...
 
     async def close(self) -> None: ...
@@ -260,5 +274,40 @@ class Upkeep(Protocol):
         ...
 
 
-class Store(Feeds, Runs, Registry, Records, Upkeep, Protocol):
-    """One durable home for all of it: never cursors in one store and events in another."""
+class Connection(Protocol):
+    """How a process opens a store. Nothing here is part of a transaction."""
+
+    shared: ClassVar[bool]
+    """Whether several processes may write the store at the same time."""
+
+    @classmethod
+    def at(cls, location: str, /, clock: Clock | None = None, *, readonly: bool = False, key: str = "") -> Self:
+        """The store at a path or URL. A server is reached by `connect`, or by the first call of another method.
+
+        Without a clock a shared store uses its server's, as the clocks of its processes may differ. `key` encrypts
+        what is stored. Raise Misconfigured for a malformed location, Refused when a file is in use."""
+        ...
+
+    @staticmethod
+    async def rekey(location: str, old: str, new: str, /) -> None:
+        """Make an encrypted store open with another key. Raise Refused if it is not encrypted or is in use."""
+        ...
+
+    async def connect(self) -> Sequence[str]:
+        """Reach the store and bring its schema up to date. Return what its operator should know, in sentences.
+
+        May be called again to check the server's settings. Raise Misconfigured for a wrong key or an unsafe server."""
+        ...
+
+    def listen(self, on_ready: Callable[[], object]) -> None:
+        """Call `on_ready` when another process made runs ready. Calls may get lost: poll as well."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """How many writes wait."""
+        ...
+
+
+class Store(Feeds, Runs, Registry, Records, Upkeep, Connection, Protocol):
+    """All six in one place, so that cursors, events and runs are written in one transaction."""

@@ -1,4 +1,4 @@
-"""What goes into the store's verbs, and what comes back."""
+"""Arguments and results of the store's methods."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ __all__ = [
 
 
 class GatherInto(msgspec.Struct, frozen=True, gc=False):
-    """Join the open run of this gather key, or open it. It is due at `due_at`, or once `max` events are in it.
+    """Add the event to the gathering run of this key, or open one. It is due at `due_at`, or once it has `max` events.
 
-    The first event sets the due time; with `extends` every event that joins moves it to its own, if that is later.
+    The first event sets the due time; with `extends` each later event postpones it to its own, if that is later.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     The run's id is H(trigger, epoch, run_key). `input` is the mapped input as JSON; empty means: the event itself.
     `slot` is the concurrency key, empty for none. `quiet`: a run does not start within this span, but at its end.
-    `reason` is told with the verdict.
+    `reason` is written to the verdict.
     """
 
     trigger: str
@@ -77,10 +77,10 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A new event with what was decided about it, and what the feed remembers from now on.
 
-    `expect` is the memory's seq that matching saw (0: unknown); if it moved on meanwhile, a same state makes the
-    event a duplicate and another one makes the commit Stale. An empty `memory_id` is not remembered.
-    `again` is the id of a stored event that is decided again: only for triggers that had no verdict on it, or said
-    that it was before their start. Nothing is recorded or remembered anew, and the feed does not count as read.
+    `expect` is the memory's seq that matching saw (0: unknown). If it changed meanwhile, the event is a duplicate when
+    the stored state is the same, otherwise the commit is Stale. An empty `memory_id` is not remembered.
+    `again` is the id of a stored event that is decided again, only for triggers that have no verdict on it or the
+    verdict `before_start`. No event is recorded, memory stays, and the feed does not count as read.
     """
 
     event: Event
@@ -92,7 +92,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a read amounted to, for the ledger. `seen` counts items shown, `new` those not known before."""
+    """The result of a read. `seen` counts the items it returned, `new` those not known before."""
 
     result: Literal["nothing_new", "events", "unchanged", "changed"]
     started_at: datetime
@@ -137,13 +137,13 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Stale(msgspec.Struct, frozen=True, gc=False):
-    """The feed's rules are at another revision, or its memory moved: match the same batch again."""
+    """The feed has another revision, or its memory changed: match the same batch again."""
 
     revision: int
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A read that failed: what it does to the feed's health and when it is tried again."""
+    """A read that failed, with the feed's new health and when to try again."""
 
     feed: str
     token: int | None
@@ -158,7 +158,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class IdleRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Reads of one feed that found nothing new: they extend its current tick span.
 
-    `revision` is that of the rules they knew; None where nobody can have changed them.
+    `revision` is the feed's at the time of the reads; None skips the check.
     """
 
     feed: str
@@ -177,13 +177,13 @@ class IdleRead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 HOUSEKEEPING = -1
-"""The shard of housekeeping: it has no feeds."""
+"""The shard whose lease is the right to do housekeeping; it has no feeds."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The right to move the cursors of a shard. The token rises with every new holder.
 
-    `taken_over`: another had it, and never gave it up.
+    `taken_over`: its previous holder did not release it.
     """
 
     shard: int
@@ -193,7 +193,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has the lease of a shard, and for how long unless it is renewed."""
+    """A valid lease with its holder."""
 
     shard: int
     holder: str
@@ -202,12 +202,13 @@ class HeldLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the configuration says at one generation. What is absent is removed, and comes back as it was.
+    """The whole configuration at one generation. Absent feeds and triggers are removed; they keep their state.
 
-    `starting`: this process just began, so the triggers' startup modes apply: `ignore_historical` moves the start line
-    to now, `backfill` to so long ago, though never before the last reset. `pause` then has triggers that are to wait
-    until a person resumes them, with the reason; one that is paused already keeps its own.
-    `holder` is the replica that says so: where the generation is a new one, the leases of all others end.
+    `starting`: the process has just started, so the triggers' startup modes apply: `ignore_historical` moves the start
+    line to now, `backfill` to so long ago, but never before the last reset; and the triggers in `pause` are paused with
+    the given reason, unless they are paused already.
+    `holder` is the replica that opens: with a new generation the leases of all other holders end.
+    `workflows` has revision and definition (JSON) by name.
     """
 
     generation: str
@@ -220,7 +221,7 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """`epoch` counts the generations that this store has seen."""
+    """The state after `open`. `epoch` counts the generations that this store has had."""
 
     feeds: Mapping[str, FeedState]
     triggers: Mapping[str, TriggerState]
@@ -228,7 +229,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """Which configuration the store is at; epoch 0 and no name in a new one."""
+    """The configuration that the store has; a new store has epoch 0 and no name."""
 
     epoch: int = 0
     name: str = ""
@@ -236,7 +237,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listeners(msgspec.Struct, frozen=True, kw_only=True):
-    """A feed and who listens to it, at one revision."""
+    """A feed and its triggers, at one revision."""
 
     revision: int
     feed: Feed
@@ -244,7 +245,7 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that no event asked for: by hand, a replay, or a step's sub-run. `id_key` makes repeating it harmless."""
+    """A run that a person or a step starts: by hand, a replay, or a sub-run. Equal `id_key`s give the same run."""
 
     trigger: str
     workflow_rev: str
@@ -259,9 +260,9 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The end of a try. `record` is the last step's journal; `caused` are commits to the internal feed.
+    """The end of an attempt. `record` is the last step's journal record; `caused` are commits to the internal feed.
 
-    `trigger`: a good end counts for this one.
+    `trigger`: if the run succeeded, it is counted for this trigger.
     """
 
     id: str
@@ -288,7 +289,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter: a run whose tries are used up, or an event that the store refused."""
+    """A run that used up its attempts, or an event that the store refused."""
 
     id: str
     what: Literal["run", "event"]

@@ -15,11 +15,11 @@ from harken.event import Recorded
 from harken.runs import OPEN, Run
 from harken.store import HOUSEKEEPING, Store
 from harken.testing.store.records import all_pages
-from tests.system.fleet.history import History, read_history
-from tests.system.fleet.lives import Nursery, Replica, until
-from tests.system.fleet.outside import SHARDS
-from tests.system.fleet.replica import Order, Pace
-from tests.system.fleet.wires import Wires
+from tests.system.fleet.lease_history import History, read_history
+from tests.system.fleet.network import Wires
+from tests.system.fleet.outside_world import SHARDS
+from tests.system.fleet.replica_forker import Order, Pace
+from tests.system.fleet.replica_processes import Nursery, Replica, until
 
 __all__ = ["QUICK", "Fleet"]
 

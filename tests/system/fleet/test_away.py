@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.fleet.lives import Replica, until
-from tests.system.fleet.outside import HOOK, signed
+from tests.system.fleet.outside_world import HOOK, signed
+from tests.system.fleet.replica_processes import Replica, until
 from tests.system.fleet.stores import BOTH, SOAK
 from tests.system.fleet.world import replicas_on
 

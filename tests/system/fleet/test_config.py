@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.system.fleet.fleet import Fleet
-from tests.system.fleet.lives import Replica, until
+from tests.system.fleet.replica_processes import Replica, until
 from tests.system.fleet.stores import POSTGRES, REDIS
 from tests.system.fleet.world import replicas_on
 

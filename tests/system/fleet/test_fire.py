@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from tests.system.fleet.network import Proxies
 from tests.system.fleet.stores import BOTH, SOAK
-from tests.system.fleet.wires import Proxies
 from tests.system.fleet.world import Scene, dice, replicas_behind_proxies
 
 ROUNDS = 120 if SOAK else 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.system.fleet.history import Grant, History, Write, read_history
-from tests.system.fleet.recorded import Pen
+from tests.system.fleet.lease_history import Grant, History, Write, read_history
+from tests.system.fleet.recording_store import Pen
 
 
 def grant(token: int, at: float, *, who: str = "ann", shard: int = 0) -> Grant:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.system.fleet.fleet import QUICK
-from tests.system.fleet.lives import Replica, until
+from tests.system.fleet.network import Namespace
+from tests.system.fleet.replica_processes import Replica, until
 from tests.system.fleet.stores import BOTH, running
-from tests.system.fleet.wires import Namespace
 from tests.system.fleet.world import REPLICAS, Scene, replicas_on, stage
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]

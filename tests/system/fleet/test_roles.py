@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.fleet.lives import until
-from tests.system.fleet.outside import HOOK, signed
+from tests.system.fleet.outside_world import HOOK, signed
+from tests.system.fleet.replica_processes import until
 from tests.system.fleet.stores import REDIS
 from tests.system.fleet.world import replicas_on
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.system.fleet.fleet import Fleet
-from tests.system.fleet.lives import Replica, until
-from tests.system.fleet.replica import Pace
+from tests.system.fleet.replica_forker import Pace
+from tests.system.fleet.replica_processes import Replica, until
 from tests.system.fleet.stores import BOTH
 from tests.system.fleet.world import replicas_on
 

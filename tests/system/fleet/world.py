@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 
 from tests.system.fleet.fleet import QUICK, Fleet
-from tests.system.fleet.outside import FEEDS, World, configure
-from tests.system.fleet.replica import Pace
+from tests.system.fleet.network import Direct, Proxies, Wires
+from tests.system.fleet.outside_world import FEEDS, World, configure
+from tests.system.fleet.replica_forker import Pace
 from tests.system.fleet.stores import StoreServer, running
-from tests.system.fleet.wires import Direct, Proxies, Wires
 
 __all__ = ["REPLICAS", "Scene", "dice", "replicas_behind_proxies", "replicas_on", "stage"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.hostile.rough import HOOK, started, types, until, write
+from tests.system.hostile.misbehaving_server import HOOK, started, types, until, write
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-doors")]
 

@@ -16,7 +16,7 @@ from harken.errors import Misconfigured, Refused
 from harken.testing import HandClock
 from harken.testing.store import Given
 from harken.testing.store.world import definitions
-from tests.system.hostile.rough import Harken, Source, says, started, types, until, write
+from tests.system.hostile.misbehaving_server import Harken, Source, says, started, types, until, write
 from tests.system.hostile.world import configured, feed
 
 OLD, NEW = "the key of the first year", "the key of the second year"
@@ -177,7 +177,7 @@ async def test_a_new_key_opens_the_store_and_the_old_one_does_not(tmp_path: Path
     await given.fires("kept")
     wrapped = bytes(store._database.tx.value("SELECT value FROM documents WHERE kind='seal'"))
     await store.close()
-    SqliteStore.rekey(path, OLD, NEW)
+    await SqliteStore.rekey(path, OLD, NEW)
     assert wrapped not in files_of(path)
     with pytest.raises(Misconfigured, match="another key"):
         SqliteStore.at(path, HandClock(), key=OLD)
@@ -191,7 +191,7 @@ async def test_rekeying_again_after_an_interruption_is_done_already(tmp_path: Pa
     store, _ = await opened(path, OLD)
     await store.close()
     for _ in range(2):
-        SqliteStore.rekey(path, OLD, NEW)
+        await SqliteStore.rekey(path, OLD, NEW)
     store, _ = await opened(path, NEW)
     store.abandon()
 
@@ -202,18 +202,18 @@ async def test_rekeying_with_a_wrong_key_or_without_encryption_changes_nothing(t
     await store.close()
     before = files_of(path)
     with pytest.raises(Misconfigured, match="another key"):
-        SqliteStore.rekey(path, NEW, "third")
+        await SqliteStore.rekey(path, NEW, "third")
     assert files_of(path) == before
     store, _ = await opened(tmp_path / "plain.db")
     await store.close()
     with pytest.raises(Refused, match="is not encrypted"):
-        SqliteStore.rekey(tmp_path / "plain.db", "", NEW)
+        await SqliteStore.rekey(tmp_path / "plain.db", "", NEW)
 
 
 async def test_a_store_that_somebody_writes_is_not_rekeyed(tmp_path: Path) -> None:
     store, _ = await opened(tmp_path / "harken.db", OLD)
     with pytest.raises(Refused, match="another Harken process"):
-        SqliteStore.rekey(tmp_path / "harken.db", OLD, NEW)
+        await SqliteStore.rekey(tmp_path / "harken.db", OLD, NEW)
     store.abandon()
 
 
@@ -252,7 +252,7 @@ async def test_a_crash_between_the_store_and_the_stored_secrets_locks_nobody_out
     store, _ = await opened(path, OLD)
     await store.close()
     secrets[OLD].share(NEW)
-    SqliteStore.rekey(path, OLD, NEW)
+    await SqliteStore.rekey(path, OLD, NEW)
     assert [secrets[key].secret("hook") for key in (OLD, NEW)] == ["a secret of the hook"] * 2
     async with started(tmp_path, **env, **{ENV: NEW}) as harken:
         assert [row["name"] for row in await harken.json("triggers", "list")] == ["hook"]

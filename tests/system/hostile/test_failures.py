@@ -14,7 +14,7 @@ import structlog
 from harken.errors import StoreBusy
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
-from tests.system.hostile.rough import Harken, Source, says, started, until, write
+from tests.system.hostile.misbehaving_server import Harken, Source, says, started, until, write
 from tests.system.hostile.world import House, configured, feed, listing
 
 BROKEN, FORBIDDEN = Answer(status=503), Answer(status=401)

@@ -16,8 +16,8 @@ from harken.app.metrics import MOST_SERIES, Metrics
 from harken.errors import CursorExpired
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
+from tests.system.hostile.misbehaving_server import HOOK, Source, says, started, until, write
 from tests.system.hostile.packages import provided
-from tests.system.hostile.rough import HOOK, Source, says, started, until, write
 from tests.system.hostile.world import House, configured, feed, listing
 
 ITEMS = "trigger: {feed: items}\n"

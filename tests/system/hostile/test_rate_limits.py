@@ -14,7 +14,7 @@ from harken.app.factory import Factory
 from harken.config.loaded import Account, Loaded
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
-from tests.system.hostile.rough import Harken, Source, says, started, until, write
+from tests.system.hostile.misbehaving_server import Harken, Source, says, started, until, write
 from tests.system.hostile.world import ACCOUNT, PAGES, House, configured, feed, listing
 
 LIMITED = Answer(status=429, headers={"Retry-After": "700"})

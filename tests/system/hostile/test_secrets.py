@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.credentials.depot import Depot, install
-from tests.system.hostile.rough import PATIENCE, Harken, started, types, until
+from tests.credentials.parcel_server import Depot, install
+from tests.system.hostile.misbehaving_server import PATIENCE, Harken, started, types, until
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-secrets")]
 

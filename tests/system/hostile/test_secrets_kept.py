@@ -19,7 +19,7 @@ from harken.event import Event
 from harken.feed import Feed
 from harken.source import Batch, Cursor, Plugin, Request
 from harken.testing import HandClock
-from tests.system.hostile.rough import NOTE, Harken, Source, says, started, types, until, write
+from tests.system.hostile.misbehaving_server import NOTE, Harken, Source, says, started, types, until, write
 
 TOKEN, OTHER = "t0k3n-Zq9x7Lm2Vb4c", "an0ther-Aa11Bb22Cc33"
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

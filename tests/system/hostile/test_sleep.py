@@ -14,8 +14,8 @@ import pytest
 
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Listing
+from tests.system.hostile.misbehaving_server import Harken, started, until, write
 from tests.system.hostile.packages import provided
-from tests.system.hostile.rough import Harken, started, until, write
 from tests.system.hostile.world import PAGES, House, configured, feed, listing
 
 HOURS = 9 * 3600.0

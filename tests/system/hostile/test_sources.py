@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.hostile.rough import Source, never_ends, says, started, until, write
+from tests.system.hostile.misbehaving_server import Source, never_ends, says, started, until, write
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-sources")]
 

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.system.hostile.rough import HOOK, Harken, started, types, until, write
+from tests.system.hostile.misbehaving_server import HOOK, Harken, started, types, until, write
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-store")]
 

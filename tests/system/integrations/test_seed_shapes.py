@@ -12,8 +12,17 @@ import pytest
 
 from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock, virtual
-from tests.system.integrations.laptop import Laptop, name_of
-from tests.system.integrations.scenes import ALERTS, ASSIGNED, MENTIONS, TRIAGE, Alerts, Duty, Mentions, Tickets
+from tests.system.integrations.service_scenarios import (
+    ALERTS,
+    ASSIGNED,
+    MENTIONS,
+    TRIAGE,
+    Alerts,
+    Duty,
+    Mentions,
+    Tickets,
+)
+from tests.system.integrations.single_process import Laptop, name_of
 
 HOUR = 3600.0
 AWAKE = HOUR / 4

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harken.testing import VirtualClock, virtual
-from tests.system.integrations.laptop import Laptop
-from tests.system.integrations.scenes import SCENES
+from tests.system.integrations.service_scenarios import SCENES
+from tests.system.integrations.single_process import Laptop
 
 # the step, and what of its requests is the one that changes something
 STEPS = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harken.testing import VirtualClock, virtual
-from tests.system.integrations.laptop import Laptop
-from tests.system.integrations.scenes import SCENES
+from tests.system.integrations.service_scenarios import SCENES
+from tests.system.integrations.single_process import Laptop
 
 WRONG = "wrong-wrong-wrong"
 TOLD = """\

@@ -11,7 +11,7 @@ from harken.config.loaded import Loaded
 from harken.operate.configuration import load_directory
 from harken.services import registry
 from tests.docs.test_examples import ENVIRON
-from tests.system.pollers.files import job, jobs, load
+from tests.system.pollers.job_files import job, jobs, load
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pollers"
 MORE = {

@@ -13,7 +13,7 @@ from harken.config import plan
 from harken.config.reload_plan import carry_over
 from harken.feed import Spacing
 from harken.schedule import At, Cron, Every
-from tests.system.pollers.files import MAIN, job, jobs, lines, load
+from tests.system.pollers.job_files import MAIN, job, jobs, lines, load
 
 
 def test_the_seed_s_own_example_loads(tmp_path: Path) -> None:

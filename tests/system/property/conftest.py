@@ -14,7 +14,7 @@ from harken.app import fleet
 from harken.ingest import poll, scheduler
 from harken.operate import fleet as members
 from tests.memory_files import in_memory
-from tests.system.property import fleet_plan
+from tests.system.property import fleet_scenario
 from tests.timings import napping
 
 
@@ -31,9 +31,9 @@ def quick() -> Iterator[None]:
         patch.setattr(scheduler, "LONGEST_NAP", 60.0)
         patch.setattr(scheduler, "DEAD", 600.0)
         patch.setattr(poll, "MEMORY_CAP", 4)
-        patch.setattr(fleet, "BEAT_SECONDS", fleet_plan.BEAT_SECONDS)
-        patch.setattr(members, "ALIVE_SECONDS", fleet_plan.ALIVE_SECONDS)
-        patch.setattr(fleet, "LEASE_SECONDS", fleet_plan.LEASE)
+        patch.setattr(fleet, "BEAT_SECONDS", fleet_scenario.BEAT_SECONDS)
+        patch.setattr(members, "ALIVE_SECONDS", fleet_scenario.ALIVE_SECONDS)
+        patch.setattr(fleet, "LEASE_SECONDS", fleet_scenario.LEASE)
         before = structlog.get_config()
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         yield

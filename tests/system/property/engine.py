@@ -29,9 +29,9 @@ from harken.store import Definitions
 from harken.testing import Change, Fault, VirtualClock, World
 from harken.testing.crashing import Crash, CrashingStore
 from harken.testing.store.records import all_pages
-from tests.system.property import plan as p
-from tests.system.property.configured import definitions_of, sources_of, trigger_of
+from tests.system.property import scenarios as p
 from tests.system.property.model import Model
+from tests.system.property.scenario_config import definitions_of, sources_of, trigger_of
 
 LEASE = 400 * 86_400.0
 SHOW = ("open", "acked", "closed")

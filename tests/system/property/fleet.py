@@ -18,14 +18,23 @@ from harken.run.environment import Environment
 from harken.store import HOUSEKEEPING, Definitions
 from harken.testing import START, VirtualClock
 from harken.testing.waiting_clock import WaitingLoop, run_waiting
-from tests.system.property import plan
-from tests.system.property.configured import definitions_of, trigger_of
+from tests.system.property import scenarios
+from tests.system.property.comparison import judge
 from tests.system.property.engine import Stage, _unless_planned
-from tests.system.property.fleet_homes import Home
-from tests.system.property.fleet_life import Life, note_owners
-from tests.system.property.fleet_line import Exchange, Line
-from tests.system.property.fleet_plan import ALIVE_SECONDS, BEAT_SECONDS, LEASE, REPLICAS, SHARDS, Hazard, Leave, Outage
-from tests.system.property.verdict import judge
+from tests.system.property.fleet_connection import Exchange, Line
+from tests.system.property.fleet_replica import Life, note_owners
+from tests.system.property.fleet_scenario import (
+    ALIVE_SECONDS,
+    BEAT_SECONDS,
+    LEASE,
+    REPLICAS,
+    SHARDS,
+    Hazard,
+    Leave,
+    Outage,
+)
+from tests.system.property.fleet_stores import Home
+from tests.system.property.scenario_config import definitions_of, trigger_of
 
 __all__ = ["Fleet", "played"]
 
@@ -52,7 +61,9 @@ class Seat:
 
 
 class Fleet(Stage):
-    def __init__(self, clock: VirtualClock, true: VirtualClock, home: Home, scenario: plan.Scenario, size: int) -> None:
+    def __init__(
+        self, clock: VirtualClock, true: VirtualClock, home: Home, scenario: scenarios.Scenario, size: int
+    ) -> None:
         super().__init__(clock, true, Path(), scenario)
         self.home = home
         self.exchange = Exchange(clock, self.model.heard, overlap=bool(scenario.seed % 2))
@@ -154,7 +165,7 @@ class Fleet(Stage):
             seat.leaving.set()
         elif isinstance(it, Outage):
             await self._lose_the_store(it.seconds)
-        elif isinstance(it, plan.Meanwhile):
+        elif isinstance(it, scenarios.Meanwhile):
             for line in self._lines():
                 line.meanwhile.setdefault("commit", []).append(_once(lambda: self._do(it.what)))
         else:
@@ -277,7 +288,7 @@ def _once(act: Callable[[], Any]) -> Callable[[], Any]:
     return first
 
 
-def played(scenario: plan.Scenario, home: Home, size: int = REPLICAS) -> Fleet:
+def played(scenario: scenarios.Scenario, home: Home, size: int = REPLICAS) -> Fleet:
     """Play it, and compare with the model and with what was written under which lease."""
 
     async def main(clock: VirtualClock) -> Fleet:

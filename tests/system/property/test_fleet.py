@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
-from tests.system.property import plan
+from tests.system.property import scenarios
 from tests.system.property.fleet import played
-from tests.system.property.fleet_homes import PostgresHome, RedisHome, SqliteHome
-from tests.system.property.fleet_plan import fleets
+from tests.system.property.fleet_scenario import fleets
+from tests.system.property.fleet_stores import PostgresHome, RedisHome, SqliteHome
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 
@@ -47,15 +47,15 @@ def redis() -> Iterator[RedisServer]:
 class TestThreeReplicasStartOneRunOfEachOccurrence:
     @examples(60)
     @given(scenario=fleets())
-    def test_on_sqlite(self, scenario: plan.Scenario, room: Path) -> None:
+    def test_on_sqlite(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, SqliteHome(room))
 
     @examples(15)
     @given(scenario=fleets())
-    def test_on_redis(self, scenario: plan.Scenario, redis: RedisServer) -> None:
+    def test_on_redis(self, scenario: scenarios.Scenario, redis: RedisServer) -> None:
         played(scenario, RedisHome(redis))
 
     @examples(10)
     @given(scenario=fleets())
-    def test_on_postgres(self, scenario: plan.Scenario, postgres: PostgresServer) -> None:
+    def test_on_postgres(self, scenario: scenarios.Scenario, postgres: PostgresServer) -> None:
         played(scenario, PostgresHome(postgres))

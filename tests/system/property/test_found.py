@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.system.property.plan import (
+from tests.system.property.scenarios import (
     Burst,
     Crashing,
     FeedPlan,

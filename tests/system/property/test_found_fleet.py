@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.property.fleet import played
-from tests.system.property.fleet_homes import SqliteHome
-from tests.system.property.fleet_plan import LEASE, Hazard
-from tests.system.property.plan import FeedPlan, Put, Scenario, TriggerPlan, Turn, Wait
+from tests.system.property.fleet_scenario import LEASE, Hazard
+from tests.system.property.fleet_stores import SqliteHome
+from tests.system.property.scenarios import FeedPlan, Put, Scenario, TriggerPlan, Turn, Wait
 
 LISTING = FeedPlan(view="listing", identity="once")
 PLAIN = TriggerPlan(feed=0)

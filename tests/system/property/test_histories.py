@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from harken.testing import START, VirtualClock, VirtualLoop, run_virtual
-from tests.system.property import plan
+from tests.system.property import scenarios
+from tests.system.property.comparison import judge
 from tests.system.property.engine import Stage
-from tests.system.property.verdict import judge
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 numbers = count()
@@ -30,7 +30,7 @@ def examples(share: float) -> settings:
     )
 
 
-def played(scenario: plan.Scenario, room: Path) -> None:
+def played(scenario: scenarios.Scenario, room: Path) -> None:
     path = room / f"{next(numbers)}.db"
 
     async def main(clock: VirtualClock) -> None:
@@ -51,21 +51,21 @@ def played(scenario: plan.Scenario, room: Path) -> None:
 @pytest.mark.timeout(14_400 if SOAK else 600)
 class TestEachOccurrenceStartsOneRun:
     @examples(0.3)
-    @given(scenario=plan.scenarios("listing"))
-    def test_of_a_listing(self, scenario: plan.Scenario, room: Path) -> None:
+    @given(scenario=scenarios.scenarios("listing"))
+    def test_of_a_listing(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, room)
 
     @examples(0.25)
-    @given(scenario=plan.scenarios("since"))
-    def test_of_changes_since_a_time(self, scenario: plan.Scenario, room: Path) -> None:
+    @given(scenario=scenarios.scenarios("since"))
+    def test_of_changes_since_a_time(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, room)
 
     @examples(0.15)
-    @given(scenario=plan.scenarios("log"))
-    def test_of_a_log(self, scenario: plan.Scenario, room: Path) -> None:
+    @given(scenario=scenarios.scenarios("log"))
+    def test_of_a_log(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, room)
 
     @examples(0.3)
-    @given(scenario=plan.scenarios("listing", more=True))
-    def test_with_schedules_webhooks_and_listeners_to_runs(self, scenario: plan.Scenario, room: Path) -> None:
+    @given(scenario=scenarios.scenarios("listing", more=True))
+    def test_with_schedules_webhooks_and_listeners_to_runs(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, room)

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
-from harken.backends.postgres.feeds import extend_coverage, remember
-from harken.backends.postgres.queue import Resolver, Share, Wish, release_flood
-from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import LockedFeed, Transaction, check_lease, enter
+from harken.backends.coverage import KEPT_SPANS, merged, spans_of
+from harken.backends.postgres.connection import Database, DatabaseUser
+from harken.backends.postgres.group_commit import GroupCommit, may_share
+from harken.backends.postgres.queue import CommitShare, Resolver, RunRequest, release_flood
+from harken.backends.postgres.statements import UnnestRows
+from harken.backends.postgres.transaction import LockedFeed, Rollback, Transaction, check_lease, lock_feed
 from harken.backends.run_states import repeated
-from harken.event import Event, Verdict
+from harken.event import Event, Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
 
-__all__ = ["commit"]
+__all__ = ["PostgresCommits", "extend_coverage", "write_commit"]
 
 TOUCH_US = 1_000_000
-"""How late a feed may learn that somebody pushed to it: one row for all replicas must not be written by each push."""
+"""How old a feed's `last_success` may get while events are pushed to it: if each push wrote it, all replicas would
+queue for that row."""
 
-_encode_verdicts = msgspec.json.Encoder().encode
+MEMORY_ROWS = UnnestRows(mid="bytea", state="bytea", seq="bigint", event="bigint", expect="bigint")
+INSERT_MEMORY = """INSERT INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
+SELECT $1, u.mid, u.state, u.seq, u.event, $2, $2 FROM ({}) u ON CONFLICT DO NOTHING RETURNING mid"""
+UPDATE_MEMORY = """UPDATE memory m SET state=u.state, absent=false, seq=u.seq, event=u.event, last_seen=$2
+FROM ({}) u WHERE m.feed=$1 AND m.mid=u.mid AND m.seq=u.expect RETURNING m.mid"""
 
-ROWS = Spread(
+EVENT_ROWS = UnnestRows(
     id="bigint",
     kid="bytea",
     key="bytea",
@@ -35,34 +42,64 @@ ROWS = Spread(
     verdicts="bytea",
     data="bytea",
 )
-TALLY = """INSERT INTO tallies (trigger, fired, done, fired_at)
+INSERT_TALLIES = """INSERT INTO tallies (trigger, fired, done, fired_at)
 SELECT t, n, 0, $1::bigint FROM unnest($2::int[], $3::int[]) AS u(t, n)"""
-INSERT_EVENTS = f"""WITH told AS ({TALLY}) INSERT INTO events
+INSERT_EVENTS = f"""WITH tallied AS ({INSERT_TALLIES}) INSERT INTO events
 (id, kid, key, subject, state, type, occurred_at, verdicts, data, feed, recorded_at, written_at)
 SELECT u.*, $4::int, $1, (SELECT harken_now()) FROM ({{}}) u"""
 
-Decided = list[tuple[Verdict, ...]]
-New = tuple[int, Event, tuple[Verdict, ...]]
+# a tick ends the span of idle reads, whose row is inserted before its own
+ADVANCE_FEED = """WITH ticked AS (INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
+SELECT $1, x.* FROM (
+SELECT span_start, span_end, span_count, span_result, span_seen, 0::bigint, 0::float8 FROM feeds
+WHERE id=$1 AND span_result IS NOT NULL
+UNION ALL SELECT $11::bigint, $2::bigint, 1::bigint, $10::text, $12::bigint, $13::bigint, $14::float8) x
+WHERE $10 IS NOT NULL)
+UPDATE feeds SET last_success=$2, last_tick=$2, cursor=coalesce($3, cursor), watermark=coalesce($4, watermark),
+next_due=CASE WHEN $5 THEN $6 ELSE next_due END, health=coalesce($7, health), seen=seen+$8,
+reads=reads+$9::boolean::int, baselined=baselined OR $9, span_result=CASE WHEN $10 IS NULL THEN span_result END
+WHERE id=$1"""
+
+_encode_verdicts = msgspec.json.Encoder().encode
+
+Verdicts = tuple[Verdict, ...]
 
 
-async def commit(tx: Transaction, wanted: Commit, shares: Sequence[Share] = ()) -> Committed | Stale:
-    """Raise Withdrawn(Stale) when memory moved on after something was written already.
+class PostgresCommits(DatabaseUser):
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._group_commit = GroupCommit(self._commit)
 
-    `shares`: several asked for this page, each for so many of its entries and for so many runs to be handed over."""
+    async def commit(self, wanted: Commit) -> Committed | Stale:
+        return await (self._group_commit.commit(wanted) if may_share(wanted) else self._commit(wanted))
+
+    async def _commit(self, wanted: Commit, shares: Sequence[CommitShare] = ()) -> Committed | Stale:
+        return await self._database.write(write_commit, wanted, shares, timed=False)
+
+
+async def write_commit(tx: Transaction, wanted: Commit, shares: Sequence[CommitShare] = ()) -> Committed | Stale:
+    """Raise Rollback(Stale) when a subject's memory has changed after something was written already.
+
+    `shares`: `wanted` is made of several commits, in this order.
+    """
     entries = wanted.entries
     intents = [one for entry in entries for one in entry.decisions if isinstance(one, Intent)]
-    feed = await enter(tx, wanted.feed, leased=wanted.token is not None, events=len(entries), runs=len(intents))
+    leased = wanted.token is not None
+    feed = await lock_feed(tx, wanted.feed, leased=leased, events=len(entries), runs=len(intents))
     if wanted.token is not None:
         check_lease(wanted.token, feed.token, feed.until, tx.now)
     if feed.revision != wanted.revision:
         return Stale(feed.revision)
-    await tx.know(wanted.feed, feed.revision, {intent.trigger for intent in intents})
+    await tx.load_triggers(wanted.feed, feed.revision, {intent.trigger for intent in intents})
     event_ids: list[int] = list(feed.event_ids)
-    resolver = Resolver(tx, shares or [(len(entries), wanted.claim)], wanted.holder)
-    verdicts: Decided = [()] * len(entries)
-    fresh = await _record(tx, feed, entries, event_ids, verdicts, resolver) if entries else []
-    await _end(tx, feed, wanted, len(fresh))
-    claimed = [_claimed(tx, wanted.feed, entries, verdicts, wish, run_id) for wish, run_id in resolver.handed]
+    resolver = Resolver(tx, shares or [CommitShare(len(entries), wanted.claim)], wanted.holder)
+    verdicts: list[Verdicts] = [()] * len(entries)
+    new = await _record(tx, feed, entries, event_ids, verdicts, resolver) if entries else 0
+    await _update_feed(tx, feed, wanted, new)
+    claimed = [
+        _claimed(tx, wanted.feed, entries[request.position].event, verdicts[request.position], request, run_id)
+        for request, run_id in resolver.claimed
+    ]
     return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
 
 
@@ -71,36 +108,113 @@ async def _record(
     feed: LockedFeed,
     entries: Sequence[Entry],
     event_ids: list[int],
-    verdicts: Decided,
+    verdicts: list[Verdicts],
     resolver: Resolver,
-) -> list[int]:
-    """Fill in what was decided, and the ids of events that are known already; the places of the new ones."""
-    firsts = await remember(tx, feed, entries, event_ids)
-    fresh = [place for place, entry in enumerate(entries) if not entry.again and place not in firsts]
+) -> int:
+    """Fill in the verdicts, and the ids of events that are known already. Return how many events are new."""
+    first_ids = await _remember(tx, feed, entries, event_ids)
+    new = [position for position, entry in enumerate(entries) if not entry.again and position not in first_ids]
     seqs = iter(feed.run_seqs)
-    wishes = [
-        Wish(place, one, event_ids[place], next(seqs))
-        for place in fresh
-        for one in entries[place].decisions
-        if isinstance(one, Intent)
+    requests = [
+        RunRequest(position, decision, event_ids[position], next(seqs))
+        for position in new
+        for decision in entries[position].decisions
+        if isinstance(decision, Intent)
     ]
-    decided = iter(await resolver.resolve(wishes))
-    for place in fresh:
-        said = entries[place].decisions
-        verdicts[place] = tuple(one if isinstance(one, Verdict) else next(decided) for one in said)
-    if fresh:
-        new = [(event_ids[place], entries[place].event, verdicts[place]) for place in fresh]
-        await _insert_events(tx, feed.id, new, resolver.tallied())
-    if firsts:
-        await _repeat(tx, entries, firsts, event_ids, verdicts)
-    for place, entry in enumerate(entries):
+    resolved = iter(await resolver.resolve(requests))
+    for position in new:
+        decisions = entries[position].decisions
+        verdicts[position] = tuple(one if isinstance(one, Verdict) else next(resolved) for one in decisions)
+    if new:
+        events = [(event_ids[position], entries[position].event, verdicts[position]) for position in new]
+        await _insert_events(tx, feed.id, events, resolver.take_fired())
+    if first_ids:
+        await _count_repeats(tx, entries, first_ids, event_ids, verdicts)
+    for position, entry in enumerate(entries):
         if entry.again:
-            event_ids[place], verdicts[place] = await _again(tx, entry, place, seqs, resolver)
-            await tx.do(TALLY, tx.now, *resolver.tallied())
-    return fresh
+            event_ids[position], verdicts[position] = await _decide_again(tx, entry, position, seqs, resolver)
+            await tx.do(INSERT_TALLIES, tx.now, *resolver.take_fired())
+    return len(new)
 
 
-async def _insert_events(tx: Transaction, feed: int, events: Sequence[New], fired: tuple[list[int], list[int]]) -> None:
+class MemoryWrite(NamedTuple):
+    """The new state of a subject, from the entry at `position` of the page."""
+
+    position: int
+    entry: Entry
+    mid: bytes
+    event_id: int
+
+
+async def _remember(tx: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
+    """Write the new states. For each entry that repeats a known state, return its position and the first event's id.
+
+    Raise Rollback(Stale) when another transaction has changed a subject's state since it was recalled.
+    """
+    first_ids: dict[int, int] = {}
+    for writes in _rounds(tx, entries, ids):
+        written = await _write_memory(tx, INSERT_MEMORY, feed, [write for write in writes if write.entry.expect == 0])
+        written |= await _write_memory(tx, UPDATE_MEMORY, feed, [write for write in writes if write.entry.expect != 0])
+        unwritten = [write for write in writes if write.mid not in written]
+        if unwritten:
+            first_ids.update(await _first_ids(tx, feed, unwritten))
+    return first_ids
+
+
+def _rounds(tx: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[MemoryWrite]]:
+    """Groups with each subject at most once: a page may show a subject change and change back."""
+    rounds: list[list[MemoryWrite]] = []
+    seen: dict[bytes, int] = {}
+    for position, entry in enumerate(entries):
+        if entry.memory_id and not entry.again:
+            mid = tx.seal.name(entry.memory_id)
+            number = seen[mid] = seen.get(mid, -1) + 1
+            if number == len(rounds):
+                rounds.append([])
+            rounds[number].append(MemoryWrite(position, entry, mid, ids[position]))
+    for writes in rounds:
+        # replicas lock the same subjects in the same order, so that they do not wait for each other in a circle
+        writes.sort(key=lambda write: write.mid)
+    return rounds
+
+
+async def _write_memory(tx: Transaction, sql: str, feed: LockedFeed, writes: Sequence[MemoryWrite]) -> set[bytes]:
+    """Return the `mid` of each subject that the statement wrote."""
+    if not writes:
+        return set()
+    rows = [
+        (
+            write.mid,
+            None if write.entry.event.state is None else tx.shut(write.entry.event.state),
+            write.entry.seq,
+            write.event_id,
+            write.entry.expect,
+        )
+        for write in writes
+    ]
+    query, values = MEMORY_ROWS.select(rows, after=2)
+    return {row[0] for row in await tx.rows(sql.format(query), feed.id, tx.now, *values)}
+
+
+async def _first_ids(tx: Transaction, feed: LockedFeed, writes: Sequence[MemoryWrite]) -> dict[int, int]:
+    """The event that first showed each state, by position. Raise Rollback(Stale) for a state that is not stored."""
+    sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
+    rows = await tx.rows(sql, feed.id, [write.mid for write in writes])
+    known = {row[0]: (None if row[1] is None else tx.text(row[1]), row[2]) for row in rows}
+    first_ids: dict[int, int] = {}
+    for write in writes:
+        found = known.get(write.mid)
+        # without transitions a new subject is an occurrence, whatever its state
+        any_state = write.entry.expect == 0 and feed.identity != "transition"
+        if found is None or not (any_state or found[0] == write.entry.event.state):
+            raise Rollback(Stale(feed.revision))
+        first_ids[write.position] = found[1]
+    return first_ids
+
+
+async def _insert_events(
+    tx: Transaction, feed: int, events: Sequence[tuple[int, Event, Verdicts]], fired: tuple[list[int], list[int]]
+) -> None:
     seal = tx.seal
     rows = [
         (
@@ -116,96 +230,88 @@ async def _insert_events(tx: Transaction, feed: int, events: Sequence[New], fire
         )
         for event_id, event, verdicts in events
     ]
-    text, values = ROWS.of(rows, fixed=4)
-    await tx.do(INSERT_EVENTS.format(text), tx.now, *fired, feed, *values)
+    query, values = EVENT_ROWS.select(rows, after=4)
+    await tx.do(INSERT_EVENTS.format(query), tx.now, *fired, feed, *values)
 
 
-async def _repeat(
-    tx: Transaction, entries: Sequence[Entry], firsts: dict[int, int], event_ids: list[int], verdicts: Decided
+async def _count_repeats(
+    tx: Transaction,
+    entries: Sequence[Entry],
+    first_ids: dict[int, int],
+    event_ids: list[int],
+    verdicts: list[Verdicts],
 ) -> None:
-    """Count the repeats on their first events, and say which runs those have."""
+    """Count each repeat on the first event of its kind; its verdicts name the runs of that one."""
     rows = await tx.rows(
         """UPDATE events e SET repeats=repeats+u.n, last_repeat_at=$2
         FROM (SELECT id, count(*) AS n FROM unnest($1::bigint[]) AS ids(id) GROUP BY id) u
         WHERE e.id=u.id RETURNING e.id, e.verdicts""",
-        sorted(firsts.values()),
+        sorted(first_ids.values()),
         tx.now,
     )
     earlier = {row[0]: decode_verdicts(tx.seal.open(row[1])) for row in rows}
-    for place, first in firsts.items():
-        event_ids[place] = first
-        names = (_name(tx, decision) for decision in entries[place].decisions)
-        verdicts[place] = repeated(first, earlier.get(first, ()), names)
+    for position, first_id in first_ids.items():
+        event_ids[position] = first_id
+        names = (_trigger_name(tx, decision) for decision in entries[position].decisions)
+        verdicts[position] = repeated(first_id, earlier.get(first_id, ()), names)
 
 
-def _name(tx: Transaction, decision: Verdict | Intent) -> str:
+def _trigger_name(tx: Transaction, decision: Verdict | Intent) -> str:
     return decision.trigger if isinstance(decision, Verdict) else tx.trigger(decision.trigger).name
 
 
-async def _again(
-    tx: Transaction, entry: Entry, place: int, seqs: Any, resolver: Resolver
-) -> tuple[int, tuple[Verdict, ...]]:
-    """Decide a stored event for those triggers that had nothing to do with it before."""
+async def _decide_again(
+    tx: Transaction, entry: Entry, position: int, seqs: Iterator[int], resolver: Resolver
+) -> tuple[int, Verdicts]:
+    """Decide a stored event for the triggers that have no verdict on it yet, or one of `before_start`."""
     sealed = await tx.value("SELECT verdicts FROM events WHERE id=$1 FOR UPDATE", entry.again)
     if sealed is None:
         return 0, ()
     verdicts = {verdict.trigger: verdict for verdict in decode_verdicts(tx.seal.open(sealed))}
     for decision in entry.decisions:
-        name = _name(tx, decision)
+        name = _trigger_name(tx, decision)
         if name in verdicts and verdicts[name].outcome != "before_start":
             continue
         if isinstance(decision, Verdict):
             verdicts[name] = decision
         else:
-            [verdicts[name]] = await resolver.resolve([Wish(place, decision, entry.again, next(seqs))], hand=False)
+            request = RunRequest(position, decision, entry.again, next(seqs))
+            [verdicts[name]] = await resolver.resolve([request], claim=False)
     decided = tuple(verdicts.values())
-    sql = "UPDATE events SET verdicts=$1 WHERE id=$2"
-    await tx.do(sql, tx.seal.shut(_encode_verdicts(decided)), entry.again)
+    update = "UPDATE events SET verdicts=$1 WHERE id=$2"
+    await tx.do(update, tx.seal.shut(_encode_verdicts(decided)), entry.again)
     return entry.again, decided
 
 
 def _claimed(
-    tx: Transaction, feed: str, entries: Sequence[Entry], verdicts: Decided, wish: Wish, run_id: bytes
+    tx: Transaction, feed: str, event: Event, verdicts: Verdicts, request: RunRequest, run_id: bytes
 ) -> Claimed:
-    recorded = just_recorded(entries[wish.place].event, wish.event_id, feed, moment(tx.now), verdicts[wish.place])
-    return first_claim(wish.intent, run_id, tx.trigger(wish.intent.trigger).name, recorded)
+    recorded = just_recorded(event, request.event_id, feed, moment(tx.now), verdicts)
+    return first_claim(request.intent, run_id, tx.trigger(request.intent.trigger).name, recorded)
 
 
-async def _end(tx: Transaction, feed: LockedFeed, wanted: Commit, fresh: int) -> None:
-    """What the page says about the feed and its triggers."""
-    # a page about stored events only says nothing about the feed being alive
+async def _update_feed(tx: Transaction, feed: LockedFeed, wanted: Commit, new: int) -> None:
+    """Write what the page says about its feed and triggers, beside its events."""
+    # a page about stored events only does not prove that the feed can be read
     looks_back = bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
     if wanted.tick is not None or (wanted.token is not None and not looks_back):
-        await _advance(tx, feed.id, wanted, fresh)
+        await _advance_feed(tx, feed.id, wanted, new)
     elif not looks_back:
-        await _touch(tx, feed)
+        await _touch_feed(tx, feed)
     if wanted.backfilled:
         await tx.do("UPDATE triggers SET backfilling=false WHERE uid=ANY($1::text[])", list(wanted.backfilled))
         await tx.value("SELECT 1 FROM feeds WHERE id=$1 FOR UPDATE", feed.id)
         await tx.do("UPDATE feeds SET revision=revision+1 WHERE id=$1", feed.id)
     if wanted.release:
-        await tx.know(wanted.feed, feed.revision, wanted.release)
+        await tx.load_triggers(wanted.feed, feed.revision, wanted.release)
     for uid, limit in wanted.release.items():
         await release_flood(tx, tx.trigger(uid).id, limit)
 
 
-ADVANCE = """WITH told AS (INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
-SELECT $1, x.* FROM (
-SELECT span_start, span_end, span_count, span_result, span_seen, 0::bigint, 0::float8 FROM feeds
-WHERE id=$1 AND span_result IS NOT NULL
-UNION ALL SELECT $11::bigint, $2::bigint, 1::bigint, $10::text, $12::bigint, $13::bigint, $14::float8) x
-WHERE $10 IS NOT NULL)
-UPDATE feeds SET last_success=$2, last_tick=$2, cursor=coalesce($3, cursor), watermark=coalesce($4, watermark),
-next_due=CASE WHEN $5 THEN $6 ELSE next_due END, health=coalesce($7, health), seen=seen+$8,
-reads=reads+$9::boolean::int, baselined=baselined OR $9, span_result=CASE WHEN $10 IS NULL THEN span_result END
-WHERE id=$1"""
-"""A read that is told of ends the span of those that found nothing, whose row comes first."""
-
-
-async def _advance(tx: Transaction, feed: int, wanted: Commit, fresh: int) -> None:
+async def _advance_feed(tx: Transaction, feed: int, wanted: Commit, new: int) -> None:
     tick = wanted.tick
     await tx.do(
-        ADVANCE,
+        ADVANCE_FEED,
         feed,
         tx.now,
         None if wanted.cursor is msgspec.UNSET else tx.shut_json(wanted.cursor),
@@ -213,20 +319,37 @@ async def _advance(tx: Transaction, feed: int, wanted: Commit, fresh: int) -> No
         wanted.next_due is not None or wanted.done,
         micros_or_none(wanted.next_due),
         None if wanted.health is None else tx.shut_json(wanted.health),
-        fresh,
+        new,
         wanted.done,
-        *((None,) * 5 if tick is None else _told(tick)),
+        *((None,) * 5 if tick is None else _tick_values(tick)),
     )
     if tick is not None and tick.covered is not None:
         await extend_coverage(tx, feed, tick.covered)
 
 
-def _told(tick: Tick) -> tuple[str, int, int, int, float]:
+def _tick_values(tick: Tick) -> tuple[str, int, int, int, float]:
     return tick.result, micros(tick.started_at), tick.seen, tick.new, tick.seconds
 
 
-async def _touch(tx: Transaction, feed: LockedFeed) -> None:
-    """Note that the feed is alive, unless that is known for this second or another replica notes it now."""
+async def extend_coverage(tx: Transaction, feed: int, covered: Span) -> None:
+    """Add a span that was read completely; adjoining spans are merged."""
+    start, end = micros(covered.start), micros(covered.end)
+    extend = "UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"
+    if await tx.do(extend, end, feed, start):
+        return
+    row = await tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
+    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
+    await tx.do(
+        "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
+        micros(newest.start),
+        micros(newest.end),
+        tx.shut_json(older[-KEPT_SPANS:]) if older else None,
+        feed,
+    )
+
+
+async def _touch_feed(tx: Transaction, feed: LockedFeed) -> None:
+    """Note that events arrive, unless it was noted within a second or another replica is noting it."""
     if (feed.last_success or 0) > tx.now - TOUCH_US:
         return
     await tx.do(

@@ -1,4 +1,4 @@
-"""Making a configuration current: what is known keeps its place, what is new begins, what is gone rests."""
+"""Feeds and triggers: made current by a configuration, paused, resumed, reset, woken, and their state read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import msgspec
 
 from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
-from harken.backends.postgres import leases
-from harken.backends.postgres.queue import let_go, release_flood
+from harken.backends.postgres.connection import DatabaseUser
+from harken.backends.postgres.leases import begin_generation
+from harken.backends.postgres.queue import release_flood, release_held
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
@@ -19,11 +20,12 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import Definitions, Listeners, Opened
 
-__all__ = ["feed_states", "listeners", "open_all", "pause", "reset", "resume", "state", "trigger_states", "wake"]
+__all__ = ["PostgresDefinitions", "feed_states", "trigger_states"]
 
+OPEN_LOCK = 0x6861726B656F
+"""The advisory lock of the transaction that makes a configuration current."""
 
 _SPENT = "(SELECT amount FROM spent s WHERE s.trigger=t.id AND s.what='{}' AND s.since=${})"
-
 TRIGGERS = f"""SELECT t.uid, t.name, t.epoch, t.start_line, t.paused, t.created_at,
 t.fired + coalesce(n.fired, 0) AS fired,
 greatest(t.last_fired_at, n.fired_at) AS last_fired_at, t.removed_at, t.reads_from, t.backfilling,
@@ -34,51 +36,38 @@ FROM tallies GROUP BY trigger) n
 ON n.trigger=t.id"""
 
 
-async def feed_states(tx: Transaction, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
-    rows = await tx.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
-    return [feed_of(tx, row) for row in rows]
+class PostgresDefinitions(DatabaseUser):
+    async def open(self, wanted: Definitions) -> Opened:
+        return await self._database.write(_open, wanted)
+
+    async def state(self, feed: str) -> FeedState:
+        return await self._database.read(_feed_state, feed)
+
+    async def listeners(self, feed: str) -> Listeners:
+        return await self._database.read(_listeners, feed)
+
+    async def pause(self, trigger: str, reason: str) -> TriggerState:
+        return await self._database.write(_pause, trigger, reason)
+
+    async def resume(self, trigger: str) -> TriggerState:
+        return await self._database.write(_resume, trigger)
+
+    async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
+        return await self._database.write(_reset, trigger, cursor)
+
+    async def wake(self, feed: str) -> FeedState:
+        return await self._database.write(_wake, feed)
 
 
-async def trigger_states(tx: Transaction, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
-    """`where` has its own bindings from $4 on."""
-    windows = [window(what, tx.now) for what in ("runs", "tokens", "usd")]
-    rows = await tx.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
-    return [trigger_of(tx, row) for row in rows]
-
-
-async def state(tx: Transaction, feed: str) -> FeedState:
-    found = await feed_states(tx, "name=$1", feed)
-    if not found:
-        raise NotFound(f"there is no feed {feed!r}")
-    count = await tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1)", feed)
-    return msgspec.structs.replace(found[0], memory=count)
-
-
-async def listeners(tx: Transaction, feed: str) -> Listeners:
-    row = await tx.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
-    if row is None:
-        raise NotFound(f"there is no feed {feed!r}")
-    rows = await tx.rows("SELECT definition FROM triggers WHERE feed=$1 AND removed_at IS NULL ORDER BY name", feed)
-    definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
-    states = await trigger_states(tx, "t.feed=$4 AND t.removed_at IS NULL", feed)
-    definition = decode_feed(tx.seal.open(row[1]))
-    return Listeners(revision=row[0], feed=definition, triggers=list(zip(definitions, states, strict=True)))
-
-
-TURN = 0x6861726B656F
-
-"""The advisory lock of whoever makes a configuration current."""
-
-
-async def open_all(tx: Transaction, definitions: Definitions) -> Opened:
-    # two replicas take turns, and nobody commits under a revision that is about to change
-    await tx.value("SELECT pg_advisory_xact_lock($1)", TURN)
+async def _open(tx: Transaction, definitions: Definitions) -> Opened:
+    # replicas take turns, and no transaction commits under a revision that is about to change
+    await tx.value("SELECT pg_advisory_xact_lock($1)", OPEN_LOCK)
     known = await tx.rows("SELECT name, id, definition, removed_at FROM feeds ORDER BY id FOR UPDATE")
     changed = await _open_triggers(tx, definitions)
     await _open_feeds(tx, definitions, changed, {row["name"]: row for row in known})
-    await _keep_workflows(tx, definitions.workflows)
-    # last, so that those who renew their leases wait for a moment only
-    epoch = await leases.begin(tx, definitions.generation, definitions.holder)
+    await _insert_workflows(tx, definitions.workflows)
+    # last, so that processes which renew their leases wait for a moment only
+    epoch = await begin_generation(tx, definitions.generation, definitions.holder)
     return Opened(
         feeds={feed.name: feed for feed in await feed_states(tx)},
         triggers={trigger.name: trigger for trigger in await trigger_states(tx)},
@@ -86,20 +75,8 @@ async def open_all(tx: Transaction, definitions: Definitions) -> Opened:
     )
 
 
-async def _keep_workflows(tx: Transaction, workflows: Mapping[str, tuple[str, bytes]]) -> None:
-    rows = [
-        (rev, tx.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)})), tx.now)
-        for name, (rev, definition) in workflows.items()
-    ]
-    await tx.each(
-        """INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow', $1, $2, 1, $3)
-        ON CONFLICT DO NOTHING""",
-        rows,
-    )
-
-
 async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
-    """Insert, update and remove triggers; the feeds whose listeners changed."""
+    """Insert, update and remove triggers. Return the feeds whose listeners changed."""
     changed: set[str] = set()
     rows = await tx.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
     known = {row["name"]: row for row in rows}
@@ -109,41 +86,13 @@ async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
     for trigger in definitions.triggers:
         row = known.pop(trigger.name, None)
         if row is not None:
-            changed |= await _keep_trigger(tx, trigger, row, starting=definitions.starting)
+            changed |= await _update_trigger(tx, trigger, row, starting=definitions.starting)
     for row in known.values():
         if row["removed_at"] is None:
             changed.add(row["feed"])
-            # what it had yet to look back for is no longer wanted: it must not come back with a surprise
+            # should it be defined again, a backfill that was not finished must not go on
             await tx.do("UPDATE triggers SET removed_at=$1, backfilling=false WHERE id=$2", tx.now, row["id"])
-    return changed | (await _pause(tx, definitions.pause) if definitions.starting else set())
-
-
-async def _keep_trigger(tx: Transaction, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
-    """Edit it, or bring it back as it was; the feeds that this concerns."""
-    changed: set[str] = set()
-    encoded, removed = msgspec.json.encode(trigger), row["removed_at"] is not None
-    if removed or tx.seal.open(row["definition"]) != encoded:
-        changed = {trigger.feed, row["feed"]}
-        await tx.do(
-            "UPDATE triggers SET feed=$1, definition=$2, removed_at=NULL WHERE id=$3",
-            trigger.feed,
-            tx.seal.shut(encoded),
-            row["id"],
-        )
-    if removed and await tx.value("SELECT baselined FROM feeds WHERE name=$1", trigger.feed):
-        # the first read came to its end without it, and nobody else will let its runs go
-        await release_flood(tx, row["id"], trigger.flood_limit)
-    if starting and trigger.startup != "since_last":
-        await _start_again(tx, trigger, row["id"])
-        changed.add(trigger.feed)
-    return changed
-
-
-async def _pause(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
-    """Pause these before anyone can read for them; their feeds."""
-    for name, reason in reasons.items():
-        await tx.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", tx.shut(reason), name)
-    return {(await tx.trigger_named(name)).feed for name in reasons}
+    return changed | (await _pause_at_start(tx, definitions.pause) if definitions.starting else set())
 
 
 async def _insert_triggers(tx: Transaction, triggers: Sequence[Trigger]) -> None:
@@ -166,10 +115,31 @@ async def _insert_triggers(tx: Transaction, triggers: Sequence[Trigger]) -> None
     )
 
 
-async def _start_again(tx: Transaction, trigger: Trigger, id: int) -> None:
-    """Apply the startup mode that the user chose for every start."""
+async def _update_trigger(tx: Transaction, trigger: Trigger, row: Any, *, starting: bool) -> set[str]:
+    """Update the definition of a trigger, also of one that was removed before. Return the feeds that this concerns."""
+    changed: set[str] = set()
+    encoded, removed = msgspec.json.encode(trigger), row["removed_at"] is not None
+    if removed or tx.seal.open(row["definition"]) != encoded:
+        changed = {trigger.feed, row["feed"]}
+        await tx.do(
+            "UPDATE triggers SET feed=$1, definition=$2, removed_at=NULL WHERE id=$3",
+            trigger.feed,
+            tx.seal.shut(encoded),
+            row["id"],
+        )
+    if removed and await tx.value("SELECT baselined FROM feeds WHERE name=$1", trigger.feed):
+        # the first read of the feed ended while the trigger was removed, so its held runs were not released
+        await release_flood(tx, row["id"], trigger.flood_limit)
+    if starting and trigger.startup != "since_last":
+        await _apply_startup(tx, trigger, row["id"])
+        changed.add(trigger.feed)
+    return changed
+
+
+async def _apply_startup(tx: Transaction, trigger: Trigger, id: int) -> None:
+    """Apply the trigger's startup mode, which moves its start line at every start."""
     if trigger.startup == "ignore_historical":
-        # what happened meanwhile is read all the same, so that each of it gets its verdict
+        # events from before are read all the same, and get the verdict `before_start`
         await tx.do("UPDATE triggers SET start_line=$1 WHERE id=$2", tx.now, id)
         return
     start = tx.now - round(trigger.backfill * 1_000_000)
@@ -181,6 +151,13 @@ async def _start_again(tx: Transaction, trigger: Trigger, id: int) -> None:
     )
 
 
+async def _pause_at_start(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
+    """Pause these triggers before any feed is read for them. Return their feeds."""
+    for name, reason in reasons.items():
+        await tx.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", tx.shut(reason), name)
+    return {(await tx.trigger_by_name(name)).feed for name in reasons}
+
+
 async def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], known: dict[str, Any]) -> None:
     await _insert_feeds(tx, [feed for feed in definitions.feeds if feed.name not in known])
     for feed in definitions.feeds:
@@ -190,8 +167,42 @@ async def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[st
         edited = row["removed_at"] is not None or tx.seal.open(row["definition"]) != msgspec.json.encode(feed)
         if edited or feed.name in changed:
             await _edit_feed(tx, feed, row)
-    gone = [row["id"] for row in known.values() if row["removed_at"] is None]
-    await tx.do("UPDATE feeds SET removed_at=$1, revision=revision+1 WHERE id=ANY($2::int[])", tx.now, gone)
+    removed = [row["id"] for row in known.values() if row["removed_at"] is None]
+    await tx.do("UPDATE feeds SET removed_at=$1, revision=revision+1 WHERE id=ANY($2::int[])", tx.now, removed)
+
+
+async def _insert_feeds(tx: Transaction, feeds: Sequence[Feed]) -> None:
+    await tx.each(
+        """INSERT INTO feeds (name, identity, shard, definition, revision, pushed, created_at)
+        VALUES ($1, $2, $3, $4, 1, $5, $6)""",
+        [(feed.name, feed.identity, feed.shard, tx.shut_json(feed), feed.way != "poll", tx.now) for feed in feeds],
+    )
+    for feed in feeds:
+        if feed.inherits:
+            earlier = await tx.row("SELECT id, identity FROM feeds WHERE name=$1", feed.inherits)
+            new = await tx.value("SELECT id FROM feeds WHERE name=$1", feed.name)
+            if earlier is not None:
+                await _inherit(tx, feed, new, earlier[0], same_identity=earlier[1] == feed.identity)
+
+
+async def _inherit(tx: Transaction, feed: Feed, new: int, earlier: int, *, same_identity: bool) -> None:
+    """Give the new feed the cursor and the coverage of an earlier one, and its memory if that has the same identity."""
+    await tx.do(
+        """UPDATE feeds n SET cursor=e.cursor, watermark=e.watermark, next_due=e.next_due, reads=e.reads,
+        baselined=e.baselined, last_success=e.last_success, cover_start=e.cover_start, cover_end=e.cover_end,
+        coverage=e.coverage FROM feeds e WHERE e.id=$1 AND n.id=$2""",
+        earlier,
+        new,
+    )
+    if not same_identity:
+        await _begin_epoch(tx, feed, new)
+        return
+    await tx.do(
+        """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
+        SELECT $1, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=$2""",
+        new,
+        earlier,
+    )
 
 
 async def _edit_feed(tx: Transaction, feed: Feed, row: Any) -> None:
@@ -204,55 +215,25 @@ async def _edit_feed(tx: Transaction, feed: Feed, row: Any) -> None:
         row["id"],
     )
     if before.identity != feed.identity:
-        await _begin_anew(tx, feed, row["id"])
-    # a shorter or longer interval is found out when the next read is planned
-    regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
-    if before.schedule != feed.schedule and not regular:
-        await _due_anew(tx, row["id"])
+        await _begin_epoch(tx, feed, row["id"])
+    # the scheduler applies a changed interval by itself when it plans the next read
+    intervals = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
+    if before.schedule != feed.schedule and not intervals:
+        await _clear_due(tx, row["id"])
 
 
-async def _due_anew(tx: Transaction, id: int) -> None:
-    """What was due by the old schedule is not due by the new one. A wait after failures stays."""
+async def _clear_due(tx: Transaction, id: int) -> None:
+    """Forget when the feed was due by its old schedule, unless it waits after failures."""
     sealed = await tx.value("SELECT health FROM feeds WHERE id=$1", id)
     if sealed is None or decode_health(tx.seal.open(sealed)).clean:
         await tx.do("UPDATE feeds SET next_due=NULL WHERE id=$1", id)
 
 
-async def _insert_feeds(tx: Transaction, feeds: Sequence[Feed]) -> None:
-    await tx.each(
-        """INSERT INTO feeds (name, identity, shard, definition, revision, pushed, created_at)
-        VALUES ($1, $2, $3, $4, 1, $5, $6)""",
-        [(feed.name, feed.identity, feed.shard, tx.shut_json(feed), feed.way != "poll", tx.now) for feed in feeds],
-    )
-    for feed in feeds:
-        if feed.inherits:
-            earlier = await tx.row("SELECT id, identity FROM feeds WHERE name=$1", feed.inherits)
-            heir = await tx.value("SELECT id FROM feeds WHERE name=$1", feed.name)
-            if earlier is not None:
-                await _inherit(tx, feed, heir, earlier[0], same=earlier[1] == feed.identity)
+async def _begin_epoch(tx: Transaction, feed: Feed, id: int) -> None:
+    """The feed has another identity, so its memory is useless: triggers begin a new epoch at its last success.
 
-
-async def _inherit(tx: Transaction, feed: Feed, heir: int, earlier: int, *, same: bool) -> None:
-    await tx.do(
-        """UPDATE feeds h SET cursor=e.cursor, watermark=e.watermark, next_due=e.next_due, reads=e.reads,
-        baselined=e.baselined, last_success=e.last_success, cover_start=e.cover_start, cover_end=e.cover_end,
-        coverage=e.coverage FROM feeds e WHERE e.id=$1 AND h.id=$2""",
-        earlier,
-        heir,
-    )
-    if not same:
-        await _begin_anew(tx, feed, heir)
-        return
-    await tx.do(
-        """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
-        SELECT $1, mid, state, absent, seq, event, first_seen, last_seen FROM memory WHERE feed=$2""",
-        heir,
-        earlier,
-    )
-
-
-async def _begin_anew(tx: Transaction, feed: Feed, id: int) -> None:
-    """Another identity names everything differently: what was read up to now must not be found a second time."""
+    That way nothing is found twice.
+    """
     await tx.do("DELETE FROM memory WHERE feed=$1", id)
     if feed.first == "baseline":
         await tx.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
@@ -266,24 +247,67 @@ async def _begin_anew(tx: Transaction, feed: Feed, id: int) -> None:
     )
 
 
-async def pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
-    found = await tx.trigger_named(trigger)
-    await _lock(tx, found.feed)
+async def _insert_workflows(tx: Transaction, workflows: Mapping[str, tuple[str, bytes]]) -> None:
+    rows = [
+        (rev, tx.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)})), tx.now)
+        for name, (rev, definition) in workflows.items()
+    ]
+    await tx.each(
+        """INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow', $1, $2, 1, $3)
+        ON CONFLICT DO NOTHING""",
+        rows,
+    )
+
+
+async def _feed_state(tx: Transaction, feed: str) -> FeedState:
+    found = await feed_states(tx, "name=$1", feed)
+    if not found:
+        raise NotFound(f"there is no feed {feed!r}")
+    count = await tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1)", feed)
+    return msgspec.structs.replace(found[0], memory=count)
+
+
+async def _listeners(tx: Transaction, feed: str) -> Listeners:
+    row = await tx.row("SELECT revision, definition FROM feeds WHERE name=$1", feed)
+    if row is None:
+        raise NotFound(f"there is no feed {feed!r}")
+    rows = await tx.rows("SELECT definition FROM triggers WHERE feed=$1 AND removed_at IS NULL ORDER BY name", feed)
+    definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
+    states = await trigger_states(tx, "t.feed=$4 AND t.removed_at IS NULL", feed)
+    definition = decode_feed(tx.seal.open(row[1]))
+    return Listeners(revision=row[0], feed=definition, triggers=list(zip(definitions, states, strict=True)))
+
+
+async def feed_states(tx: Transaction, where: str = "removed_at IS NULL", *bindings: Any) -> list[FeedState]:
+    rows = await tx.rows(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", *bindings)
+    return [feed_of(tx, row) for row in rows]
+
+
+async def trigger_states(tx: Transaction, where: str = "t.removed_at IS NULL", *bindings: Any) -> list[TriggerState]:
+    """The bindings of `where` are numbered from $4."""
+    windows = [window(what, tx.now) for what in ("runs", "tokens", "usd")]
+    rows = await tx.rows(f"{TRIGGERS} WHERE {where} ORDER BY t.name", *windows, *bindings)
+    return [trigger_of(tx, row) for row in rows]
+
+
+async def _pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
+    found = await tx.trigger_by_name(trigger)
+    await _lock_revision(tx, found.feed)
     await tx.do("UPDATE triggers SET paused=$1 WHERE id=$2", tx.shut(reason or "paused"), found.id)
-    await _new_revision(tx, found.feed)
+    await _raise_revision(tx, found.feed)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
-async def resume(tx: Transaction, trigger: str) -> TriggerState:
-    found = await tx.trigger_named(trigger)
-    await _lock(tx, found.feed)
-    await _clear(tx, found.id, found.feed)
+async def _resume(tx: Transaction, trigger: str) -> TriggerState:
+    found = await tx.trigger_by_name(trigger)
+    await _lock_revision(tx, found.feed)
+    await _clear_trouble(tx, found.id, found.feed)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
-async def reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
-    found = await tx.trigger_named(trigger)
-    await _lock(tx, found.feed)
+async def _reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
+    found = await tx.trigger_by_name(trigger)
+    await _lock_revision(tx, found.feed)
     if cursor:
         await tx.do(
             """UPDATE triggers SET epoch=epoch+1, epoch_event=nextval('event_ids'), start_line=$1, reads_from=$1,
@@ -293,37 +317,37 @@ async def reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
         )
         await tx.do("UPDATE feeds SET cursor=NULL, watermark=NULL WHERE name=$1", found.feed)
         await _wipe_memory(tx, found.feed)
-    await _clear(tx, found.id, found.feed)
+    await _clear_trouble(tx, found.id, found.feed)
     return (await trigger_states(tx, "t.id=$4", found.id))[0]
 
 
-async def _lock(tx: Transaction, feed: str) -> None:
-    """Wait for whoever writes to the feed under its revision of now."""
+async def _lock_revision(tx: Transaction, feed: str) -> None:
+    """Wait for transactions that write to the feed under its current revision."""
     await tx.value("SELECT 1 FROM feeds WHERE name=$1 FOR UPDATE", feed)
 
 
-async def _clear(tx: Transaction, trigger: int, feed: str) -> None:
-    """Nothing is paused and nothing failed; what the pause held goes."""
+async def _clear_trouble(tx: Transaction, trigger: int, feed: str) -> None:
+    """Unpause the trigger, release the runs that the pause held, forget the feed's errors and make it due now."""
     await tx.do("UPDATE triggers SET paused='' WHERE id=$1", trigger)
-    await let_go(tx, trigger, "paused")
+    await release_held(tx, trigger, "paused")
     await tx.do("UPDATE feeds SET health=NULL, next_due=$1 WHERE name=$2", tx.now, feed)
-    await _new_revision(tx, feed)
+    await _raise_revision(tx, feed)
 
 
 async def _wipe_memory(tx: Transaction, name: str) -> None:
     id, identity = await tx.row("SELECT id, identity FROM feeds WHERE name=$1", name)
-    listening = await tx.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
-    if identity == "transition" and listening > 1:
-        # keys count the changes of a subject: beginning again would give the others' next change an old key
+    listeners = await tx.value("SELECT count(*) FROM triggers WHERE feed=$1 AND removed_at IS NULL", name)
+    if identity == "transition" and listeners > 1:
+        # keys count the changes of a subject: for the other triggers the next change would get an old key
         return
     await tx.do("DELETE FROM memory WHERE feed=$1", id)
     await tx.do("UPDATE feeds SET baselined=false WHERE id=$1", id)
 
 
-async def _new_revision(tx: Transaction, feed: str) -> None:
+async def _raise_revision(tx: Transaction, feed: str) -> None:
     await tx.do("UPDATE feeds SET revision=revision+1 WHERE name=$1", feed)
 
 
-async def wake(tx: Transaction, feed: str) -> FeedState:
+async def _wake(tx: Transaction, feed: str) -> FeedState:
     await tx.do("UPDATE feeds SET next_due=$1 WHERE name=$2", tx.now, feed)
-    return await state(tx, feed)
+    return await _feed_state(tx, feed)

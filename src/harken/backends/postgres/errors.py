@@ -1,6 +1,6 @@
-"""What the database says, as an error that is named by what happens next.
+"""Errors of the driver and the server as Harken's own, which tell the caller whether to try again.
 
-The driver's own errors hold statements and values, so none of their text is kept, and none of them as a cause.
+The driver's errors hold statements and values, so their text is not kept, nor are they kept as a cause.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import ssl
 
 from harken.errors import HarkenError, Misconfigured, StoreBusy, StoreUnavailable
 
-__all__ = ["is_refusal", "is_worth_repeating", "refusal", "translate"]
+__all__ = ["is_worth_repeating", "refusal", "translate"]
 
-REPEATED = frozenset({"40001", "40P01"})
-"""Two transactions stood in each other's way, and the server undid this one."""
+SERIALIZATION_FAILURES = frozenset({"40001", "40P01"})
+"""Two transactions were in conflict, and the server rolled this one back."""
 
 REFUSED = ("28", "3D", "42501")
-"""Who we are, or what we asked to open, is not accepted."""
+"""The server does not accept the user, the database or the user's rights."""
 
 REASONS = {
     "08": "the connection broke",
@@ -41,65 +41,63 @@ FIXES = {
 }
 
 
-def code_of(error: BaseException) -> str:
+def _code_of(error: BaseException) -> str:
     return str(getattr(error, "sqlstate", None) or "")
 
 
 def is_worth_repeating(error: BaseException) -> bool:
-    return code_of(error) in REPEATED
+    return _code_of(error) in SERIALIZATION_FAILURES
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Trying again will not help before a person has done something."""
-    return code_of(error).startswith(REFUSED)
+def _is_refusal(error: BaseException) -> bool:
+    """Whether trying again cannot help before a person has done something."""
+    return _code_of(error).startswith(REFUSED)
 
 
-def translate(error: BaseException, where: str) -> BaseException:
-    """The error that a verb's caller should see; a fault of ours stays what it is."""
+def translate(error: BaseException, place: str) -> BaseException:
+    """The error that the caller of the store should see. A fault of our own code is returned as it is."""
     if isinstance(error, HarkenError | AssertionError):
         return error
-    code = code_of(error)
+    code = _code_of(error)
     if is_worth_repeating(error):
-        return StoreBusy(f"{where} has others write the same rows again and again", after=0.1)
+        return StoreBusy(f"{place} rolled the transaction back for others that write the same rows", after=0.1)
     if code == "55P03":
-        return StoreBusy(f"{where} has others hold a row for too long", after=1.0)
+        return StoreBusy(f"{place} has a row that stays locked for too long", after=1.0)
     if code == "57014":
-        return StoreBusy(
-            f"{where} took too long", after=1.0, fix="Ask for less at a time, or look at the server's load"
-        )
-    if code[:2] in ("22", "23") or _is_unfit(error):
-        # what somebody wants stored is not storable; it must not look like trouble with the store
+        return StoreBusy(f"{place} took too long", after=1.0, fix="Read less at a time, or look at the server's load")
+    if code[:2] in ("22", "23") or _is_unencodable(error):
+        # the value cannot be stored, which is no trouble of the store
         return ValueError(f"the database refuses a value ({type(error).__name__})")
     found = next((prefix for prefix in REASONS if code and code.startswith(prefix)), "")
     if found:
-        return StoreUnavailable(f"{where} cannot be used: {REASONS[found]}", after=5.0, fix=FIXES.get(found, ""))
-    return _without_code(error, code, where)
+        return StoreUnavailable(f"{place} cannot be used: {REASONS[found]}", after=5.0, fix=FIXES.get(found, ""))
+    return _without_code(error, code, place)
 
 
-def _is_unfit(error: BaseException) -> bool:
-    # the driver's word for a value that it cannot encode, which is an interface error and a ValueError
+def _is_unencodable(error: BaseException) -> bool:
+    # the driver raises a ValueError of its own for a value that it cannot encode
     return isinstance(error, ValueError) and type(error).__module__.startswith("asyncpg")
 
 
-def _without_code(error: BaseException, code: str, where: str) -> BaseException:
+def _without_code(error: BaseException, code: str, place: str) -> BaseException:
     name = type(error).__name__
     if isinstance(error, TimeoutError):
-        return StoreUnavailable(f"{where} does not answer", after=5.0, fix="Check the server and the network")
+        return StoreUnavailable(f"{place} does not answer", after=5.0, fix="Check the server and the network")
     if isinstance(error, ssl.SSLError):
         return StoreUnavailable(
-            f"{where} has no certificate that we trust", after=5.0, fix="Check sslmode and sslrootcert"
+            f"{place} has no certificate that we trust", after=5.0, fix="Check sslmode and sslrootcert"
         )
     if isinstance(error, OSError):
         why = error.strerror or name
-        return StoreUnavailable(f"{where} cannot be reached ({why})", after=5.0, fix="Check the server and the network")
+        return StoreUnavailable(f"{place} cannot be reached ({why})", after=5.0, fix="Check the server and the network")
     if type(error).__module__.startswith("asyncpg"):
-        return StoreUnavailable(f"{where} refused a statement ({name} {code})".rstrip(), after=5.0)
+        return StoreUnavailable(f"{place} refused a statement ({name} {code})".rstrip(), after=5.0)
     return error
 
 
-def refusal(error: BaseException, where: str) -> BaseException:
-    """The same at the very first connection: a person is there to mend it."""
-    found = translate(error, where)
-    if is_refusal(error) and isinstance(found, StoreUnavailable):
+def refusal(error: BaseException, place: str) -> BaseException:
+    """Like `translate`, for the first connection: what only a person can mend becomes Misconfigured."""
+    found = translate(error, place)
+    if _is_refusal(error) and isinstance(found, StoreUnavailable):
         return Misconfigured(found.message, fix=found.fix)
     return found

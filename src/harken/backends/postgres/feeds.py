@@ -1,148 +1,70 @@
-"""Feeds in PostgreSQL: what they remember, their ticks and coverage, failures, and events that cannot be kept."""
+"""What is written of a feed beside its commits: idle reads, failures, forgotten subjects, refused events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from harken.backends.codec import micros, micros_or_none
-from harken.backends.coverage import KEPT_SPANS, merged, spans_of
-from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import LockedFeed, Transaction, Withdrawn, check_lease, enter
-from harken.event import Event, Known, Span
-from harken.store import Entry, Failure, IdleRead, Stale
+from harken.backends.postgres.commit import PostgresCommits, extend_coverage
+from harken.backends.postgres.definitions import PostgresDefinitions
+from harken.backends.postgres.leases import PostgresLeases
+from harken.backends.postgres.transaction import Transaction, check_lease, lock_feed
+from harken.event import Event, Known
+from harken.store import Failure, IdleRead
 
-__all__ = [
-    "ABSENT",
-    "close_span",
-    "dead_letter",
-    "extend_coverage",
-    "fail",
-    "forget",
-    "recall",
-    "record_idle",
-    "remember",
-]
-
-
-async def close_span(tx: Transaction, feed: int) -> None:
-    await tx.do(
-        """WITH span AS (SELECT span_start, span_end, span_count, span_result, span_seen FROM feeds
-            WHERE id=$1 AND span_result IS NOT NULL),
-        closed AS (UPDATE feeds SET span_result=NULL WHERE id=$1 AND span_result IS NOT NULL)
-        INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
-        SELECT $1, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM span""",
-        feed,
-    )
-
-
-async def extend_coverage(tx: Transaction, feed: int, covered: Span) -> None:
-    """Add a proven span; adjoining ones grow together."""
-    start, end = micros(covered.start), micros(covered.end)
-    grown = """UPDATE feeds SET cover_end=greatest(cover_end, $1) WHERE id=$2 AND cover_start<=$3 AND cover_end>=$3"""
-    if await tx.do(grown, end, feed, start):
-        return
-    row = await tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
-    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
-    await tx.do(
-        "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
-        micros(newest.start),
-        micros(newest.end),
-        tx.shut_json(older[-KEPT_SPANS:]) if older else None,
-        feed,
-    )
-
+__all__ = ["PostgresFeeds"]
 
 ABSENT = "\0absent"
-
 """The state of a subject that its source no longer lists."""
 
-ROWS = Spread(mid="bytea", state="bytea", seq="bigint", event="bigint", expect="bigint")
+_SET_IDLE = """next_due=u.due, last_success=u.last, last_tick=u.last, span_end=u.last, span_seen=u.seen,
+watermark=coalesce(u.watermark, f.watermark), health=coalesce(u.health, f.health),
+cursor=coalesce(u.cursor, f.cursor), reads=f.reads+u.count"""
 
-NOTE = """INSERT INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
-SELECT $1, u.mid, u.state, u.seq, u.event, $2, $2 FROM ({}) u ON CONFLICT DO NOTHING RETURNING mid"""
+# all feeds are locked before the first lease, as in every transaction that needs both
+EXTEND_SPANS = f"""WITH u AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+$6::bytea[], $7::bytea[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
+AS u(name, due, last, seen, watermark, health, cursor, count, result, cover_from, cover_to, token, revision)),
+f AS MATERIALIZED (SELECT shard FROM feeds WHERE name=ANY($1) ORDER BY id FOR NO KEY UPDATE),
+l AS MATERIALIZED (SELECT shard, token, until FROM leases WHERE shard=ANY(ARRAY(SELECT shard FROM f)) FOR KEY SHARE)
+UPDATE feeds f SET {_SET_IDLE}, span_count=f.span_count+u.count,
+cover_end=greatest(f.cover_end, u.cover_to) FROM u, l
+WHERE f.name=u.name AND l.shard=f.shard AND l.token=u.token AND l.until>=coalesce($14, harken_now())
+AND f.revision=coalesce(u.revision, f.revision) AND f.span_result=u.result
+AND (u.cover_from IS NULL OR (f.cover_start<=u.cover_from AND f.cover_end>=u.cover_from))
+RETURNING f.name"""
 
-MOVE = """UPDATE memory m SET state=u.state, absent=false, seq=u.seq, event=u.event, last_seen=$2
-FROM ({}) u WHERE m.feed=$1 AND m.mid=u.mid AND m.seq=u.expect RETURNING m.mid"""
-
-
-class Sight(NamedTuple):
-    """A subject with its new state, at this place of the page."""
-
-    place: int
-    entry: Entry
-    mid: bytes
-    event_id: int
-
-
-async def remember(tx: Transaction, feed: LockedFeed, entries: Sequence[Entry], ids: Sequence[int]) -> dict[int, int]:
-    """Note the new states. For entries that are known already: the id of the first event, by place.
-
-    Raise Withdrawn when somebody else moved a subject to another state meanwhile.
-    """
-    firsts: dict[int, int] = {}
-    for sights in _rounds(tx, entries, ids):
-        new = await _written(tx, NOTE, feed, [sight for sight in sights if sight.entry.expect == 0])
-        new |= await _written(tx, MOVE, feed, [sight for sight in sights if sight.entry.expect != 0])
-        known = [sight for sight in sights if sight.mid not in new]
-        if known:
-            firsts.update(await _repeated(tx, feed, known))
-    return firsts
+_IDLE = f"""WITH u AS (SELECT $1::bigint AS due, $2::bigint AS last, $3::bigint AS seen, $4::bigint AS watermark,
+$5::bytea AS health, $6::bytea AS cursor, $7::bigint AS count)
+UPDATE feeds f SET {_SET_IDLE}, span_count="""
+EXTEND_SPAN = f"{_IDLE}f.span_count+u.count FROM u WHERE f.id=$8 AND f.span_result=$9"
+BEGIN_SPAN = f"{_IDLE}u.count, span_result=$9, span_start=$10, baselined=true FROM u WHERE f.id=$8"
 
 
-def _rounds(tx: Transaction, entries: Sequence[Entry], ids: Sequence[int]) -> list[list[Sight]]:
-    """Each subject once in a round: a page may show one there and back again."""
-    rounds: list[list[Sight]] = []
-    seen: dict[bytes, int] = {}
-    for place, entry in enumerate(entries):
-        if entry.memory_id and not entry.again:
-            mid = tx.seal.name(entry.memory_id)
-            turn = seen[mid] = seen.get(mid, -1) + 1
-            if turn == len(rounds):
-                rounds.append([])
-            rounds[turn].append(Sight(place, entry, mid, ids[place]))
-    for sights in rounds:
-        # replicas that note the same subjects meet in the same order, and so do not wait for each other in a circle
-        sights.sort(key=lambda sight: sight.mid)
-    return rounds
+class PostgresFeeds(PostgresDefinitions, PostgresLeases, PostgresCommits):
+    """The protocol Feeds: this class has the calls that its bases do not."""
+
+    async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+        return await self._database.autocommit(_recall, feed, memory_ids, writes=False) if memory_ids else {}
+
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+        return await self._database.write(_forget, feed, token, listed, before, timed=False)
+
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
+        return await self._database.write(_record_idle, reads, timed=False) if reads else ()
+
+    async def fail(self, failure: Failure) -> None:
+        await self._database.write(_fail, failure, timed=False)
+
+    async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
+        await self._database.write(_dead_letter, feed, event, reason, timed=False)
 
 
-async def _written(tx: Transaction, sql: str, feed: LockedFeed, sights: Sequence[Sight]) -> set[bytes]:
-    """Those for which the statement had something to do."""
-    if not sights:
-        return set()
-    rows = [
-        (
-            sight.mid,
-            None if sight.entry.event.state is None else tx.shut(sight.entry.event.state),
-            sight.entry.seq,
-            sight.event_id,
-            sight.entry.expect,
-        )
-        for sight in sights
-    ]
-    text, values = ROWS.of(rows, fixed=2)
-    return {row[0] for row in await tx.rows(sql.format(text), feed.id, tx.now, *values)}
-
-
-async def _repeated(tx: Transaction, feed: LockedFeed, sights: Sequence[Sight]) -> dict[int, int]:
-    sql = "SELECT mid, state, event FROM memory WHERE feed=$1 AND mid=ANY($2::bytea[])"
-    rows = await tx.rows(sql, feed.id, [sight.mid for sight in sights])
-    known = {row[0]: (None if row[1] is None else tx.text(row[1]), row[2]) for row in rows}
-    firsts: dict[int, int] = {}
-    for sight in sights:
-        found = known.get(sight.mid)
-        anyway = sight.entry.expect == 0 and feed.identity != "transition"
-        if found is None or not (anyway or found[0] == sight.entry.event.state):
-            raise Withdrawn(Stale(feed.revision))
-        firsts[sight.place] = found[1]
-    return firsts
-
-
-async def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+async def _recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
     by_mid = {tx.seal.name(name): name for name in memory_ids}
     rows = await tx.rows(
         """SELECT mid, state, seq, absent FROM memory
@@ -157,25 +79,79 @@ async def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[
     return known
 
 
-async def forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
-    feed = await enter(tx, feed_name, leased=True)
+async def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    feed = await lock_feed(tx, feed_name, leased=True)
     check_lease(token, feed.token, feed.until, tx.now)
     mids = [tx.seal.name(name) for name in listed]
-    seen = "UPDATE memory SET last_seen=$1 WHERE feed=$2 AND mid=ANY($3::bytea[])"
-    await tx.do(seen, tx.now, feed.id, mids)
+    await tx.do("UPDATE memory SET last_seen=$1 WHERE feed=$2 AND mid=ANY($3::bytea[])", tx.now, feed.id, mids)
     if feed.identity == "transition":
-        # only the state goes: the count stays, so that coming back is a change with a key of its own
-        gone = "UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND last_seen<$2 AND NOT absent"
+        # keep the count of changes, so that a subject that comes back gets a new key
+        forget = "UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND last_seen<$2 AND NOT absent"
     else:
-        gone = "DELETE FROM memory WHERE feed=$1 AND last_seen<$2"
-    return await tx.do(gone, feed.id, micros(before))
+        forget = "DELETE FROM memory WHERE feed=$1 AND last_seen<$2"
+    return await tx.do(forget, feed.id, micros(before))
 
 
-async def fail(tx: Transaction, failure: Failure) -> None:
-    feed = await enter(tx, failure.feed, leased=failure.token is not None)
+async def _record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
+    """Extend all spans that have the same result as before with one statement, then write the others one by one.
+
+    Return the feeds whose reads were not written.
+    """
+    by_feed: dict[str, IdleRead] = {}
+    left = [read for read in reads if by_feed.setdefault(read.feed, read) is not read]
+    rows = [
+        (read.feed, *_idle_values(tx, read), read.result, *_covered(read), read.token, read.revision)
+        for read in by_feed.values()
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    written = {row[0] for row in await tx.rows(EXTEND_SPANS, *columns, tx.given_now)}
+    left = [read for read in by_feed.values() if read.feed not in written] + left
+    return [read.feed for read in sorted(left, key=lambda read: read.feed) if not await _record_one(tx, read)]
+
+
+def _idle_values(tx: Transaction, read: IdleRead) -> tuple[Any, ...]:
+    last = micros(read.last_at)
+    health = None if read.health is None else tx.shut_json(read.health)
+    cursor = None if read.cursor is msgspec.UNSET else tx.shut_json(read.cursor)
+    return micros_or_none(read.next_due), last, read.seen, micros_or_none(read.watermark), health, cursor, read.count
+
+
+def _covered(read: IdleRead) -> tuple[int | None, int | None]:
+    return (None, None) if read.covered is None else (micros(read.covered.start), micros(read.covered.end))
+
+
+async def _record_one(tx: Transaction, read: IdleRead) -> bool:
+    """Return False, and write nothing, if the feed is at another revision than when it was read."""
+    feed = await lock_feed(tx, read.feed, leased=True)
+    check_lease(read.token, feed.token, feed.until, tx.now)
+    if read.revision is not None and read.revision != feed.revision:
+        return False
+    values = _idle_values(tx, read)
+    if not await tx.do(EXTEND_SPAN, *values, feed.id, read.result):
+        await _close_span(tx, feed.id)
+        await tx.do(BEGIN_SPAN, *values, feed.id, read.result, micros(read.first_at))
+    if read.covered is not None:
+        await extend_coverage(tx, feed.id, read.covered)
+    return True
+
+
+async def _close_span(tx: Transaction, feed: int) -> None:
+    """Turn the feed's current span of idle reads, if it has one, into a row of `ticks`."""
+    await tx.do(
+        """WITH span AS (SELECT span_start, span_end, span_count, span_result, span_seen FROM feeds
+            WHERE id=$1 AND span_result IS NOT NULL),
+        closed AS (UPDATE feeds SET span_result=NULL WHERE id=$1 AND span_result IS NOT NULL)
+        INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds)
+        SELECT $1, span_start, span_end, span_count, span_result, span_seen, 0, 0 FROM span""",
+        feed,
+    )
+
+
+async def _fail(tx: Transaction, failure: Failure) -> None:
+    feed = await lock_feed(tx, failure.feed, leased=failure.token is not None)
     if failure.token is not None:
         check_lease(failure.token, feed.token, feed.until, tx.now)
-    await close_span(tx, feed.id)
+    await _close_span(tx, feed.id)
     await tx.do(
         "UPDATE feeds SET health=$1, next_due=$2, last_tick=$3 WHERE id=$4",
         tx.shut_json(failure.health),
@@ -195,76 +171,11 @@ async def fail(tx: Transaction, failure: Failure) -> None:
     )
 
 
-_RESTED = """next_due={0}due, last_success={0}last, last_tick={0}last, span_end={0}last, span_seen={0}seen,
-watermark=coalesce({0}watermark, f.watermark), health=coalesce({0}health, f.health),
-cursor=coalesce({0}cursor, f.cursor), reads=f.reads+{0}count"""
-
-QUICK_REST = f"""WITH u AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-$6::bytea[], $7::bytea[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
-AS u(name, due, last, seen, watermark, health, cursor, count, result, cover_from, cover_to, token, revision)),
-f AS MATERIALIZED (SELECT shard FROM feeds WHERE name=ANY($1) ORDER BY id FOR NO KEY UPDATE),
-l AS MATERIALIZED (SELECT shard, token, until FROM leases WHERE shard=ANY(ARRAY(SELECT shard FROM f)) FOR KEY SHARE)
-UPDATE feeds f SET {_RESTED.format("u.")}, span_count=f.span_count+u.count,
-cover_end=greatest(f.cover_end, u.cover_to) FROM u, l
-WHERE f.name=u.name AND l.shard=f.shard AND l.token=u.token AND l.until>=coalesce($14, harken_now())
-AND f.revision=coalesce(u.revision, f.revision) AND f.span_result=u.result
-AND (u.cover_from IS NULL OR (f.cover_start<=u.cover_from AND f.cover_end>=u.cover_from))
-RETURNING f.name"""
-
-"""All feeds are locked before the first lease, as by everybody else who needs both."""
-
-
-async def record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
-    """Extend the spans of all that go on as before with one statement, then look at the others one by one."""
-    quick: dict[str, IdleRead] = {}
-    left = [one for one in reads if quick.setdefault(one.feed, one) is not one]
-    rows = [
-        (one.feed, *_columns(tx, one), one.result, *_covered(one), one.token, one.revision) for one in quick.values()
-    ]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    done = {row[0] for row in await tx.rows(QUICK_REST, *columns, tx.given_now)}
-    left = [one for one in quick.values() if one.feed not in done] + left
-    return [one.feed for one in sorted(left, key=lambda one: one.feed) if not await _rest(tx, one)]
-
-
-def _columns(tx: Transaction, one: IdleRead) -> tuple[Any, ...]:
-    last = micros(one.last_at)
-    health = None if one.health is None else tx.shut_json(one.health)
-    cursor = None if one.cursor is msgspec.UNSET else tx.shut_json(one.cursor)
-    return micros_or_none(one.next_due), last, one.seen, micros_or_none(one.watermark), health, cursor, one.count
-
-
-def _covered(one: IdleRead) -> tuple[int | None, int | None]:
-    return (None, None) if one.covered is None else (micros(one.covered.start), micros(one.covered.end))
-
-
-REST = f"""WITH u AS (SELECT $1::bigint AS due, $2::bigint AS last, $3::bigint AS seen, $4::bigint AS watermark,
-$5::bytea AS health, $6::bytea AS cursor, $7::bigint AS count)
-UPDATE feeds f SET {_RESTED.format("u.")}, span_count="""
-
-
-async def _rest(tx: Transaction, one: IdleRead) -> bool:
-    """Whether it could be noted: the feed is at the revision that it knew."""
-    feed = await enter(tx, one.feed, leased=True)
-    check_lease(one.token, feed.token, feed.until, tx.now)
-    if one.revision is not None and one.revision != feed.revision:
-        return False
-    columns = _columns(tx, one)
-    goes_on = f"{REST}f.span_count+u.count FROM u WHERE f.id=$8 AND f.span_result=$9"
-    if not await tx.do(goes_on, *columns, feed.id, one.result):
-        await close_span(tx, feed.id)
-        first = f"{REST}u.count, span_result=$9, span_start=$10, baselined=true FROM u WHERE f.id=$8"
-        await tx.do(first, *columns, feed.id, one.result, micros(one.first_at))
-    if one.covered is not None:
-        await extend_coverage(tx, feed.id, one.covered)
-    return True
-
-
-async def dead_letter(tx: Transaction, feed_name: str, event: Event, reason: str) -> None:
-    feed = await enter(tx, feed_name, leased=False)
+async def _dead_letter(tx: Transaction, feed_name: str, event: Event, reason: str) -> None:
+    feed = await lock_feed(tx, feed_name, leased=False)
     payload = repr(dict(event.data))[:10_000].encode("utf-8", "backslashreplace")
     key = event.key or event.subject
-    # a listing shows it again with every read
+    # a source that lists everything returns the event with every read: keep it once
     known = await tx.rows("SELECT key FROM buried WHERE feed=$1 ORDER BY id DESC LIMIT 1000", feed.id)
     if any(tx.text(sealed) == key for (sealed,) in known):
         return

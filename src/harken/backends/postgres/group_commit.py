@@ -1,6 +1,6 @@
-"""Pushes that wait at the same moment share one commit: a webhook's few rows cost round trips, not work.
+"""Pushes that wait at the same moment share one commit: what a webhook's few rows cost is round trips, not work.
 
-A lone push never waits. Whatever a shared commit cannot do for all of them is done for each by itself.
+A push that arrives alone is written at once. If a shared commit fails, each of its pushes is written alone.
 """
 
 from __future__ import annotations
@@ -10,61 +10,66 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from harken.backends.postgres.queue import Share
+from harken.backends.postgres.queue import CommitShare
 from harken.errors import HarkenError
 from harken.store import Commit, Committed, Stale
 
 __all__ = ["GroupCommit", "may_share"]
 
 Answer = Committed | Stale | Exception
-Line = list[tuple[Commit, "asyncio.Future[Committed | Stale]"]]
-Write = Callable[[Commit, Sequence[Share]], Awaitable[Committed | Stale]]
+GroupKey = tuple[str, int, str]
+"""Feed, revision and holder: commits that agree in them can be written as one."""
+Waiting = list[tuple[Commit, "asyncio.Future[Committed | Stale]"]]
+Write = Callable[[Commit, Sequence[CommitShare]], Awaitable[Committed | Stale]]
 
 LARGEST_GROUP = 200
 
 
 def may_share(wanted: Commit) -> bool:
-    """It moves no cursor and says nothing of its feed beside its new events."""
-    says = (wanted.token, wanted.watermark, wanted.next_due, wanted.health, wanted.tick)
+    """Whether it only adds new events: no cursor, no tick, nothing else about its feed or triggers."""
+    about_feed = (wanted.token, wanted.watermark, wanted.next_due, wanted.health, wanted.tick)
     moves = wanted.cursor is not msgspec.UNSET or wanted.done or wanted.release or wanted.backfilled
-    return says == (None,) * 5 and not moves and not any(entry.again for entry in wanted.entries)
+    return about_feed == (None,) * 5 and not moves and not any(entry.again for entry in wanted.entries)
 
 
 class GroupCommit:
+    """`write` writes a commit that several share; with no shares, a commit of its own."""
+
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._lines: dict[tuple[str, int, str], Line] = {}
-        self._flights: set[asyncio.Task[None]] = set()
+        self._waiting: dict[GroupKey, Waiting] = {}
+        """A key is present while a commit of it is being written."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def commit(self, wanted: Commit) -> Committed | Stale:
-        place = (wanted.feed, wanted.revision, wanted.holder)
-        line = self._lines.get(place)
-        if line is not None:
+        key = (wanted.feed, wanted.revision, wanted.holder)
+        waiting = self._waiting.get(key)
+        if waiting is not None:
             future: asyncio.Future[Committed | Stale] = asyncio.get_running_loop().create_future()
-            line.append((wanted, future))
+            waiting.append((wanted, future))
             return await future
-        self._lines[place] = []
+        self._waiting[key] = []
         try:
             return await self._write(wanted, ())
         finally:
-            self._go_on(place)
+            self._start_next(key)
 
-    def _go_on(self, place: tuple[str, int, str]) -> None:
-        """Let those go together who came while others were on their way."""
-        line = self._lines[place]
-        if not line:
-            del self._lines[place]
+    def _start_next(self, key: GroupKey) -> None:
+        """Start a shared commit of those that arrived while the last one was written."""
+        waiting = self._waiting[key]
+        if not waiting:
+            del self._waiting[key]
             return
-        group, self._lines[place] = line[:LARGEST_GROUP], line[LARGEST_GROUP:]
-        flight = asyncio.get_running_loop().create_task(self._fly(place, group), name="store-commit")
-        self._flights.add(flight)
-        flight.add_done_callback(self._flights.discard)
+        group, self._waiting[key] = waiting[:LARGEST_GROUP], waiting[LARGEST_GROUP:]
+        task = asyncio.get_running_loop().create_task(self._commit_group(key, group), name="store-commit")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _fly(self, place: tuple[str, int, str], group: Line) -> None:
+    async def _commit_group(self, key: GroupKey, group: Waiting) -> None:
         try:
-            answers = await self._share([wanted for wanted, _ in group])
+            answers = await self._write_group([wanted for wanted, _ in group])
         finally:
-            self._go_on(place)
+            self._start_next(key)
         for (_, future), answer in zip(group, answers, strict=True):
             if future.done():
                 continue
@@ -73,37 +78,37 @@ class GroupCommit:
             else:
                 future.set_result(answer)
 
-    async def _share(self, commits: Sequence[Commit]) -> list[Answer]:
+    async def _write_group(self, commits: Sequence[Commit]) -> list[Answer]:
         entries = [entry for one in commits for entry in one.entries]
         whole = msgspec.structs.replace(commits[0], entries=entries, claim=sum(one.claim for one in commits))
         try:
-            answer = await self._write(whole, [(len(one.entries), one.claim) for one in commits])
+            answer = await self._write(whole, [CommitShare(len(one.entries), one.claim) for one in commits])
         except HarkenError as error:
             return [error] * len(commits)
         except Exception:
-            # one of them has what the server refuses
-            return [await self._alone(one) for one in commits]
+            # one commit of the group is invalid: retry each alone
+            return [await self._write_alone(one) for one in commits]
         if isinstance(answer, Committed):
-            return list(parts(commits, answer))
+            return list(_split(answer, commits))
         if answer.revision != whole.revision:
             return [answer] * len(commits)
-        return [await self._alone(one) for one in commits]
+        return [await self._write_alone(one) for one in commits]
 
-    async def _alone(self, wanted: Commit) -> Answer:
+    async def _write_alone(self, wanted: Commit) -> Answer:
         try:
             return await self._write(wanted, ())
         except Exception as error:
             return error
 
 
-def parts(commits: Sequence[Commit], whole: Committed) -> list[Committed]:
-    """What a shared commit means for each of those who shared it."""
+def _split(whole: Committed, commits: Sequence[Commit]) -> list[Committed]:
+    """The part of a shared commit's answer that belongs to each of its commits."""
     answers: list[Committed] = []
     left, begin = list(whole.claimed), 0
     for one in commits:
         end = begin + len(one.entries)
         ids, verdicts = whole.event_ids[begin:end], whole.verdicts[begin:end]
-        # of two who saw the same event the first has recorded it
+        # if two commits have the same event, its run belongs to the first
         mine = [claim for claim in left if claim.events[0].id in ids]
         left = [claim for claim in left if claim.events[0].id not in ids]
         answers.append(Committed(event_ids=ids, verdicts=verdicts, claimed=mine))

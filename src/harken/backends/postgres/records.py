@@ -1,14 +1,16 @@
-"""What people ask about: a closed list of queries, newest first, in keyset pages."""
+"""Queries about events, runs, dead letters and feeds: newest first, in keyset pages."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
 from harken.backends.codec import dead_run, micros, steps
 from harken.backends.keyset import Filling
+from harken.backends.postgres.connection import DatabaseUser
+from harken.backends.postgres.definitions import feed_states, trigger_states
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import (
@@ -25,38 +27,76 @@ from harken.backends.rows import (
 )
 from harken.backends.run_states import DEAD, STATES
 from harken.event import Known, Recorded
-from harken.feed import TickSpan
+from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
 from harken.store import DeadLetter, Page
 
-__all__ = [
-    "counts",
-    "dead",
-    "event",
-    "events",
-    "events_after",
-    "events_of",
-    "full_page",
-    "journals_of",
-    "memory_of",
-    "run",
-    "runs",
-    "ticks",
-]
-
-
-_EVENTS = "FROM events e JOIN feeds f ON f.id=e.feed"
+__all__ = ["PostgresRecords", "events_of", "journals_of"]
 
 TAIL_PATIENCE_US = 30_000_000
-
-"""How long the tail waits for a lower id; no transaction of ours takes that long, whatever else the server does."""
+"""How long `events_after` waits for a lower id. Our transactions end sooner, whatever else runs on the server."""
 
 OLDEST_WRITER = """SELECT greatest(harken_now() - $1, coalesce(min((extract(epoch FROM xact_start) * 1000000)::bigint),
 9223372036854775807)) FROM pg_stat_activity
 WHERE datname=current_database() AND backend_xid IS NOT NULL AND pid<>pg_backend_pid()"""
 
+_EVENTS = "FROM events e JOIN feeds f ON f.id=e.feed"
 
-async def events(
+
+class PostgresRecords(DatabaseUser):
+    async def events(
+        self,
+        *,
+        feed: str = "",
+        key: str = "",
+        trigger: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(_events, feed, key, trigger, since, before, limit)
+
+    async def events_after(self, after: int, limit: int = 200) -> Sequence[Recorded]:
+        return await self._database.autocommit(_events_after, after, limit, writes=False)
+
+    async def event(self, event_id: int) -> Recorded | None:
+        return await self._database.read(_event, event_id)
+
+    async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+        return await self._database.read(_memory_of, feed, memory_id)
+
+    async def runs(
+        self,
+        *,
+        trigger: str = "",
+        status: str = "",
+        workflow: str = "",
+        event_id: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(_runs, trigger, status, workflow, event_id, before, limit)
+
+    async def run(self, run_id: str) -> Run | None:
+        return await self._database.read(_run, run_id)
+
+    async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
+        return await self._database.read(_dead, before, limit)
+
+    async def feeds(self) -> Sequence[FeedState]:
+        return await self._database.read(feed_states)
+
+    async def triggers(self) -> Sequence[TriggerState]:
+        return await self._database.read(trigger_states)
+
+    async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
+        return await self._database.read(_ticks, feed, limit)
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self._database.read(_counts)
+
+
+async def _events(
     tx: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     if trigger:
@@ -64,28 +104,29 @@ async def events(
     kid = tx.seal.name(key) if key else None
     begin = micros(since) if since is not None else None
 
-    async def some(before: int | None) -> list[Recorded]:
+    async def read_below(before: int | None) -> list[Recorded]:
         where = Where().and_("e.id<{}", before).and_("e.kid={}", kid).and_("e.recorded_at>={}", begin)
         where.and_("e.feed=(SELECT id FROM feeds WHERE name={})", feed or None)
-        ends, bindings = where.ends("e.id DESC", limit)
-        return [recorded(tx, row) for row in await tx.rows(f"SELECT {RECORDED} {_EVENTS} {ends}", *bindings)]
+        clause, bindings = where.clause("e.id DESC", limit)
+        return [recorded(tx, row) for row in await tx.rows(f"SELECT {RECORDED} {_EVENTS} {clause}", *bindings)]
 
     def concerns(found: Recorded) -> bool:
         return not trigger or any(verdict.trigger == trigger for verdict in found.verdicts)
 
-    return await full_page(some, Filling(concerns, lambda found: found.id, before, limit))
+    return await _fill_page(read_below, Filling(concerns, lambda found: found.id, before, limit))
 
 
-async def full_page(some: Callable[[int | None], Awaitable[list[Any]]], filling: Filling) -> Page:
+async def _fill_page(read_below: Callable[[int | None], Awaitable[list[Any]]], filling: Filling) -> Page:
     while not filling.done:
-        filling.add(await some(filling.before))
+        filling.add(await read_below(filling.before))
     return filling.page()
 
 
-async def events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
-    """Up to the first event below which another commit may still put one: the tail misses nothing.
+async def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
+    """Events up to the first below whose id a commit under way may still insert one, so that none is missed.
 
-    Not in one transaction: whoever writes must be looked for before the rows are."""
+    Not in one transaction: the writers must be read before the rows are.
+    """
     oldest = await tx.value(OLDEST_WRITER, TAIL_PATIENCE_US)
     rows = await tx.rows(
         f"SELECT {RECORDED}, e.written_at {_EVENTS} WHERE e.id>$1 ORDER BY e.id LIMIT $2", after, limit
@@ -93,13 +134,139 @@ async def events_after(tx: Transaction, after: int, limit: int) -> list[Recorded
     return [recorded(tx, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
 
 
-async def event(tx: Transaction, event_id: int) -> Recorded | None:
+async def _event(tx: Transaction, event_id: int) -> Recorded | None:
     row = await tx.row(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=$1", event_id)
     return recorded(tx, row) if row is not None else None
 
 
+async def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+    row = await tx.row(
+        f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
+        feed,
+        tx.seal.name(memory_id),
+    )
+    return None if row is None else sighting_of(tx, row)
+
+
+async def _runs(
+    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+) -> Page:
+    state = None if not status else STATES.index(status) if status in STATES else -1
+    seqs = None if event_id is None else await _runs_of(tx, event_id)
+
+    async def read_below(before: int | None) -> list[tuple[int, Run]]:
+        where = Where().and_("seq<{}", before).and_("state={}", state)
+        where.and_("trigger=(SELECT id FROM triggers WHERE name={})", trigger or None)
+        where.and_("seq=ANY({}::bigint[])", seqs)
+        clause, bindings = where.clause("seq DESC", limit)
+        rows = await tx.rows(f"SELECT {RUN} FROM runs {clause}", *bindings)
+        return list(zip((row["seq"] for row in rows), await _load_runs(tx, rows), strict=True))
+
+    def wanted(item: tuple[int, Run]) -> bool:
+        return not workflow or item[1].workflow == workflow
+
+    page = await _fill_page(read_below, Filling(wanted, lambda item: item[0], before, limit))
+    return Page(items=[found for _, found in page.items], next=page.next)
+
+
+async def _runs_of(tx: Transaction, event_id: int) -> list[int]:
+    """The runs that its verdicts name, and those that gathered it or were started for it by hand."""
+    found = await _event(tx, event_id)
+    named = [bytes.fromhex(verdict.run_id) for verdict in found.verdicts if verdict.run_id] if found else []
+    rows = await tx.rows(
+        """SELECT seq FROM runs WHERE id=ANY($1::bytea[]) AND event=$2
+        UNION SELECT run FROM run_events WHERE event=$2""",
+        named,
+        event_id,
+    )
+    return [row[0] for row in rows]
+
+
+async def _run(tx: Transaction, run_id: str) -> Run | None:
+    span = run_span(run_id)
+    if span is None:
+        return None
+    rows = await tx.rows(f"SELECT {RUN} FROM runs WHERE id BETWEEN $1 AND $2 LIMIT 2", *span)
+    return (await _load_runs(tx, rows, with_journal=True))[0] if len(rows) == 1 else None
+
+
+async def _load_runs(tx: Transaction, rows: Sequence[Any], *, with_journal: bool = False) -> list[Run]:
+    """Rows of RUN with the names of triggers and workflows, and the keys of events."""
+    keys = await _event_keys(tx, rows)
+    names = await tx.trigger_names(row["trigger"] for row in rows)
+    workflows = await _workflow_names(tx, {row["workflow_rev"] for row in rows})
+    journals = await journals_of(tx, [row["seq"] for row in rows]) if with_journal else {}
+    return [
+        run_of(
+            tx,
+            row,
+            names.get(row["trigger"], ""),
+            workflows.get(row["workflow_rev"], ""),
+            keys.get(row["seq"], ()),
+            journals.get(row["seq"], ()),
+        )
+        for row in rows
+    ]
+
+
+async def _event_keys(tx: Transaction, rows: Sequence[Any]) -> dict[int, list[tuple[int, str]]]:
+    """Ids and keys of the events of each run, oldest first."""
+    found: dict[int, list[tuple[int, str]]] = {}
+    owned = await tx.rows(
+        """SELECT r.seq, e.id, e.key FROM runs r JOIN events e ON e.id=r.event WHERE r.seq=ANY($1::bigint[])
+        UNION SELECT g.run, e.id, e.key FROM run_events g JOIN events e ON e.id=g.event
+        WHERE g.run=ANY($1::bigint[]) ORDER BY 2""",
+        [row["seq"] for row in rows],
+    )
+    for seq, event_id, key in owned:
+        found.setdefault(seq, []).append((event_id, tx.text(key)))
+    return found
+
+
+async def _workflow_names(tx: Transaction, revs: set[str]) -> dict[str, str]:
+    rows = await tx.rows("SELECT name, value FROM documents WHERE kind='workflow' AND name=ANY($1::text[])", list(revs))
+    return {rev: str(tx.json(value)["name"]) for rev, value in rows}
+
+
+async def _dead(tx: Transaction, before: int | None, limit: int) -> Page:
+    """Dead runs, newest first, then refused events; a negative `before` is the id of a refused event."""
+    letters: list[DeadLetter] = []
+    if before is None or before > 0:
+        clause, bindings = Where().and_("seq<{}", before).clause("seq DESC", limit)
+        rows = await tx.rows(f"SELECT {RUN} FROM (SELECT * FROM runs WHERE state={DEAD}) dead {clause}", *bindings)
+        letters = [dead_run(found) for found in await _load_runs(tx, rows)]
+        if len(rows) == limit:
+            return Page(items=letters, next=rows[-1]["seq"])
+    older = -before if before is not None and before < 0 else None
+    clause, bindings = Where().and_("b.id<{}", older).clause("b.id DESC", limit - len(letters))
+    refused = await tx.rows(f"SELECT {LETTER} {clause}", *bindings)
+    letters += [letter_of(tx, row) for row in refused]
+    return Page(items=letters, next=-refused[-1][0] if len(letters) == limit and refused else None)
+
+
+async def _ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
+    rows = await tx.rows(
+        """(SELECT span_start, span_end, span_count, span_result, span_seen, 0::bigint, NULL::bytea, 0.0::float8
+        FROM feeds WHERE name=$1 AND span_result IS NOT NULL)
+        UNION ALL
+        (SELECT started_at, ended_at, count, result, seen, new, error, seconds FROM ticks
+        WHERE feed=(SELECT id FROM feeds WHERE name=$1) ORDER BY id DESC LIMIT $2) LIMIT $2""",
+        feed,
+        limit,
+    )
+    return [tick_of(tx, feed, row) for row in rows]
+
+
+async def _counts(tx: Transaction) -> dict[str, int]:
+    rows = await tx.rows("SELECT state, count(*) FROM runs GROUP BY state")
+    found = {f"runs_{STATES[state]}": count for state, count in rows}
+    found["events"] = await tx.value("SELECT count(*) FROM events")
+    found["refused_events"] = await tx.value("SELECT count(*) FROM buried")
+    return found
+
+
 async def events_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, list[Recorded]]:
-    """The events of runs that gathered several, oldest first."""
+    """The events of runs that gathered them or were started by hand, oldest first, by seq."""
     found: dict[int, list[Recorded]] = {}
     if seqs:
         rows = await tx.rows(
@@ -119,128 +286,3 @@ async def journals_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, tuple[S
         for run, sealed in rows:
             found.setdefault(run, []).append(tx.seal.open(sealed))
     return {run: steps(records) for run, records in found.items()}
-
-
-async def memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
-    row = await tx.row(
-        f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
-        feed,
-        tx.seal.name(memory_id),
-    )
-    return None if row is None else sighting_of(tx, row)
-
-
-async def ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
-    rows = await tx.rows(
-        """(SELECT span_start, span_end, span_count, span_result, span_seen, 0::bigint, NULL::bytea, 0.0::float8
-        FROM feeds WHERE name=$1 AND span_result IS NOT NULL)
-        UNION ALL
-        (SELECT started_at, ended_at, count, result, seen, new, error, seconds FROM ticks
-        WHERE feed=(SELECT id FROM feeds WHERE name=$1) ORDER BY id DESC LIMIT $2) LIMIT $2""",
-        feed,
-        limit,
-    )
-    return [tick_of(tx, feed, row) for row in rows]
-
-
-async def counts(tx: Transaction) -> dict[str, int]:
-    rows = await tx.rows("SELECT state, count(*) FROM runs GROUP BY state")
-    found = {f"runs_{STATES[state]}": count for state, count in rows}
-    found["events"] = await tx.value("SELECT count(*) FROM events")
-    found["refused_events"] = await tx.value("SELECT count(*) FROM buried")
-    return found
-
-
-async def _shown(tx: Transaction, rows: Sequence[Any], *, with_journal: bool = False) -> list[Run]:
-    keys = await _keys_of(tx, rows)
-    names = await tx.name_triggers(row["trigger"] for row in rows)
-    workflows = await _workflow_names(tx, {row["workflow_rev"] for row in rows})
-    journals = await journals_of(tx, [row["seq"] for row in rows]) if with_journal else {}
-    return [
-        run_of(
-            tx,
-            row,
-            names.get(row["trigger"], ""),
-            workflows.get(row["workflow_rev"], ""),
-            keys.get(row["seq"], ()),
-            journals.get(row["seq"], ()),
-        )
-        for row in rows
-    ]
-
-
-async def _keys_of(tx: Transaction, rows: Sequence[Any]) -> dict[int, list[tuple[int, str]]]:
-    """Ids and keys of the events of each run, oldest first."""
-    found: dict[int, list[tuple[int, str]]] = {}
-    owned = await tx.rows(
-        """SELECT r.seq, e.id, e.key FROM runs r JOIN events e ON e.id=r.event WHERE r.seq=ANY($1::bigint[])
-        UNION SELECT g.run, e.id, e.key FROM run_events g JOIN events e ON e.id=g.event
-        WHERE g.run=ANY($1::bigint[]) ORDER BY 2""",
-        [row["seq"] for row in rows],
-    )
-    for seq, event_id, key in owned:
-        found.setdefault(seq, []).append((event_id, tx.text(key)))
-    return found
-
-
-async def _workflow_names(tx: Transaction, revs: set[str]) -> dict[str, str]:
-    rows = await tx.rows("SELECT name, value FROM documents WHERE kind='workflow' AND name=ANY($1::text[])", list(revs))
-    return {rev: str(tx.json(value)["name"]) for rev, value in rows}
-
-
-async def runs(
-    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
-) -> Page:
-    state = None if not status else STATES.index(status) if status in STATES else -1
-    seqs = None if event_id is None else await _runs_of(tx, event_id)
-
-    async def some(before: int | None) -> list[tuple[int, Run]]:
-        where = Where().and_("seq<{}", before).and_("state={}", state)
-        where.and_("trigger=(SELECT id FROM triggers WHERE name={})", trigger or None)
-        where.and_("seq=ANY({}::bigint[])", seqs)
-        ends, bindings = where.ends("seq DESC", limit)
-        rows = await tx.rows(f"SELECT {RUN} FROM runs {ends}", *bindings)
-        return list(zip((row["seq"] for row in rows), await _shown(tx, rows), strict=True))
-
-    def wanted(item: tuple[int, Run]) -> bool:
-        return not workflow or item[1].workflow == workflow
-
-    page = await full_page(some, Filling(wanted, lambda item: item[0], before, limit))
-    return Page(items=[found for _, found in page.items], next=page.next)
-
-
-async def _runs_of(tx: Transaction, event_id: int) -> list[int]:
-    """Its verdicts name the runs that it started; others gathered it or were started for it by hand."""
-    found = await event(tx, event_id)
-    named = [bytes.fromhex(verdict.run_id) for verdict in found.verdicts if verdict.run_id] if found else []
-    rows = await tx.rows(
-        """SELECT seq FROM runs WHERE id=ANY($1::bytea[]) AND event=$2
-        UNION SELECT run FROM run_events WHERE event=$2""",
-        named,
-        event_id,
-    )
-    return [row[0] for row in rows]
-
-
-async def run(tx: Transaction, run_id: str) -> Run | None:
-    span = run_span(run_id)
-    if span is None:
-        return None
-    rows = await tx.rows(f"SELECT {RUN} FROM runs WHERE id BETWEEN $1 AND $2 LIMIT 2", *span)
-    return (await _shown(tx, rows, with_journal=True))[0] if len(rows) == 1 else None
-
-
-async def dead(tx: Transaction, before: int | None, limit: int) -> Page:
-    """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
-    letters: list[DeadLetter] = []
-    if before is None or before > 0:
-        ends, bindings = Where().and_("seq<{}", before).ends("seq DESC", limit)
-        rows = await tx.rows(f"SELECT {RUN} FROM (SELECT * FROM runs WHERE state={DEAD}) buried {ends}", *bindings)
-        letters = [dead_run(found) for found in await _shown(tx, rows)]
-        if len(rows) == limit:
-            return Page(items=letters, next=rows[-1]["seq"])
-    older = -before if before is not None and before < 0 else None
-    ends, bindings = Where().and_("b.id<{}", older).ends("b.id DESC", limit - len(letters))
-    refused = await tx.rows(f"SELECT {LETTER} {ends}", *bindings)
-    letters += [letter_of(tx, row) for row in refused]
-    return Page(items=letters, next=-refused[-1][0] if len(letters) == limit and refused else None)

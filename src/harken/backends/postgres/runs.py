@@ -1,16 +1,21 @@
-"""Runs in the hands of a worker: journaled, extended, parked, settled. The claim's token is checked in the write."""
+"""Runs after they were claimed, and what a person does with a run.
+
+A worker's claim is checked by its token in each write: journal, park, settle. A transaction that ends a run locks its
+parent, then its slot, then the run, so that none wait in a circle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from harken.backends.codec import micros
-from harken.backends.postgres.commit import commit
-from harken.backends.postgres.queue import admit, charge, count_run, free_slot, let_go, lock_slot
+from harken.backends.postgres.claims import PostgresClaims
+from harken.backends.postgres.commit import write_commit
+from harken.backends.postgres.queue import admit, charge_step, count_run, free_slot, lock_slot, release_held
 from harken.backends.postgres.records import journals_of
-from harken.backends.postgres.statements import Spread
-from harken.backends.postgres.transaction import Transaction, Withdrawn
+from harken.backends.postgres.statements import UnnestRows
+from harken.backends.postgres.transaction import Rollback, Transaction
 from harken.backends.run_states import (
     BY_HAND,
     CANCELLED,
@@ -32,35 +37,18 @@ from harken.errors import LeaseLost, NotFound
 from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
 
-__all__ = [
-    "answer",
-    "cancel",
-    "drop_dead_letter",
-    "extend",
-    "is_plain",
-    "journal",
-    "lock_around",
-    "park",
-    "release",
-    "retry",
-    "settle",
-    "settle_plain",
-    "start",
-    "tell_parent",
-]
+__all__ = ["PostgresRuns"]
 
-
-Answer = Literal["settled", "lost"] | Stale
-
+Settled = Literal["settled", "lost"] | Stale
 Claim = tuple[str, int]
+"""The id of a run and the token of its claim."""
 
-_OURS = f"SELECT seq FROM runs WHERE id=$1 AND token=$2 AND state={RUNNING} FOR UPDATE"
+LOCK_CLAIMED = f"SELECT seq FROM runs WHERE id=$1 AND token=$2 AND state={RUNNING} FOR UPDATE"
 
-ROWS = Spread(
+SETTLEMENT_ROWS = UnnestRows(
     id="bytea", token="bigint", state="smallint", error="bytea", output="bytea", record="bytea", counts="text"
 )
-
-QUICK = f"""WITH u AS ({{}}),
+SETTLE_PLAIN = f"""WITH u AS ({{}}),
 s AS (UPDATE runs r SET state=u.state, finished_at=coalesce($1, harken_now()), error=u.error, output=u.output,
 lease_until=NULL, holder=NULL, answer=NULL FROM u
 WHERE r.id=u.id AND r.token=u.token AND r.state::int={RUNNING} AND r.slot IS NULL AND r.parent IS NULL
@@ -71,90 +59,198 @@ t AS (INSERT INTO tallies (trigger, fired, done) SELECT t.id, 0, n.done FROM tri
 (SELECT counts, count(*) AS done FROM s WHERE counts<>'' GROUP BY counts) n ON t.name=n.counts)
 SELECT id, token FROM s"""
 
-
-async def settle(tx: Transaction, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Answer]:
-    """One by one, but for those that `settle_plain` has settled already."""
-    answers: list[Answer] = []
-    left = set(settled)
-    for one in settlements:
-        quick = (one.id, one.token) in left and is_plain(one)
-        # of two for the same claim only the first counts
-        left.discard((one.id, one.token))
-        answers.append("settled" if quick else await _settle_apart(tx, one))
-    return answers
+ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, due_at=coalesce($3, harken_now())
+WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
 
 
-def is_plain(one: Settlement) -> bool:
-    """Nothing is caused by it, nothing is charged, and it is not tried again."""
+class PostgresRuns(PostgresClaims):
+    """The protocol Runs: this class has the calls that PostgresClaims does not."""
+
+    async def journal(
+        self,
+        run_id: str,
+        token: int,
+        records: Sequence[StepRecord],
+        caused: Sequence[Commit] = (),
+        start: Sequence[NewRun] = (),
+    ) -> Stale | None:
+        return await self._database.write(_journal, run_id, token, records, caused, start)
+
+    async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
+        await self._database.write(_park, run_id, token, park, record)
+
+    async def answer(self, run_id: str, answer: Any) -> bool:
+        return await self._database.autocommit(_answer, run_id, answer)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Settled]:
+        # settlements are independent, so plain ones need no transaction around them
+        plain = [one for one in settlements if _is_plain(one)]
+        settled = await self._database.autocommit(_settle_plain, plain) if plain else frozenset()
+        if len(settled) == len(settlements):
+            return ["settled"] * len(settlements)
+        return await self._database.write(_settle, settlements, settled)
+
+    async def start(self, run: NewRun) -> str:
+        return await self._database.write(_start, run)
+
+    async def cancel(self, run_id: str) -> bool:
+        return await self._database.write(_cancel, run_id)
+
+    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
+        return await self._database.write(_retry, run_id, workflow_rev)
+
+    async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
+        return await self._database.write(_release, trigger, drop, hold)
+
+    async def drop_dead_letter(self, run_id: str) -> bool:
+        return await self._database.write(_drop_dead_letter, run_id)
+
+
+async def _journal(
+    tx: Transaction,
+    run_id: str,
+    token: int,
+    records: Sequence[StepRecord],
+    caused: Sequence[Commit],
+    start_runs: Sequence[NewRun],
+) -> Stale | None:
+    seq = await _lock_claimed(tx, run_id, token)
+    for wanted in caused:
+        answer = await write_commit(tx, wanted)
+        if isinstance(answer, Stale):
+            raise Rollback(answer)
+    for new in start_runs:
+        await _start(tx, new)
+    for record in records:
+        await _append_step(tx, seq, record)
+    return None
+
+
+async def _append_step(tx: Transaction, seq: int, record: StepRecord) -> None:
+    # a worker that does not know whether its write succeeded writes the same record again: charge it once
+    if (record.tokens or record.usd) and record not in (await journals_of(tx, [seq])).get(seq, ()):
+        await charge_step(tx, seq, record)
+    await tx.do(
+        """INSERT INTO journal (run, n, record)
+        VALUES ($1, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=$1), $2)""",
+        seq,
+        tx.shut_json(record),
+    )
+
+
+async def _lock_claimed(tx: Transaction, run_id: str, token: int) -> int:
+    """Return the run's seq. The claim cannot be lost until this transaction ends."""
+    seq = await tx.value(LOCK_CLAIMED, id_of(run_id), token)
+    if seq is None:
+        raise LeaseLost(f"run {run_id[:8]} is no longer ours")
+    return int(seq)
+
+
+async def _park(tx: Transaction, run_id: str, token: int, park: Park, record: StepRecord | None) -> None:
+    seq = await _lock_claimed(tx, run_id, token)
+    if record is not None:
+        await _append_step(tx, seq, record)
+    await tx.do(
+        f"""UPDATE runs SET state={WAITING}, due_at=$1, waiting_for=$2, answer=NULL, lease_until=NULL, holder=NULL
+        WHERE seq=$3""",
+        NEVER if park.until is None else micros(park.until),
+        park.waiting_for,
+        seq,
+    )
+    if park.waiting_for.startswith("run:"):
+        await _answer_if_over(tx, id_of(run_id), park.waiting_for[4:])
+
+
+async def _answer_if_over(tx: Transaction, parent: bytes, child: str) -> None:
+    """Answer the parent at once if the sub-run is over. The lock keeps it from ending between the two statements."""
+    found = await tx.row("SELECT state, output, error FROM runs WHERE id=$1 FOR SHARE", id_of(child))
+    if found is not None and found[0] >= DONE:
+        await _answer_parent(tx, parent, child, found[0], tx.json(found[1]), tx.text(found[2]))
+
+
+async def _answer(tx: Transaction, run_id: str, value: Any) -> bool:
+    """A single statement, so that only one of two answers finds the run waiting."""
+    return bool(await tx.do(ANSWER, id_of(run_id), tx.shut_json(value), tx.given_now))
+
+
+async def _answer_parent(tx: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
+    """Make the run ready that waits for this sub-run. If it is not parked yet, it checks when it parks."""
+    answer = tx.shut_json({"run": child, "status": STATES[state], "output": output, "error": error})
+    if await tx.do(f"{ANSWER} AND waiting_for=$4", parent, answer, tx.given_now, f"run:{child}"):
+        tx.made_ready = True
+
+
+def _is_plain(one: Settlement) -> bool:
+    """Whether it causes no event, charges no budget and ends the run for good."""
     charges = one.record is not None and (one.record.tokens or one.record.usd)
     return not (one.caused or charges or isinstance(one.outcome, Again))
 
 
-async def settle_plain(tx: Transaction, settlements: Sequence[Settlement]) -> frozenset[Claim]:
-    """End all that no slot and no parent depends on, with one statement."""
+async def _settle_plain(tx: Transaction, settlements: Sequence[Settlement]) -> frozenset[Claim]:
+    """End the runs that have no slot and no parent with one statement. Return the claims that were settled."""
     values = [
         (
             id_of(one.id),
             one.token,
             FINAL[type(one.outcome)],
-            *_last_bytes(tx, one.outcome),
+            *_sealed_result(tx, one.outcome),
             None if one.record is None else tx.shut_json(one.record),
-            _counted(one),
+            _done_for(one),
         )
         for one in settlements
     ]
-    text, parameters = ROWS.of(values, fixed=1)
-    rows = await tx.rows(QUICK.format(text), tx.given_now, *parameters)
+    query, parameters = SETTLEMENT_ROWS.select(values, after=1)
+    rows = await tx.rows(SETTLE_PLAIN.format(query), tx.given_now, *parameters)
     return frozenset((row[0].hex(), row[1]) for row in rows)
 
 
-async def _settle_apart(tx: Transaction, one: Settlement) -> Answer:
-    """A stale one is undone by itself; the others stay."""
+async def _settle(tx: Transaction, settlements: Sequence[Settlement], settled: frozenset[Claim]) -> list[Settled]:
+    """Settle one by one, but for the claims in `settled`, which `_settle_plain` has settled already."""
+    answers: list[Settled] = []
+    left = set(settled)
+    for one in settlements:
+        is_settled = (one.id, one.token) in left and _is_plain(one)
+        # of two settlements of the same claim only the first counts
+        left.discard((one.id, one.token))
+        answers.append("settled" if is_settled else await _settle_one(tx, one))
+    return answers
+
+
+async def _settle_one(tx: Transaction, one: Settlement) -> Settled:
+    """If it is stale it is rolled back alone; the other settlements stay."""
     if not one.caused:
-        return await _settle(tx, one)
+        return await _write_settlement(tx, one)
     await tx.connection.execute("SAVEPOINT settlement")
     try:
-        answer = await _settle(tx, one)
-    except Withdrawn as withdrawn:
+        answer = await _write_settlement(tx, one)
+    except Rollback as rollback:
         await tx.connection.execute("ROLLBACK TO SAVEPOINT settlement")
-        answer = withdrawn.answer
+        answer = rollback.answer
     await tx.connection.execute("RELEASE SAVEPOINT settlement")
     return answer
 
 
-async def _settle(tx: Transaction, one: Settlement) -> Answer:
-    slot, parent = await lock_around(tx, id_of(one.id))
-    seq = await tx.value(_OURS, id_of(one.id), one.token)
+async def _write_settlement(tx: Transaction, one: Settlement) -> Settled:
+    slot, parent = await _lock_slot_and_parent(tx, id_of(one.id))
+    seq = await tx.value(LOCK_CLAIMED, id_of(one.id), one.token)
     if seq is None:
         return "lost"
     for wanted in one.caused:
-        answer = await commit(tx, wanted)
+        answer = await write_commit(tx, wanted)
         if isinstance(answer, Stale):
-            raise Withdrawn(answer)
+            raise Rollback(answer)
     if one.record is not None:
-        await _append(tx, seq, one.record)
+        await _append_step(tx, seq, one.record)
     await _write_outcome(tx, seq, one.outcome)
     if isinstance(one.outcome, Again):
         return "settled"
-    await _count(tx, one)
+    await _count_done(tx, one)
     if slot is not None:
         await free_slot(tx, slot, seq)
     if parent is not None:
         error, output = last_words(one.outcome)
-        await tell_parent(tx, parent, one.id, FINAL[type(one.outcome)], output, error)
+        await _answer_parent(tx, parent, one.id, FINAL[type(one.outcome)], output, error)
     return "settled"
-
-
-def _counted(one: Settlement) -> str:
-    """The trigger for which this is a good end."""
-    return one.trigger if isinstance(one.outcome, Finished) and not one.outcome.filtered else ""
-
-
-async def _count(tx: Transaction, one: Settlement) -> None:
-    name = _counted(one)
-    if name:
-        sql = "INSERT INTO tallies (trigger, fired, done) SELECT id, 0, 1 FROM triggers WHERE name=$1"
-        await tx.do(sql, name)
 
 
 async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None:
@@ -173,100 +269,42 @@ async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None
         WHERE seq=$5""",
         FINAL[type(outcome)],
         tx.now,
-        *_last_bytes(tx, outcome),
+        *_sealed_result(tx, outcome),
         seq,
     )
 
 
-def _last_bytes(tx: Transaction, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
+def _sealed_result(tx: Transaction, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
     error, output = last_words(outcome)
     return tx.shut(error) if error else None, None if output is None else tx.shut_json(output)
 
 
-async def journal(
-    tx: Transaction,
-    run_id: str,
-    token: int,
-    records: Sequence[StepRecord],
-    caused: Sequence[Commit],
-    start_runs: Sequence[NewRun],
-) -> Stale | None:
-    seq = await _ours(tx, run_id, token)
-    for wanted in caused:
-        answer = await commit(tx, wanted)
-        if isinstance(answer, Stale):
-            raise Withdrawn(answer)
-    for new in start_runs:
-        await start(tx, new)
-    for record in records:
-        await _append(tx, seq, record)
-    return None
+def _done_for(one: Settlement) -> str:
+    """The name of the trigger for which this counts as done; empty if it does not count."""
+    return one.trigger if isinstance(one.outcome, Finished) and not one.outcome.filtered else ""
 
 
-async def _append(tx: Transaction, seq: int, record: StepRecord) -> None:
-    # a worker that does not know whether its write was taken writes the same record again
-    if (record.tokens or record.usd) and record not in (await journals_of(tx, [seq])).get(seq, ()):
-        await charge(tx, seq, record)
-    await tx.do(
-        """INSERT INTO journal (run, n, record)
-        VALUES ($1, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=$1), $2)""",
-        seq,
-        tx.shut_json(record),
-    )
+async def _count_done(tx: Transaction, one: Settlement) -> None:
+    name = _done_for(one)
+    if name:
+        sql = "INSERT INTO tallies (trigger, fired, done) SELECT id, 0, 1 FROM triggers WHERE name=$1"
+        await tx.do(sql, name)
 
 
-async def _ours(tx: Transaction, run_id: str, token: int) -> int:
-    """Its seq. The run stays ours until this transaction is over."""
-    seq = await tx.value(_OURS, id_of(run_id), token)
-    if seq is None:
-        raise LeaseLost(f"run {run_id[:8]} is no longer ours")
-    return int(seq)
+async def _lock_slot_and_parent(tx: Transaction, run_id: bytes) -> tuple[bytes | None, bytes | None]:
+    """Return the slot and the parent of a run that is about to end, both locked."""
+    row = await tx.row("SELECT slot, parent FROM runs WHERE id=$1", run_id)
+    if row is None:
+        return None, None
+    if row["parent"] is not None:
+        await tx.value("SELECT 1 FROM runs WHERE id=$1 FOR UPDATE", row["parent"])
+    if row["slot"] is not None:
+        await lock_slot(tx, row["slot"])
+    return row["slot"], row["parent"]
 
 
-async def extend(
-    tx: Transaction, claims: Mapping[str, int], seconds: float
-) -> dict[str, Literal["kept", "lost", "cancel"]]:
-    rows = await tx.rows(
-        f"""UPDATE runs r SET lease_until=coalesce($3, harken_now()) + $4
-        FROM unnest($1::bytea[], $2::bigint[]) AS u(id, token)
-        WHERE r.id=u.id AND r.token=u.token AND r.state::int={RUNNING} RETURNING r.id, r.cancel_requested""",
-        [id_of(run_id) for run_id in claims],
-        list(claims.values()),
-        tx.given_now,
-        round(seconds * 1_000_000),
-    )
-    kept = {row[0].hex(): row[1] for row in rows}
-    return {run_id: "lost" if run_id not in kept else "cancel" if kept[run_id] else "kept" for run_id in claims}
-
-
-async def park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
-    seq = await _ours(tx, run_id, token)
-    if record is not None:
-        await _append(tx, seq, record)
-    await tx.do(
-        f"""UPDATE runs SET state={WAITING}, due_at=$1, waiting_for=$2, answer=NULL, lease_until=NULL, holder=NULL
-        WHERE seq=$3""",
-        NEVER if parked.until is None else micros(parked.until),
-        parked.waiting_for,
-        seq,
-    )
-    if parked.waiting_for.startswith("run:"):
-        await _look_for_child(tx, id_of(run_id), parked.waiting_for[4:])
-
-
-async def _look_for_child(tx: Transaction, parent: bytes, child: str) -> None:
-    """The sub-run may be over before its parent lay down; locked, so that it does not end between the two."""
-    found = await tx.row("SELECT state, output, error FROM runs WHERE id=$1 FOR SHARE", id_of(child))
-    if found is not None and found[0] >= DONE:
-        await tell_parent(tx, parent, child, found[0], tx.json(found[1]), tx.text(found[2]))
-
-
-ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, due_at=coalesce($3, harken_now())
-WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
-
-
-async def start(tx: Transaction, new: NewRun) -> str:
-    trigger = await tx.trigger_named(new.trigger) if new.trigger else None
+async def _start(tx: Transaction, new: NewRun) -> str:
+    trigger = await tx.trigger_by_name(new.trigger) if new.trigger else None
     run_id = run_id_of(tx.seal, trigger.uid if trigger else new.workflow, 0, new.id_key, "by hand")
     first = new.event_ids[0] if len(new.event_ids) == 1 else None
     seq = await tx.value(
@@ -288,24 +326,12 @@ async def start(tx: Transaction, new: NewRun) -> str:
     if seq is not None:
         rows = [(seq, event_id) for event_id in new.event_ids]
         await tx.each("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", rows)
-    tx.wakes = True
+    tx.made_ready = True
     return run_id.hex()
 
 
-async def lock_around(tx: Transaction, run_id: bytes) -> tuple[bytes | None, bytes | None]:
-    """Slot and parent of a run that is about to end, locked in the order in which everybody locks them."""
-    row = await tx.row("SELECT slot, parent FROM runs WHERE id=$1", run_id)
-    if row is None:
-        return None, None
-    if row["parent"] is not None:
-        await tx.value("SELECT 1 FROM runs WHERE id=$1 FOR UPDATE", row["parent"])
-    if row["slot"] is not None:
-        await lock_slot(tx, row["slot"])
-    return row["slot"], row["parent"]
-
-
-async def cancel(tx: Transaction, run_id: str) -> bool:
-    slot, parent = await lock_around(tx, id_of(run_id))
+async def _cancel(tx: Transaction, run_id: str) -> bool:
+    slot, parent = await _lock_slot_and_parent(tx, id_of(run_id))
     row = await tx.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
@@ -320,12 +346,12 @@ async def cancel(tx: Transaction, run_id: str) -> bool:
     if slot is not None:
         await free_slot(tx, slot, seq)
     if parent is not None:
-        await tell_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
+        await _answer_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
     return True
 
 
-async def retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
-    await lock_around(tx, id_of(run_id))
+async def _retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
+    await _lock_slot_and_parent(tx, id_of(run_id))
     row = await tx.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
@@ -345,30 +371,18 @@ async def retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
     return True
 
 
-async def release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
-    """A person decides: what is let go counts, but no budget holds it again."""
-    found = await tx.trigger_named(trigger)
+async def _release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
+    """The released runs count against their budget, but are not held by it again: a person has decided."""
+    found = await tx.trigger_by_name(trigger)
     if not drop:
         held = f"SELECT seq FROM runs WHERE trigger=$1 AND state={HELD} AND budgeted AND ($2='' OR hold=$2) FOR UPDATE"
         for (seq,) in await tx.rows(held, found.id, hold):
             await count_run(tx, seq, found.id)
-    return await let_go(tx, found.id, hold, drop=drop)
+    return await release_held(tx, found.id, hold, drop=drop)
 
 
-async def drop_dead_letter(tx: Transaction, run_id: str) -> bool:
+async def _drop_dead_letter(tx: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         return bool(await tx.do("DELETE FROM buried WHERE id=$1", int(run_id[6:])))
-    dropped = f"UPDATE runs SET state={CANCELLED} WHERE id=$1 AND state={DEAD}"
-    return bool(await tx.do(dropped, id_of(run_id)))
-
-
-async def answer(tx: Transaction, run_id: str, value: Any) -> bool:
-    """A single statement: of two answers only one finds the run waiting."""
-    return bool(await tx.do(ANSWER, id_of(run_id), tx.shut_json(value), tx.given_now))
-
-
-async def tell_parent(tx: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
-    """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
-    told = tx.shut_json({"run": child, "status": STATES[state], "output": output, "error": error})
-    if await tx.do(f"{ANSWER} AND waiting_for=$4", parent, told, tx.given_now, f"run:{child}"):
-        tx.wakes = True
+    drop = f"UPDATE runs SET state={CANCELLED} WHERE id=$1 AND state={DEAD}"
+    return bool(await tx.do(drop, id_of(run_id)))

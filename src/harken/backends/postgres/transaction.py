@@ -1,6 +1,6 @@
-"""One transaction: its connection, its instant, the seal, and what this process may keep between transactions.
+"""One transaction: its connection, its instant, the seal, and the cache that outlives it.
 
-Several replicas write, so nothing is kept that is not proven by a revision read in the same transaction.
+Several replicas write, so a cached row is used only if it belongs to the revision that was read in this transaction.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from harken.backends.encryption import Seal
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger
 
-__all__ = ["LockedFeed", "RowCache", "Transaction", "TriggerRow", "Withdrawn", "check_lease", "enter"]
+__all__ = ["LockedFeed", "Rollback", "RowCache", "Transaction", "TriggerRow", "check_lease", "lock_feed"]
 
 
-class Withdrawn(Exception):
-    """Nothing of this verb is to be written; `answer` is what its caller hears."""
+class Rollback(Exception):
+    """Raised to write nothing of this transaction; the caller gets `answer` as the result."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__(str(answer))
@@ -25,9 +25,12 @@ class Withdrawn(Exception):
 
 
 class TriggerRow:
-    """What a commit needs to know of a trigger. `shares`: some of its events are gathered, and others are not."""
+    """What a commit needs to know of a trigger.
 
-    __slots__ = ("budget", "definition", "feed", "id", "name", "shares", "uid")
+    `gathers_old`: events older than its `max_age` share a run, younger ones have a run each.
+    """
+
+    __slots__ = ("budget", "definition", "feed", "gathers_old", "id", "name", "uid")
 
     def __init__(self, id: int, uid: str, name: str, feed: str, definition: Trigger) -> None:
         self.id = id
@@ -36,36 +39,40 @@ class TriggerRow:
         self.feed = feed
         self.definition = definition
         self.budget: Budget | None = definition.budget
-        self.shares = definition.max_age > 0
+        self.gathers_old = definition.max_age > 0
 
 
 class RowCache:
-    """What outlives a transaction: listeners of a feed at one revision, names that never change, priorities."""
+    """What a process keeps between transactions.
+
+    `listeners`: triggers by uid for each feed, at one revision of it. `trigger_names` and `priorities` only grow.
+    `pruned_to`: for each table the id at which the next slice of pruning begins.
+    """
 
     def __init__(self) -> None:
         self.listeners: dict[str, tuple[int, dict[str, TriggerRow]]] = {}
-        self.names: dict[int, str] = {0: ""}
+        self.trigger_names: dict[int, str] = {0: ""}
         self.priorities: set[int] = {0}
-        self.swept: dict[str, int] = {}
+        self.pruned_to: dict[str, int] = {}
 
 
 class Transaction(Texts):
-    """The verbs' way to the database, for the length of one transaction that sees the instant `now`."""
+    """Runs statements on one connection. `now` is the transaction's instant in microseconds, 0 if not yet read."""
 
-    def __init__(self, connection: Any, seal: Seal, shelf: RowCache, now: int) -> None:
+    def __init__(self, connection: Any, seal: Seal, cache: RowCache, now: int) -> None:
         self.connection = connection
         self.seal = seal
-        self.shelf = shelf
+        self.cache = cache
         self.now = now
-        self.afterwards: list[Callable[[], object]] = []
-        """Done once the transaction is committed."""
-        self.wakes = False
-        """A run became ready that somebody else may claim."""
-        self._rows: dict[str, TriggerRow] = {}
+        self.on_commit: list[Callable[[], object]] = []
+        """Called after the commit."""
+        self.made_ready = False
+        """A run became ready that another replica may claim."""
+        self._triggers: dict[str, TriggerRow] = {}
 
     @property
     def given_now(self) -> int | None:
-        """For a statement that asks the server's clock where it is given none."""
+        """For a statement that reads the server's clock where this is None."""
         return self.now or None
 
     async def rows(self, sql: str, *bindings: Any) -> Sequence[Any]:
@@ -79,41 +86,41 @@ class Transaction(Texts):
         return await self.connection.fetchval(sql, *bindings)
 
     async def do(self, sql: str, *bindings: Any) -> int:
-        """How many rows it changed."""
+        """Return how many rows it changed."""
         status: str = await self.connection.execute(sql, *bindings)
         return int(status.rsplit(" ", 1)[-1])
 
     async def each(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for each row, without waiting in between."""
+        """Run the same statement for each row, pipelined."""
         if rows:
             await self.connection.executemany(sql, rows)
 
-    async def know(self, feed: str, revision: int, uids: Iterable[str]) -> None:
-        """Make these triggers known to `trigger`. The feed is at this revision, and we hold its lock."""
-        kept = self.shelf.listeners.get(feed)
-        if kept is None or kept[0] != revision:
-            kept = self.shelf.listeners[feed] = (revision, {})
-        missing = {uid for uid in uids if uid not in kept[1]}
+    async def load_triggers(self, feed: str, revision: int, uids: Iterable[str]) -> None:
+        """Make these triggers available to `trigger`. The caller holds the lock of the feed, which is at `revision`."""
+        cached = self.cache.listeners.get(feed)
+        if cached is None or cached[0] != revision:
+            cached = self.cache.listeners[feed] = (revision, {})
+        missing = {uid for uid in uids if uid not in cached[1]}
         if missing:
             for row in await self._trigger_rows("uid=ANY($1::text[])", list(missing)):
-                # whoever listens to another feed may change without this revision's knowing
-                (kept[1] if row.feed == feed else self._rows)[row.uid] = row
-        self._rows.update(kept[1])
+                # a trigger of another feed can change without a new revision of this one, so it is not cached
+                (cached[1] if row.feed == feed else self._triggers)[row.uid] = row
+        self._triggers.update(cached[1])
 
     def trigger(self, uid: str) -> TriggerRow:
-        """One that `know` was asked for."""
-        found = self._rows.get(uid)
+        """A trigger that `load_triggers` has loaded."""
+        found = self._triggers.get(uid)
         if found is None:
             raise NotFound(f"there is no trigger with uid {uid!r}")
         return found
 
-    async def trigger_named(self, name: str) -> TriggerRow:
+    async def trigger_by_name(self, name: str) -> TriggerRow:
         found = await self._trigger_rows("name=$1 AND removed_at IS NULL", name)
         if not found:
             raise NotFound(f"there is no trigger {name!r}")
         return found[0]
 
-    async def trigger_numbered(self, id: int) -> TriggerRow | None:
+    async def trigger_by_id(self, id: int) -> TriggerRow | None:
         found = await self._trigger_rows("id=$1", id)
         return found[0] if found else None
 
@@ -121,9 +128,9 @@ class Transaction(Texts):
         rows = await self.rows(f"SELECT id, uid, name, feed, definition FROM triggers WHERE {where}", *bindings)
         return [TriggerRow(row[0], row[1], row[2], row[3], decode_trigger(self.seal.open(row[4]))) for row in rows]
 
-    async def name_triggers(self, ids: Iterable[int]) -> dict[int, str]:
-        """The names of triggers, which never change."""
-        names = self.shelf.names
+    async def trigger_names(self, ids: Iterable[int]) -> dict[int, str]:
+        """Names by id, of at least these triggers. A trigger never changes its name."""
+        names = self.cache.trigger_names
         missing = {id for id in ids if id not in names}
         if missing:
             rows = await self.rows("SELECT id, name FROM triggers WHERE id=ANY($1::int[])", list(missing))
@@ -131,25 +138,19 @@ class Transaction(Texts):
         return names
 
 
-def check_lease(token: int, current: int | None, until: int | None, now: int) -> None:
-    """Raise LeaseLost unless this token is the shard's current one and has not run out."""
-    if current != token or until is None or until < now:
-        raise LeaseLost("another process reads these feeds now")
-
-
-_ENTER = """WITH f AS MATERIALIZED (SELECT id, revision, identity, last_success, shard FROM feeds WHERE name=$1 {lock}),
+_LOCK_FEED = """WITH f AS MATERIALIZED
+(SELECT id, revision, identity, last_success, shard FROM feeds WHERE name=$1 {lock}),
 l AS MATERIALIZED (SELECT token, until FROM leases WHERE shard=(SELECT shard FROM f) {lease})
 SELECT f.id, f.revision, f.identity, f.last_success, l.token, l.until,
 ARRAY(SELECT nextval('event_ids') FROM generate_series(1, $2)),
 ARRAY(SELECT nextval('run_seqs') FROM generate_series(1, $3)), harken_now() FROM f LEFT JOIN l ON true"""
-
-LEASED = _ENTER.format(lock="FOR NO KEY UPDATE", lease="FOR KEY SHARE")
-
-PUSHED = _ENTER.format(lock="FOR KEY SHARE", lease="AND false")
+LOCK_LEASED = _LOCK_FEED.format(lock="FOR NO KEY UPDATE", lease="FOR KEY SHARE")
+LOCK_PUSHED = _LOCK_FEED.format(lock="FOR KEY SHARE", lease="AND false")
+"""Pushes to one feed run side by side: they only keep its revision from changing."""
 
 
 class LockedFeed(NamedTuple):
-    """A feed as it is while we write to it, its lease, and fresh ids for what we write."""
+    """A feed that this transaction has locked, its lease, and new ids for the rows that will be written."""
 
     id: int
     revision: int
@@ -161,10 +162,19 @@ class LockedFeed(NamedTuple):
     run_seqs: list[int]
 
 
-async def enter(tx: Transaction, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> LockedFeed:
-    """Raise NotFound for a feed that was never opened."""
-    row = await tx.row(LEASED if leased else PUSHED, feed, events, runs)
+async def lock_feed(tx: Transaction, feed: str, *, leased: bool, events: int = 0, runs: int = 0) -> LockedFeed:
+    """Lock the feed, with its lease if `leased`, and read the server's clock where `tx` has no instant yet.
+
+    Raise NotFound for a feed that was never opened.
+    """
+    row = await tx.row(LOCK_LEASED if leased else LOCK_PUSHED, feed, events, runs)
     if row is None:
         raise NotFound(f"there is no feed {feed!r}")
     tx.now = tx.now or row[8]
     return LockedFeed(*row[:8])
+
+
+def check_lease(token: int, current: int | None, until: int | None, now: int) -> None:
+    """Raise LeaseLost unless this token is the shard's current one and has not expired."""
+    if current != token or until is None or until < now:
+        raise LeaseLost("another process reads these feeds now")

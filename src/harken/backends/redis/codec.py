@@ -1,43 +1,107 @@
-"""How values become bytes for Redis, and bytes become values again.
+"""How values become bytes in Redis and arguments for Lua, and bytes become values again.
 
 Lua never looks into a text: it gets names (16 bytes each), opaque texts, and instructions in msgpack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from harken.backends.codec import micros
 from harken.backends.encryption import Seal
-from harken.backends.run_states import HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, gathered_as
+from harken.backends.run_states import (
+    BY_HAND,
+    DROPPED,
+    HAS_ITS_RUN,
+    HOLD_REASONS,
+    NOT_OVER,
+    REPLACED,
+    gathered_as,
+)
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
+from harken.runs import StepRecord
 
 __all__ = [
+    "ABSENT",
+    "ABSENT_STATE",
     "BUCKET",
-    "FRAME",
-    "Ask",
-    "body_of",
+    "DOCUMENT",
+    "END_REASONS",
+    "EVENT_HEAD",
+    "MEMORY",
+    "NEVER",
+    "NO_STATE",
+    "OUTCOMES",
+    "PLAIN_STATE",
+    "RESULTS",
+    "SEALED_STATE",
+    "STAMP",
+    "STORED_VERDICT",
+    "TICK",
+    "VERDICT_FRAME",
+    "Arguments",
+    "Row",
+    "coverage_spans",
+    "decode_audit",
+    "decode_body",
+    "decode_letter",
+    "decode_text",
+    "encode_body",
+    "encode_letter",
+    "encode_msgpack",
+    "encode_state",
+    "encode_text",
+    "encode_verdict",
+    "event_body",
     "event_fields",
-    "fields",
-    "given",
+    "fields_of_reply",
+    "hash_fields",
     "known_of",
     "micros_or_false",
     "moment",
     "moment_or_none",
     "recorded",
     "refusal",
-    "state_of",
+    "state_argument",
+    "step_charge",
     "verdicts_of",
 ]
 
+Row = Mapping[str, bytes]
+"""The hash of a feed, trigger or run."""
+
 BUCKET = 1000
-"""Events and runs are kept in hashes of so many numbers."""
+"""Events and runs are stored in hashes, each for so many numbers."""
+
+NEVER = 2**53
+"""The due time of a run that only an answer can wake. Lua's numbers are exact up to here."""
+
+STAMP = Struct(">Q")
+"""A time in microseconds, or a number, that sorts as text."""
+
+DOCUMENT = Struct(">IQ")
+"""Revision and time in front of a document."""
+
+TICK = Struct(">QQIBIId")
+"""Start, end, count, result, seen, new and seconds in front of a tick's error."""
+
+MEMORY = Struct(">QQQIBH")
+"""First seen, last seen, event, number of changes, kind of state, size of the mark; mark and state follow."""
+
+EVENT_HEAD = Struct(">Q16sH")
+"""Time, name of the key and size of the feed's name; the name and the verdicts follow."""
+
+VERDICT_FRAME = Struct(">BHBII")
+"""Outcome, sizes of trigger, run and reason, and a number; trigger, run and reason follow."""
+
+STORED_VERDICT = 0xFFFFFFFF
+"""The number of a frame whose reason is the whole verdict, as matching or another store made it."""
 
 OUTCOMES: tuple[Outcome, ...] = (
     "fired",
@@ -50,23 +114,37 @@ OUTCOMES: tuple[Outcome, ...] = (
     "error",
     "unmatched",
 )
-GIVEN = 0xFFFFFFFF
-"""The number of a verdict that matching gave: its reason is the whole of it."""
+"""The order is part of the stored format, also that of RESULTS."""
 
-FRAME = Struct(">BHBII")
-_MEMORY = Struct(">QQQIBH")
-_HEAD = Struct(">Q16sH")
+Result = Literal["nothing_new", "events", "unchanged", "error", "rate_limited", "changed"]
+RESULTS: tuple[Result, ...] = ("nothing_new", "events", "unchanged", "error", "rate_limited", "changed")
+
+END_REASONS = {b"replaced": REPLACED, b"overlap": NOT_OVER, b"cancelled": BY_HAND, b"dropped": DROPPED}
+"""Why a script ended a run. It stores the word, because it cannot encrypt the sentence."""
+
+NO_STATE, PLAIN_STATE, ABSENT_STATE, SEALED_STATE = range(4)
+"""Kinds of a subject's state. A plain one is its own mark; a sealed one has the name of the state as its mark."""
+
+ABSENT = "\0absent"
+"""The state of a subject that its source no longer lists."""
+
 SHORT_STATE = 32
+"""Longer states are stored by a mark of 16 bytes, so that comparing them is cheap."""
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_msgpack = msgspec.msgpack.Encoder().encode
+decode_body = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes | None, str, int | None, bytes]).decode
+"""Key, subject, state, type, time and data of an event."""
+decode_letter = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, bytes]).decode
+"""Feed, key, reason and payload of an event that the store refused."""
+decode_audit = msgspec.msgpack.Decoder(tuple[str, str, str, bytes]).decode
+"""Who, did, what and the sealed detail of an audit entry."""
 _encode_json = msgspec.json.Encoder().encode
 _decode_verdict = msgspec.json.Decoder(Verdict).decode
-_decode_body = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes | None, str, int | None, bytes]).decode
 _decode_data = msgspec.json.Decoder().decode
 
 
-class Ask:
-    """What goes along with the instructions of one call: names and texts, told to Lua by their place."""
+class Arguments:
+    """Names and texts of one script call. A method adds one and returns its position, for use in the instructions."""
 
     __slots__ = ("names", "seal", "texts")
 
@@ -76,19 +154,19 @@ class Ask:
         self.texts: list[bytes] = []
 
     def name(self, plain: str) -> int:
-        return self.named(self.seal.name(plain))
+        return self.raw_name(self.seal.name(plain))
 
-    def named(self, name: bytes) -> int:
+    def raw_name(self, name: bytes) -> int:
         self.names.append(name)
         return len(self.names)
 
     def run(self, run_id: str) -> int:
-        """The place of a run's id; that of a run which nobody has, for what is no id."""
+        """Add the id of a run; an id that no run has if `run_id` is not one."""
         try:
             found = bytes.fromhex(run_id)
         except ValueError:
             found = b""
-        return self.named(found if len(found) == 16 else bytes(16))
+        return self.raw_name(found if len(found) == 16 else bytes(16))
 
     def text(self, opaque: bytes) -> int:
         self.texts.append(opaque)
@@ -100,8 +178,23 @@ class Ask:
     def shut_json(self, value: Any) -> int:
         return self.text(self.seal.shut(_encode_json(value)))
 
-    def arguments(self, instructions: Any) -> list[bytes]:
-        return [_encode(instructions), b"".join(self.names), *self.texts]
+    def encode(self, instructions: Sequence[Any]) -> list[bytes]:
+        """The arguments as the script gets them."""
+        return [encode_msgpack(instructions), b"".join(self.names), *self.texts]
+
+
+def refusal(reply: Any) -> HarkenError | None:
+    """The error that a script returned, if it did."""
+    if not isinstance(reply, list) or not reply or reply[0] != b"!":
+        return None
+    what, about = reply[1].decode(), reply[2].decode() if len(reply) > 2 else ""
+    if what == "lease":
+        return LeaseLost("another process reads these feeds now")
+    if what == "lost":
+        return LeaseLost("the run is no longer ours")
+    if what == "uid":
+        return NotFound(f"there is no trigger with uid {about!r}")
+    return NotFound(f"there is no {what} {about!r}" if about else f"there is no such {what}")
 
 
 def micros_or_false(instant: datetime | None) -> int | bool:
@@ -116,27 +209,50 @@ def moment_or_none(us: bytes | None) -> datetime | None:
     return moment(us) if us else None
 
 
-def fields(flat: Sequence[bytes]) -> dict[str, bytes]:
-    """A hash as Redis answers it from Lua: field and value in turn."""
+def encode_text(plain: str) -> bytes:
+    return plain.encode("utf-8", "surrogatepass")
+
+
+def decode_text(plain: bytes) -> str:
+    return plain.decode("utf-8", "surrogatepass")
+
+
+def hash_fields(reply: Mapping[bytes, bytes]) -> Row:
+    """A hash as the driver returns it."""
+    return {field.decode(): value for field, value in reply.items()}
+
+
+def fields_of_reply(flat: Sequence[bytes]) -> Row:
+    """A hash as Lua returns it: fields and values in turn."""
     pairs = iter(flat)
     return {field.decode(): value for field, value in zip(pairs, pairs, strict=True)}
 
 
-def body_of(event: Event, seal: Seal) -> bytes:
-    """An event as it is kept, but for when it was recorded and what was decided."""
-    state = None if event.state is None else event.state.encode("utf-8", "surrogatepass")
+def event_fields(event_id: int) -> tuple[str, str, str]:
+    """The fields of an event in the hash of its bucket: body, head with verdicts, repeats."""
+    return str(event_id), f"v{event_id}", f"r{event_id}"
+
+
+def event_body(event: Event, seal: Seal) -> bytes:
+    """An event as it is stored, without the time it was recorded at and its verdicts."""
     at = None if event.occurred_at is None else micros(event.occurred_at)
-    key, subject = event.key.encode("utf-8", "surrogatepass"), event.subject.encode("utf-8", "surrogatepass")
-    return seal.shut(_encode((key, subject, state, event.type, at, event.payload())))
+    return encode_body(seal, event.key, event.subject, event.state, event.type, at, event.payload())
+
+
+def encode_body(
+    seal: Seal, key: str, subject: str, state: str | None, kind: str, occurred_at: int | None, data: bytes
+) -> bytes:
+    encoded = None if state is None else encode_text(state)
+    return seal.shut(encode_msgpack((encode_text(key), encode_text(subject), encoded, kind, occurred_at, data)))
 
 
 def recorded(seal: Seal, event_id: int, row: Sequence[bytes | None]) -> Recorded | None:
-    """The event of a row: its body, its head with the verdicts, its repeats. None when it is gone."""
+    """The event of its three fields; None if it was deleted."""
     body, head, repeats = row
     if body is None or head is None:
         return None
-    key, subject, state, kind, at, data = _decode_body(seal.open(body))
-    recorded_at, _, size = _HEAD.unpack_from(head)
+    key, subject, state, kind, at, data = decode_body(seal.open(body))
+    recorded_at, _, size = EVENT_HEAD.unpack_from(head)
     times, _, last = repeats.partition(b":") if repeats else (b"0", b"", b"")
     return Recorded(
         id=event_id,
@@ -154,23 +270,24 @@ def recorded(seal: Seal, event_id: int, row: Sequence[bytes | None]) -> Recorded
     )
 
 
-def given(seal: Seal, verdict: Verdict) -> bytes:
-    """The frame of a verdict that matching gave."""
+def encode_verdict(seal: Seal, verdict: Verdict, run: bytes = b"") -> bytes:
+    """The frame of a whole verdict. Scripts read its `run`, to know whether that has ended."""
     trigger = verdict.trigger.encode()
     reason = seal.shut(_encode_json(verdict))
-    return FRAME.pack(OUTCOMES.index(verdict.outcome), len(trigger), 0, len(reason), GIVEN) + trigger + reason
+    sizes = (OUTCOMES.index(verdict.outcome), len(trigger), len(run), len(reason), STORED_VERDICT)
+    return VERDICT_FRAME.pack(*sizes) + trigger + run + reason
 
 
 def verdicts_of(seal: Seal, frames: bytes) -> tuple[Verdict, ...]:
     found: list[Verdict] = []
     at, end = 0, len(frames)
     while at < end:
-        outcome, trigger_size, run_size, reason_size, number = FRAME.unpack_from(frames, at)
-        at += FRAME.size
+        outcome, trigger_size, run_size, reason_size, number = VERDICT_FRAME.unpack_from(frames, at)
+        at += VERDICT_FRAME.size
         trigger, at = frames[at : at + trigger_size].decode(), at + trigger_size
         run, at = frames[at : at + run_size].hex(), at + run_size
         reason, at = frames[at : at + reason_size], at + reason_size
-        if number == GIVEN:
+        if number == STORED_VERDICT:
             found.append(_decode_verdict(seal.open(reason)))
         else:
             why = _reason(seal, OUTCOMES[outcome], reason, number)
@@ -179,56 +296,58 @@ def verdicts_of(seal: Seal, frames: bytes) -> tuple[Verdict, ...]:
 
 
 def _reason(seal: Seal, outcome: Outcome, reason: bytes, number: int) -> str:
+    """The reason of a verdict that a script made."""
     if outcome == "held":
         return HOLD_REASONS[reason.decode()]
     if outcome == "duplicate":
         return HAS_ITS_RUN
     if outcome == "skipped":
         return NOT_OVER
-    said = seal.open(reason).decode("utf-8", "surrogatepass") if reason else ""
-    if outcome == "gathered":
-        return gathered_as(number, said)
-    return said
+    plain = decode_text(seal.open(reason)) if reason else ""
+    return gathered_as(number, plain) if outcome == "gathered" else plain
 
 
-NO_STATE, PLAIN_STATE, ABSENT_STATE, SEALED_STATE = range(4)
-ABSENT = "\0absent"
-"""The state of a subject that its source no longer lists."""
-
-
-def state_of(ask: Ask, state: str | None) -> tuple[int, int | bool, int | bool]:
-    """A subject's state for memory: of which kind it is, the mark that equal ones share, and what it is."""
+def encode_state(seal: Seal, state: str | None) -> tuple[int, bytes, bytes]:
+    """A subject's state for memory: its kind, the mark that equal states share, and the sealed state itself."""
     if state is None:
-        return NO_STATE, False, False
+        return NO_STATE, b"", b""
     plain = state.encode("utf-8", "surrogatepass")
-    if not ask.seal.encrypted and len(plain) <= SHORT_STATE:
-        return PLAIN_STATE, ask.text(plain), False
-    return SEALED_STATE, ask.text(ask.seal.name(state)), ask.text(ask.seal.shut(plain))
+    if not seal.encrypted and len(plain) <= SHORT_STATE:
+        return PLAIN_STATE, plain, b""
+    return SEALED_STATE, seal.name(state), seal.shut(plain)
+
+
+def state_argument(args: Arguments, state: str | None) -> tuple[int, int | bool, int | bool]:
+    """The same for a script."""
+    kind, mark, sealed = encode_state(args.seal, state)
+    return kind, kind != NO_STATE and args.text(mark), kind == SEALED_STATE and args.text(sealed)
 
 
 def known_of(seal: Seal, value: bytes) -> tuple[Known, int, int]:
-    """What is remembered, and when it was seen first and last."""
-    first, last, _, seq, kind, size = _MEMORY.unpack_from(value)
+    """What is remembered of a subject, and when it was seen first and last."""
+    first, last, _, seq, kind, size = MEMORY.unpack_from(value)
     if kind in (NO_STATE, ABSENT_STATE):
         return Known(None if kind == NO_STATE else ABSENT, seq), first, last
-    mark, rest = value[_MEMORY.size : _MEMORY.size + size], value[_MEMORY.size + size :]
-    state = mark if kind == PLAIN_STATE else seal.open(rest)
+    mark, sealed = value[MEMORY.size : MEMORY.size + size], value[MEMORY.size + size :]
+    state = mark if kind == PLAIN_STATE else seal.open(sealed)
     return Known(state.decode("utf-8", "surrogatepass"), seq), first, last
 
 
-def refusal(reply: Any) -> HarkenError | None:
-    """The error that a script answered, if it did."""
-    if not isinstance(reply, list) or not reply or reply[0] != b"!":
-        return None
-    what, about = reply[1].decode(), reply[2].decode() if len(reply) > 2 else ""
-    if what == "lease":
-        return LeaseLost("another process reads these feeds now")
-    if what == "lost":
-        return LeaseLost("the run is no longer ours")
-    if what == "uid":
-        return NotFound(f"there is no trigger with uid {about!r}")
-    return NotFound(f"there is no {what} {about!r}" if about else f"there is no such {what}")
+def coverage_spans(row: Row) -> list[tuple[int, int]]:
+    """What a feed has proven to have read. The newest span has fields of its own, older ones are joined in one."""
+    older = [each.split(b"-") for each in row.get("coverage", b"").split(b",") if each]
+    newest = [[row["cover_start"], row["cover_end"]]] if "cover_start" in row else []
+    return [(int(begin), int(end)) for begin, end in [*older, *newest]]
 
 
-def event_fields(event_id: int) -> tuple[str, str, str]:
-    return str(event_id), f"v{event_id}", f"r{event_id}"
+def encode_letter(seal: Seal, feed: str, key: str, reason: str, payload: bytes) -> bytes:
+    """An event that the store refused. Its texts may be what cannot be encoded, so they are escaped."""
+    plain = [each.encode("utf-8", "backslashreplace") for each in (feed, key, reason)]
+    return seal.shut(encode_msgpack((*plain, payload)))
+
+
+def step_charge(args: Arguments, record: StepRecord, encoded: bytes) -> int | bool:
+    """The name by which a step is charged once to its trigger's budget; False if it spent nothing."""
+    if not (record.tokens or record.usd):
+        return False
+    return args.name(f"step\0{encoded.decode('utf-8', 'surrogateescape')}")

@@ -1,8 +1,9 @@
-"""The connection to Redis: a pool that reconnects, Lua scripts by name, and errors that say what to do."""
+"""The connection to Redis: a pool that reconnects, Lua scripts by name, and errors that say what to do about them."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha1
@@ -12,39 +13,10 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from harken.backends.redis.codec import Ask, refusal
+from harken.backends.codec import clock_micros
+from harken.backends.redis.codec import Arguments, refusal
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
-
-__all__ = ["Connection", "Script", "script"]
-
-log = structlog.get_logger("harken.store")
-
-
-WITH = "-- with: "
-
-
-class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """`sha` is the name under which a server that has seen the text runs it."""
-
-    name: str
-    text: str
-    sha: str
-
-
-@cache
-def script(name: str) -> Script:
-    """The whole text of a verb, with what it needs in front."""
-    text = _read(name)
-    first = text.split("\n", 1)[0]
-    assert first.startswith(WITH), f"{name}.lua does not say what it needs"
-    whole = "".join([_read(part) for part in first.removeprefix(WITH).split()] + [text])
-    return Script(name=name, text=whole, sha=sha1(whole.encode(), usedforsecurity=False).hexdigest())
-
-
-def _read(name: str) -> str:
-    return files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
-
 
 try:
     from redis.asyncio import Redis
@@ -68,17 +40,23 @@ try:
 except ImportError:
     raise Misconfigured("the driver for Redis is missing", fix="pip install 'harken[redis]'") from None
 
+__all__ = ["Connection", "script"]
+
+log = structlog.get_logger("harken.store")
+
 CONNECTIONS = 16
-
 CONNECT_SECONDS = 5.0
-
 ANSWER_SECONDS = 15.0
-
 CONFIRM_MS = 5_000
+"""How long a write waits for the replicas."""
 
 
 class Connection:
-    """`replicas`: so many must have a write on disk, beside the primary, before it counts; 0 for none."""
+    """Sends scripts and commands. `replicas` is how many replicas must have a write on disk before it counts.
+
+    `trouble` says why the store cannot be used now, empty if it can. `waiting` counts requests without an answer yet;
+    beyond `limit` of them requests are refused. `on_write` is called with the verb of each script that wrote.
+    """
 
     def __init__(
         self, url: str, prefix: str, clock: Clock | None, *, limit: int = 10_000, readonly: bool = False
@@ -93,43 +71,46 @@ class Connection:
         self.on_write: Callable[[str], None] = lambda verb: None
         self._refuses_writes = False
         self._limit = limit
-        self._turns = asyncio.Semaphore(CONNECTIONS)
+        self._requests = asyncio.Semaphore(CONNECTIONS)
 
     def key(self, name: str) -> bytes:
         return f"{self.prefix}{name}".encode()
 
     @property
-    def _time(self) -> str:
-        """What a script takes for now: the server's own time unless a clock was given."""
-        return str(int(self.clock.time() * 1_000_000)) if self.clock else ""
+    def clock_us(self) -> int | None:
+        """The time of the clock in microseconds; None if the server's time counts."""
+        return clock_micros(self.clock.time()) if self.clock else None
 
-    async def write(self, verb: str, ask: Ask, instructions: Any) -> Any:
-        """Run a verb; return when it is as safe as the server is set up to make it."""
+    async def write(self, verb: str, args: Arguments, instructions: Sequence[Any]) -> Any:
+        """Run the script of a verb; return when its writes are on as many disks as the server can confirm."""
         if self.readonly:
             raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
-        reply = await self._script(verb, ask, instructions, self.replicas, writes=True)
+        reply = await self._run_script(verb, args, instructions, self.replicas, writes=True)
         self.on_write(verb)
         return reply
 
-    async def look(self, verb: str, ask: Ask, instructions: Any) -> Any:
+    async def query(self, verb: str, args: Arguments, instructions: Sequence[Any]) -> Any:
         """Run a script that only reads."""
-        return await self._script(verb, ask, instructions, 0, writes=False)
+        return await self._run_script(verb, args, instructions, 0, writes=False)
 
-    async def _script(self, verb: str, ask: Ask, instructions: Any, replicas: int, *, writes: bool) -> Any:
+    async def _run_script(
+        self, verb: str, args: Arguments, instructions: Sequence[Any], replicas: int, *, writes: bool
+    ) -> Any:
         found = script(verb)
-        words = (1, self.prefix, self._time, *ask.arguments(instructions))
+        now = self.clock_us
+        words = (1, self.prefix, "" if now is None else str(now), *args.encode(instructions))
         try:
             reply = await self._send([("EVALSHA", found.sha, *words)], replicas, writes=writes)
         except NoScriptError:
-            # a server that was restarted, or another one: it has never seen the text
+            # the server has not seen the script since its start
             reply = await self._send([("EVAL", found.text, *words)], replicas, writes=writes)
         error = refusal(reply[0])
         if error is not None:
             raise error
         return reply[0]
 
-    async def read(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """Several plain commands in one round trip."""
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Run plain commands in one round trip, not as a transaction. Writes are not confirmed by replicas."""
         if not commands:
             return []
         return await self._send(commands, 0)
@@ -139,7 +120,7 @@ class Connection:
             raise StoreBusy(f"the store has {self.waiting} requests waiting", after=1.0)
         self.waiting += 1
         try:
-            async with self._turns, asyncio.timeout(ANSWER_SECONDS):
+            async with self._requests, asyncio.timeout(ANSWER_SECONDS):
                 replies = await self._exchange(commands, replicas)
         except NoScriptError:
             raise
@@ -148,48 +129,104 @@ class Connection:
         finally:
             self.waiting -= 1
         if self.trouble:
-            await self._well(writes)
+            await self._recover(writes)
         return replies
 
     async def _exchange(self, commands: Sequence[tuple[Any, ...]], replicas: int) -> list[Any]:
         if len(commands) == 1 and not replicas:
             return [await self.redis.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
-        line = self.redis.pipeline(transaction=False)
+        pipeline = self.redis.pipeline(transaction=False)
         for command in commands:
-            line.execute_command(*command)
+            pipeline.execute_command(*command)
         if replicas:
-            # a replica tells where its disk is as soon as it is asked: asked right behind the write, that is before
-            # the write, and it would only tell again in its next second. Having it, it is past its disk
-            line.execute_command("WAIT", replicas, CONFIRM_MS // 2)
-            line.execute_command("WAITAOF", 1, replicas, CONFIRM_MS // 2)
-        replies = await line.execute()
+            # WAITAOF makes the replicas report their disk position at once. Sent right behind the write they would
+            # report before they have it, and again only a second later: so wait until they have it
+            pipeline.execute_command("WAIT", replicas, CONFIRM_MS // 2)
+            pipeline.execute_command("WAITAOF", 1, replicas, CONFIRM_MS // 2)
+        replies = await pipeline.execute()
         if replicas:
-            _confirmed(replies.pop(), replicas)
+            _require_confirmed(replies.pop(), replicas)
             replies.pop()
         return list(replies)
 
-    async def _well(self, wrote: bool) -> None:
-        """An answer came. Where it was writing that failed, only a write that is taken ends the trouble."""
+    async def _recover(self, wrote: bool) -> None:
+        """Clear `trouble` after an answer. If only writes failed, a write has to succeed first."""
         if self._refuses_writes:
             if not wrote:
                 return
             try:
                 await self._exchange([("SET", self.key("probe"), "1")], 0)
             except (RedisError, OSError):
-                return  # as before; whoever writes next hears why
+                return  # still in trouble; the next write raises the reason
         self.trouble = ""
         log.info("store.up")
 
     def _fail(self, error: Exception) -> NoReturn:
-        told = _translate(error)
-        if isinstance(told, StoreUnavailable) and told.message != self.trouble:
+        translated = _translate(error)
+        if isinstance(translated, StoreUnavailable) and translated.message != self.trouble:
             self._refuses_writes = isinstance(error, (ResponseError, _Unconfirmed))
-            self.trouble = told.message
-            log.error("store.down", reason=told.message)
-        raise told from None
+            self.trouble = translated.message
+            log.error("store.down", reason=translated.message)
+        raise translated from None
 
     async def close(self) -> None:
         await self.redis.aclose(close_connection_pool=True)
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that has seen the text runs it by its `sha`."""
+
+    text: str
+    sha: str
+
+
+class _LuaFile(msgspec.Struct, frozen=True, kw_only=True):
+    """`verbs` has, for each function that can be called, the libraries it needs and its text."""
+
+    needs: tuple[str, ...]
+    library: str
+    verbs: dict[str, tuple[tuple[str, ...], str]]
+
+
+@cache
+def script(verb: str) -> Script:
+    """The script of a verb `file.function`: the libraries that it needs, the function, and a call of it.
+
+    In a Lua file `-- verb: NAME` begins a function that can be called. The text above the first one is a library.
+    `-- with: FILE...` names the files whose libraries the library or the verb needs.
+    """
+    name, function = verb.split(".")
+    needs, body = _lua_file(name).verbs[function]
+    parts: dict[str, str] = {}
+    for need in (name, *needs):
+        _add_libraries(need, parts)
+    text = "".join([*parts.values(), body, f"return {function}(unpack(args))\n"])
+    return Script(text=text, sha=sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _add_libraries(name: str, parts: dict[str, str]) -> None:
+    """Add the library of a file, behind those that it needs."""
+    if name not in parts:
+        found = _lua_file(name)
+        for need in found.needs:
+            _add_libraries(need, parts)
+        parts[name] = found.library
+
+
+@cache
+def _lua_file(name: str) -> _LuaFile:
+    text = files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
+    library, *sections = re.split(r"^-- verb: ", text, flags=re.MULTILINE)
+    verbs = {}
+    for section in sections:
+        verb, body = section.split("\n", 1)
+        verbs[verb] = (_needs(body), body)
+    return _LuaFile(needs=_needs(library), library=library, verbs=verbs)
+
+
+def _needs(text: str) -> tuple[str, ...]:
+    first = text.split("\n", 1)[0]
+    return tuple(first.removeprefix("-- with: ").split()) if first.startswith("-- with: ") else ()
 
 
 def _pool(url: str) -> ConnectionPool:
@@ -198,10 +235,10 @@ def _pool(url: str) -> ConnectionPool:
             url,
             max_connections=CONNECTIONS + 4,
             socket_connect_timeout=CONNECT_SECONDS,
-            # answers are waited for below: the driver's own way of it may lose a cancellation (see harken.ending)
+            # `_send` has the timeout: the driver's own may lose a cancellation (see harken.tasks)
             socket_timeout=None,
             socket_keepalive=True,
-            # a write whose answer never came may have happened: only the caller knows whether to repeat it
+            # never repeat a request: a write without an answer may have happened
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError:
@@ -210,10 +247,10 @@ def _pool(url: str) -> ConnectionPool:
 
 
 class _Unconfirmed(RedisError):
-    """The write is there, but not on as many disks as the promise needs."""
+    """The write happened, but fewer disks than wanted have confirmed it."""
 
 
-def _confirmed(disks: Sequence[int], replicas: int) -> None:
+def _require_confirmed(disks: Sequence[int], replicas: int) -> None:
     if disks[0] < 1 or disks[1] < replicas:
         raise _Unconfirmed(f"{disks[1]} of {replicas} replicas")
 
@@ -239,11 +276,11 @@ def _translate(error: Exception) -> StoreUnavailable | StoreBusy:
     if isinstance(error, MovedError):
         fix = f"Name that node in the store's URL: {error.host}:{error.port}"
         return StoreUnavailable("another node of this Redis Cluster holds the store", after=30.0, fix=fix)
-    return _refused(error)
+    return _translate_refusal(error)
 
 
-def _refused(error: Exception) -> StoreUnavailable | StoreBusy:
-    # the server names its own errors by their first word
+def _translate_refusal(error: Exception) -> StoreUnavailable | StoreBusy:
+    # the first word of a message is the code of the error
     code = str(error).split(" ", 1)[0] if isinstance(error, ResponseError) else ""
     if code == "BUSY":
         return StoreBusy("Redis is busy with a script of someone else", after=1.0)

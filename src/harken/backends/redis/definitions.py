@@ -1,6 +1,6 @@
-"""Making a configuration current: what is known keeps its place, what is new begins, what is gone rests.
+"""The configured feeds and triggers: made current, looked at, paused, resumed and reset.
 
-What changed is found out here, against definitions at one revision; the script refuses it if they moved on meanwhile.
+What `open` has to change is computed here from the definitions at one revision; the script refuses it if they changed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,16 @@ import msgspec
 
 from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
-from harken.backends.redis.codec import Ask, fields, moment, moment_or_none
-from harken.backends.redis.transaction import Transaction
+from harken.backends.redis.codec import (
+    Arguments,
+    Row,
+    coverage_spans,
+    fields_of_reply,
+    hash_fields,
+    moment,
+    moment_or_none,
+)
+from harken.backends.redis.transaction import Session, UsesSession
 from harken.backoff import Health
 from harken.errors import NotFound, StoreBusy
 from harken.event import Span
@@ -22,110 +30,119 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import Definitions, Listeners, Opened
 
-__all__ = [
-    "definition_of",
-    "facts",
-    "feed_states",
-    "listeners",
-    "now_of",
-    "open_all",
-    "rows_of",
-    "state",
-    "trigger_state",
-    "trigger_states",
-]
+__all__ = ["RedisDefinitions", "trigger_facts"]
+
+OPEN_ATTEMPTS = 20
 
 
-AT_ONCE = 500
+class RedisDefinitions(UsesSession):
+    async def open(self, wanted: Definitions) -> Opened:
+        session = await self._ready()
+        for _ in range(OPEN_ATTEMPTS):
+            epoch = await _open(session, wanted)
+            if epoch is not None:
+                break
+        else:
+            raise StoreBusy("others change the definitions all the time", after=1.0)
+        return Opened(
+            feeds={feed.name: feed for feed in await self.feeds()},
+            triggers={trigger.name: trigger for trigger in await self.triggers()},
+            epoch=epoch,
+        )
 
-Row = Mapping[str, bytes]
+    async def state(self, feed: str) -> FeedState:
+        return await _state(await self._ready(), feed)
+
+    async def listeners(self, feed: str) -> Listeners:
+        session = await self._ready()
+        reply = await session.connection.query("definitions.listeners", session.arguments(), (feed,))
+        revision, definition, found, now = reply
+        pairs = []
+        for uid, flat, spent in found:
+            row = fields_of_reply(flat)
+            known = _trigger_state(session, uid.decode(), row, fields_of_reply(spent), int(now))
+            pairs.append((decode_trigger(session.seal.open(row["definition"])), known))
+        pairs.sort(key=lambda pair: pair[0].name)
+        return Listeners(revision=int(revision), feed=decode_feed(session.seal.open(definition)), triggers=pairs)
+
+    async def feeds(self) -> Sequence[FeedState]:
+        session = await self._ready()
+        [found] = await session.connection.execute(("SMEMBERS", session.connection.key("feeds")))
+        names = sorted(name.decode() for name in found)
+        rows = await session.hashes([f"f:{name}" for name in names])
+        return [_feed_state(session, name, row) for name, row in zip(names, rows, strict=True) if "removed" not in row]
+
+    async def triggers(self) -> Sequence[TriggerState]:
+        session = await self._ready()
+        [found] = await session.connection.execute(("HGETALL", session.connection.key("tn")))
+        uids = [uid.decode() for _, uid in sorted(found.items())]
+        now = await session.now()
+        rows = await session.hashes([f"tr:{uid}" for uid in uids])
+        spent = await session.hashes([f"sp:{uid}" for uid in uids])
+        return [
+            _trigger_state(session, uid, row, used, now)
+            for uid, row, used in zip(uids, rows, spent, strict=True)
+            if "removed" not in row
+        ]
+
+    async def pause(self, trigger: str, reason: str) -> TriggerState:
+        session = await self._ready()
+        args = session.arguments()
+        return await _steer(session, args, "pause", trigger, args.shut(reason or "paused"))
+
+    async def resume(self, trigger: str) -> TriggerState:
+        session = await self._ready()
+        return await _steer(session, session.arguments(), "resume", trigger, False)
+
+    async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
+        session = await self._ready()
+        return await _steer(session, session.arguments(), "reset", trigger, cursor)
+
+    async def wake(self, feed: str) -> FeedState:
+        session = await self._ready()
+        await session.connection.write("definitions.wake", session.arguments(), (feed,))
+        return await _state(session, feed)
 
 
-async def rows_of(tx: Transaction, keys: Sequence[str]) -> list[Row]:
-    """Whole hashes, some at a time."""
-    found: list[Row] = []
-    for begin in range(0, len(keys), AT_ONCE):
-        some = keys[begin : begin + AT_ONCE]
-        for row in await tx.connection.read(*(("HGETALL", tx.connection.key(key)) for key in some)):
-            found.append({field.decode(): value for field, value in row.items()})
-    return found
+async def _steer(session: Session, args: Arguments, how: str, trigger: str, option: int | bool) -> TriggerState:
+    uid = (await session.connection.write("definitions.steer", args, (how, trigger, option))).decode()
+    row, spent = await session.hashes([f"tr:{uid}", f"sp:{uid}"])
+    return _trigger_state(session, uid, row, spent, await session.now())
 
 
-async def now_of(tx: Transaction) -> int:
-    """The store's time."""
-    if tx.connection.clock:
-        return int(tx.connection.clock.time() * 1_000_000)
-    [[seconds, us]] = await tx.connection.read(("TIME",))
-    return int(seconds) * 1_000_000 + int(us)
+async def _state(session: Session, feed: str) -> FeedState:
+    key = session.connection.key
+    row, count = await session.connection.execute(("HGETALL", key(f"f:{feed}")), ("HLEN", key(f"m:{feed}")))
+    if not row:
+        raise NotFound(f"there is no feed {feed!r}")
+    return msgspec.structs.replace(_feed_state(session, feed, hash_fields(row)), memory=count)
 
 
-async def feed_states(tx: Transaction) -> list[FeedState]:
-    [names] = await tx.connection.read(("SMEMBERS", tx.connection.key("feeds")))
-    known = sorted(name.decode() for name in names)
-    rows = await rows_of(tx, [f"f:{name}" for name in known])
-    return [_feed_state(tx, name, row) for name, row in zip(known, rows, strict=True) if "removed" not in row]
-
-
-def _feed_state(tx: Transaction, name: str, row: Row) -> FeedState:
+def _feed_state(session: Session, name: str, row: Row) -> FeedState:
     return FeedState(
         name=name,
         revision=int(row["revision"]),
-        cursor=tx.json(row["cursor"]) if "cursor" in row else None,
+        cursor=session.json(row["cursor"]) if "cursor" in row else None,
         watermark=moment_or_none(row.get("watermark")),
         next_due=moment_or_none(row.get("due")),
-        health=decode_health(tx.seal.open(row["health"])) if "health" in row else Health(),
+        health=decode_health(session.seal.open(row["health"])) if "health" in row else Health(),
         reads=int(row.get("reads", 0)),
         baselined=row.get("base") == b"1",
         last_success=moment_or_none(row.get("ok")),
         last_tick=moment_or_none(row.get("tick")),
-        coverage=tuple(_coverage(row)),
+        coverage=tuple(Span(moment(begin), moment(end)) for begin, end in coverage_spans(row)),
         created_at=moment(row["made"]),
         seen=int(row.get("seen", 0)),
     )
 
 
-def _coverage(row: Row) -> list[Span]:
-    """The newest span stands apart from those that a gap separates from it."""
-    older = [each.split(b"-") for each in row.get("coverage", b"").split(b",") if each]
-    newest = [[row["cover_start"], row["cover_end"]]] if "cover_start" in row else []
-    return [Span(moment(begin), moment(end)) for begin, end in [*older, *newest]]
-
-
-async def state(tx: Transaction, feed: str) -> FeedState:
-    row, count = await tx.connection.read(
-        ("HGETALL", tx.connection.key(f"f:{feed}")), ("HLEN", tx.connection.key(f"m:{feed}"))
-    )
-    if not row:
-        raise NotFound(f"there is no feed {feed!r}")
-    found = _feed_state(tx, feed, {field.decode(): value for field, value in row.items()})
-    return msgspec.structs.replace(found, memory=count)
-
-
-async def trigger_states(tx: Transaction) -> list[TriggerState]:
-    [named] = await tx.connection.read(("HGETALL", tx.connection.key("tn")))
-    uids = [uid.decode() for _, uid in sorted(named.items())]
-    now = await now_of(tx)
-    rows = await rows_of(tx, [f"tr:{uid}" for uid in uids])
-    spent = await rows_of(tx, [f"sp:{uid}" for uid in uids])
-    return [
-        _trigger_state(tx, uid, row, used, now)
-        for uid, row, used in zip(uids, rows, spent, strict=True)
-        if "removed" not in row
-    ]
-
-
-async def trigger_state(tx: Transaction, uid: str) -> TriggerState:
-    row, used = await rows_of(tx, [f"tr:{uid}", f"sp:{uid}"])
-    return _trigger_state(tx, uid, row, used, await now_of(tx))
-
-
-def _trigger_state(tx: Transaction, uid: str, row: Row, used: Row, now: int) -> TriggerState:
+def _trigger_state(session: Session, uid: str, row: Row, used: Row, now: int) -> TriggerState:
     return TriggerState(
         uid=uid,
         name=row["name"].decode(),
         epoch=int(row["epoch"]),
         start_line=moment(row["start"]),
-        paused=tx.text(row["paused"]) if row["paused"] else "",
+        paused=session.text(row["paused"]) if row["paused"] else "",
         created_at=moment(row["made"]),
         fired=int(row.get("fired", 0)),
         last_fired_at=moment_or_none(row.get("fired_at")),
@@ -145,75 +162,42 @@ def _spent(used: Row, what: str, now: int) -> float:
     return float(used[what])
 
 
-async def listeners(tx: Transaction, feed: str) -> Listeners:
-    revision, definition, found, now = await tx.connection.look("listeners", tx.ask(), (feed,))
-    pairs = []
-    for uid, flat, used in found:
-        row = fields(flat)
-        known = _trigger_state(tx, uid.decode(), row, fields(used), int(now))
-        pairs.append((decode_trigger(tx.seal.open(row["definition"])), known))
-    pairs.sort(key=lambda pair: pair[0].name)
-    return Listeners(revision=int(revision), feed=decode_feed(tx.seal.open(definition)), triggers=pairs)
-
-
-async def definition_of(tx: Transaction, uid: str) -> Trigger:
-    [sealed] = await tx.connection.read(("HGET", tx.connection.key(f"tr:{uid}"), "definition"))
-    return decode_trigger(tx.seal.open(sealed))
-
-
-TRIES = 20
-
-
-async def open_all(tx: Transaction, wanted: Definitions) -> Opened:
-    for _ in range(TRIES):
-        epoch = await _open(tx, wanted)
-        if epoch is not None:
-            break
-    else:
-        raise StoreBusy("others change the definitions all the time", after=1.0)
-    return Opened(
-        feeds={feed.name: feed for feed in await feed_states(tx)},
-        triggers={trigger.name: trigger for trigger in await trigger_states(tx)},
-        epoch=epoch,
-    )
-
-
-async def _open(tx: Transaction, wanted: Definitions) -> int | None:
-    """The store's epoch; None when somebody else opened something between our look and our write."""
-    revision, names, uids = await tx.connection.read(
-        ("GET", tx.connection.key("defs")),
-        ("SMEMBERS", tx.connection.key("feeds")),
-        ("HGETALL", tx.connection.key("tn")),
+async def _open(session: Session, wanted: Definitions) -> int | None:
+    """The epoch of the store; None if the definitions changed between our read and our write."""
+    revision, names, uids = await session.connection.execute(
+        ("GET", session.connection.key("defs")),
+        ("SMEMBERS", session.connection.key("feeds")),
+        ("HGETALL", session.connection.key("tn")),
     )
     known = [name.decode() for name in names]
-    feeds = dict(zip(known, await rows_of(tx, [f"f:{name}" for name in known]), strict=True))
+    feeds = dict(zip(known, await session.hashes([f"f:{name}" for name in known]), strict=True))
     named = {name.decode(): uid.decode() for name, uid in uids.items()}
-    rows = await rows_of(tx, [f"tr:{uid}" for uid in named.values()])
-    ask = tx.ask()
+    rows = await session.hashes([f"tr:{uid}" for uid in named.values()])
+    args = session.arguments()
     changed: set[str] = set()
-    triggers = _triggers(ask, wanted, named, dict(zip(named, rows, strict=True)), changed)
-    pauses = _pauses(ask, wanted, named, changed)
+    triggers = _trigger_changes(args, wanted, named, dict(zip(named, rows, strict=True)), changed)
+    pauses = _pauses(args, wanted, named, changed)
     instructions = (
         int(revision or 0),
         triggers,
-        _feeds(ask, wanted, feeds, changed),
-        [(rev, _workflow(ask, name, definition)) for name, (rev, definition) in wanted.workflows.items()],
+        _feed_changes(args, wanted, feeds, changed),
+        [(rev, _workflow_text(args, name, definition)) for name, (rev, definition) in wanted.workflows.items()],
         pauses,
         wanted.generation,
         wanted.holder,
     )
-    epoch = int(await tx.connection.write("open", ask, instructions))
+    epoch = int(await session.connection.write("definitions.open", args, instructions))
     return epoch if epoch >= 0 else None
 
 
-def _workflow(ask: Ask, name: str, definition: bytes) -> int:
-    return ask.shut_json({"name": name, "definition": msgspec.Raw(definition)})
+def _workflow_text(args: Arguments, name: str, definition: bytes) -> int:
+    return args.shut_json({"name": name, "definition": msgspec.Raw(definition)})
 
 
-def _triggers(
-    ask: Ask, wanted: Definitions, named: Mapping[str, str], known: Mapping[str, Row], changed: set[str]
+def _trigger_changes(
+    args: Arguments, wanted: Definitions, named: Mapping[str, str], known: Mapping[str, Row], changed: set[str]
 ) -> list[tuple[Any, ...]]:
-    """What happens to each trigger that is new, other, gone or begins again; its feed is noted as changed."""
+    """The change of each trigger that is new, edited, removed or has a startup mode. Adds their feeds to `changed`."""
     found: list[tuple[Any, ...]] = []
     for trigger in wanted.triggers:
         row, encoded = known.get(trigger.name), msgspec.json.encode(trigger)
@@ -221,25 +205,25 @@ def _triggers(
         earlier = "" if row is None else row["feed"].decode()
         startup = trigger.startup if wanted.starting and trigger.startup != "since_last" else ""
         if row is None:
-            how = "new"
-        elif removed or ask.seal.open(row["definition"]) != encoded:
-            how = "edit"
+            op = "new"
+        elif removed or args.seal.open(row["definition"]) != encoded:
+            op = "edit"
         elif startup:
-            how = "keep"
+            op = "keep"
         else:
             continue
         changed |= {trigger.feed, earlier}
         uid = secrets.token_hex(8) if row is None else named[trigger.name]
-        definition = ask.text(ask.seal.shut(encoded))
+        definition = args.text(args.seal.shut(encoded))
         found.append(
             (
-                how,
+                op,
                 uid,
                 trigger.name,
                 trigger.feed,
                 definition,
                 earlier,
-                facts(trigger),
+                trigger_facts(trigger),
                 round(trigger.backfill * 1e6),
                 trigger.flood_limit,
                 startup,
@@ -253,8 +237,8 @@ def _triggers(
     return found
 
 
-def facts(trigger: Trigger) -> list[str]:
-    """What Lua has to know of the definition, as fields of its hash."""
+def trigger_facts(trigger: Trigger) -> list[str]:
+    """What scripts need of the definition, as fields and values of its hash."""
     budget = trigger.budget
     limits = (budget.runs_per_hour, budget.tokens_per_day, budget.usd_per_day) if budget else (None, None, None)
     flat = ["shares", "1" if trigger.max_age > 0 else "", "budget", "1" if budget else ""]
@@ -264,8 +248,8 @@ def facts(trigger: Trigger) -> list[str]:
     return flat
 
 
-def _pauses(ask: Ask, wanted: Definitions, named: Mapping[str, str], changed: set[str]) -> list[tuple[str, int]]:
-    """Triggers that wait for a person from the start, before anyone can read for them."""
+def _pauses(args: Arguments, wanted: Definitions, named: Mapping[str, str], changed: set[str]) -> list[tuple[str, int]]:
+    """Triggers that are paused from the start, before anything is read for them."""
     if not wanted.starting:
         return []
     feeds = {trigger.name: trigger.feed for trigger in wanted.triggers}
@@ -273,41 +257,43 @@ def _pauses(ask: Ask, wanted: Definitions, named: Mapping[str, str], changed: se
         if name not in feeds:
             raise NotFound(f"there is no trigger {name!r}")
         changed.add(feeds[name])
-    return [(name, ask.shut(reason)) for name, reason in wanted.pause.items()]
+    return [(name, args.shut(reason)) for name, reason in wanted.pause.items()]
 
 
-def _feeds(ask: Ask, wanted: Definitions, known: Mapping[str, Row], changed: set[str]) -> list[tuple[Any, ...]]:
+def _feed_changes(
+    args: Arguments, wanted: Definitions, known: Mapping[str, Row], changed: set[str]
+) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for feed in wanted.feeds:
         row, encoded = known.get(feed.name), msgspec.json.encode(feed)
         if row is None:
-            heir = known.get(feed.inherits) if feed.inherits else None
-            before = decode_feed(ask.seal.open(heir["definition"])) if heir else None
-            found.append(_feed(ask, "new", feed, encoded, before))
-        elif feed.name in changed or "removed" in row or ask.seal.open(row["definition"]) != encoded:
-            found.append(_feed(ask, "edit", feed, encoded, decode_feed(ask.seal.open(row["definition"]))))
+            replaced = known.get(feed.inherits) if feed.inherits else None
+            before = decode_feed(args.seal.open(replaced["definition"])) if replaced else None
+            found.append(_feed_change(args, "new", feed, encoded, before))
+        elif feed.name in changed or "removed" in row or args.seal.open(row["definition"]) != encoded:
+            found.append(_feed_change(args, "edit", feed, encoded, decode_feed(args.seal.open(row["definition"]))))
     for name in known.keys() - {feed.name for feed in wanted.feeds}:
         if "removed" not in known[name]:
             found.append(("remove", name))
     return found
 
 
-def _feed(ask: Ask, how: str, feed: Feed, encoded: bytes, before: Feed | None) -> tuple[Any, ...]:
+def _feed_change(args: Arguments, op: str, feed: Feed, encoded: bytes, before: Feed | None) -> tuple[Any, ...]:
     return (
-        how,
+        op,
         feed.name,
-        ask.text(ask.seal.shut(encoded)),
+        args.text(args.seal.shut(encoded)),
         feed.way != "poll",
         feed.identity,
         feed.inherits if before else False,
         before is None or before.identity == feed.identity,
         feed.first == "baseline",
-        before is not None and _is_timed_otherwise(before, feed),
+        before is not None and _is_rescheduled(before, feed),
         feed.shard,
     )
 
 
-def _is_timed_otherwise(before: Feed, feed: Feed) -> bool:
-    # a shorter or longer interval is found out when the next read is planned
+def _is_rescheduled(before: Feed, feed: Feed) -> bool:
+    # another interval counts from the next read on
     regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
     return before.schedule != feed.schedule and not regular

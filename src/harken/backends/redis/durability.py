@@ -1,4 +1,4 @@
-"""What a Redis keeps, said at start: how durable its writes are, and how much memory a day of events takes."""
+"""How durable the writes of a server are, and how much memory a day of events takes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from harken.backends.redis.codec import BUCKET
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.definitions import now_of
-from harken.backends.redis.transaction import Transaction
+from harken.backends.redis.transaction import Session
 from harken.errors import Misconfigured, StoreUnavailable
 
-__all__ = ["Forecast", "Promise", "forecast", "keep_promise"]
+__all__ = ["Durability", "Forecast", "forecast", "judge", "require_durable"]
 
 log = structlog.get_logger("harken.store")
 
-OLDEST = (6, 2)
-WAITS_FOR_DISKS = (7, 2)
-DAY = 86_400_000_000
+OLDEST_VERSION = (6, 2)
+WAITAOF_VERSION = (7, 2)
+DAY_US = 86_400_000_000
 
 
-class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """`full`: what was acknowledged survives a kill and a power cut. `words` say so, or what may be lost."""
+class Durability(msgspec.Struct, frozen=True, kw_only=True):
+    """If `full`, every acknowledged write survives a kill and a power cut. `words` say so, or what may be lost.
+
+    `replicas` have to confirm each write."""
 
     full: bool
     words: str
@@ -32,7 +33,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory as it was measured: everything that Redis holds, by the events it holds. 0 where there is no event yet."""
+    """Measured: all memory that Redis uses, divided by the number of events in it. 0 if there are none yet."""
 
     bytes_per_event: float
     events_per_day: float
@@ -48,16 +49,14 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return f"{a_day} ({measured}){room}"
 
 
-async def keep_promise(connection: Connection, before: Promise | None = None) -> Promise:
-    """Refuse a server that would throw rows away; say what the others keep, and wait for replicas where that helps.
-
-    What was said `before` is not said again."""
-    [info] = await connection.read(("INFO",))
+async def require_durable(connection: Connection, before: Durability | None = None) -> Durability:
+    """Refuse a server that may delete rows. Log how durable another one is, unless it is as `before`."""
+    [info] = await connection.execute(("INFO",))
     if int(info.get("loading", 0)):
-        # it does not say yet what it will do
+        # its role is not known yet
         raise StoreUnavailable("Redis is loading its data", after=2.0)
     version = tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
-    if version < OLDEST:
+    if version < OLDEST_VERSION:
         fix = "Use Redis 6.2 or newer, best 7.2"
         raise Misconfigured(f"Redis {info['redis_version']} is too old for the store", fix=fix)
     policy = info.get("maxmemory_policy", "noeviction")
@@ -66,19 +65,19 @@ async def keep_promise(connection: Connection, before: Promise | None = None) ->
         raise Misconfigured(f"Redis evicts keys when its memory is full (maxmemory-policy {policy})", fix=fix)
     if info.get("role") != "master":
         raise Misconfigured("this Redis is a replica", fix="Name the primary in the store's URL")
-    promise = judge(info, await _fsync(connection), version)
-    connection.replicas = promise.replicas
-    if promise == before:
-        return promise
-    if promise.full:
-        log.info("store.promise", words=promise.words)
+    found = judge(info, await _fsync(connection), version)
+    connection.replicas = found.replicas
+    if found == before:
+        return found
+    if found.full:
+        log.info("store.durable", words=found.words)
     else:
-        log.warning("store.promise_reduced", reason=promise.words)
-    return promise
+        log.warning("store.durability_reduced", reason=found.words)
+    return found
 
 
 async def _fsync(connection: Connection) -> str:
-    """The appendfsync of the server; empty where it does not tell."""
+    """The appendfsync setting of the server; empty if we may not read it."""
     try:
         found = await connection.redis.config_get("appendfsync")
     except (NoPermissionError, ResponseError):
@@ -86,36 +85,39 @@ async def _fsync(connection: Connection) -> str:
     return str(found.get("appendfsync") or "")
 
 
-def judge(info: dict[str, Any], fsync: str, version: tuple[int, ...]) -> Promise:
-    """What a server with these settings keeps."""
+def judge(info: dict[str, Any], fsync: str, version: tuple[int, ...]) -> Durability:
+    """How durable a server with these settings is."""
     replicas = int(info.get("connected_slaves", 0))
     if not int(info.get("aof_enabled", 0)):
         words = "reduced promise: without appendonly a crash of Redis loses all since its last snapshot"
-        return Promise(full=False, words=words)
+        return Durability(full=False, words=words)
     if fsync != "always":
         how = f"appendfsync {fsync or 'unknown'}"
         words = f"reduced promise: with {how} a crash of Redis or of its machine may lose the last seconds"
-        return Promise(full=False, words=words)
+        return Durability(full=False, words=words)
     if not replicas:
-        return Promise(full=True, words="full promise: every write is on the disk of this Redis (appendfsync always)")
-    if version < WAITS_FOR_DISKS:
+        return Durability(
+            full=True, words="full promise: every write is on the disk of this Redis (appendfsync always)"
+        )
+    if version < WAITAOF_VERSION:
         words = (
             f"reduced promise: a write is not known to be on the {replicas} replicas, so a failover may lose the last "
             "ones. Redis 7.2 can wait for them (WAITAOF)"
         )
-        return Promise(full=False, words=words)
+        return Durability(full=False, words=words)
     words = f"full promise: every write is on the disks of this Redis and of {replicas} replicas (WAITAOF)"
-    return Promise(full=True, words=words, replicas=replicas)
+    return Durability(full=True, words=words, replicas=replicas)
 
 
-async def forecast(tx: Transaction, events_per_day: float | None) -> Forecast:
-    """Predict memory per day of retention; without a rate, from the events that are there."""
-    [info, rows] = await tx.connection.read(("INFO", "memory"), ("HMGET", tx.connection.key("n"), "events", "event"))
+async def forecast(session: Session, events_per_day: float | None) -> Forecast:
+    """Predict the memory for a day of events; without a rate, from the age of the stored ones."""
+    connection = session.connection
+    [info, rows] = await connection.execute(("INFO", "memory"), ("HMGET", connection.key("n"), "events", "event"))
     count, following = int(rows[0] or 0), int(rows[1] or 1)
     used = int(info["used_memory"]) - int(info.get("used_memory_startup", 0))
     per_event = used / count if count else 0.0
     if events_per_day is None:
-        events_per_day = await _rate(tx, count, following) if count else 0.0
+        events_per_day = await _rate(session, count, following) if count else 0.0
     limit = int(info.get("maxmemory", 0))
     return Forecast(
         bytes_per_event=per_event,
@@ -125,10 +127,10 @@ async def forecast(tx: Transaction, events_per_day: float | None) -> Forecast:
     )
 
 
-async def _rate(tx: Transaction, count: int, following: int) -> float:
-    """Events a day since the oldest that is kept."""
-    [first] = await tx.connection.read(("ZRANGE", tx.connection.key("eb"), 0, 0))
+async def _rate(session: Session, count: int, following: int) -> float:
+    """Events per day since the oldest stored one."""
+    [first] = await session.connection.execute(("ZRANGE", session.connection.key("eb"), 0, 0))
     begin = int(first[0]) * BUCKET
-    oldest = await tx.events(range(begin, min(begin + BUCKET, following)))
-    age = await now_of(tx) - oldest[0].recorded_at.timestamp() * 1e6 if oldest else 0
-    return count * DAY / max(age, DAY / 24)
+    oldest = await session.events(range(begin, min(begin + BUCKET, following)))
+    age = await session.now() - oldest[0].recorded_at.timestamp() * 1e6 if oldest else 0
+    return count * DAY_US / max(age, DAY_US / 24)

@@ -1,4 +1,4 @@
-"""What a store was begun with: the form of its keys, and its seal, the same for every replica that opens it."""
+"""What is fixed when a store is created: the version of its key layout, and its encryption keys."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from harken.errors import Misconfigured, Refused
 __all__ = ["first_keys", "refuse_newer", "rekey", "seal_for"]
 
 SCHEMA = 1
-"""The form of the keys. Who changes it raises this number, and changes the keys of older stores at their opening."""
+"""The version of the key layout. A change of the layout raises it, and converts older stores when they are opened."""
 
 
 async def refuse_newer(connection: Connection) -> None:
-    """Note the form of the keys where it is not; raise Misconfigured where it is one that we do not know."""
-    [found] = await connection.read(("GET", connection.key("schema")))
+    """Write the version into a new store. Raise Misconfigured for a store of a newer version."""
+    [found] = await connection.execute(("GET", connection.key("schema")))
     if found is None and not connection.readonly:
-        await connection.read(("SET", connection.key("schema"), SCHEMA, "NX"))
+        await connection.execute(("SET", connection.key("schema"), SCHEMA, "NX"))
     elif found is not None and int(found) > SCHEMA:
         fix = "Use that version"
         raise Misconfigured(f"the store was written by a newer Harken (schema {int(found)}, ours {SCHEMA})", fix=fix)
 
 
 async def seal_for(connection: Connection, operator_key: str) -> Seal:
-    """The seal that the store was begun with. Raise Misconfigured when the key is missing, wrong, or comes too late."""
-    [wrapped] = await connection.read(("GET", connection.key("seal")))
+    """The seal of the store. Raise Misconfigured if the key is missing or wrong, or the store has plain rows."""
+    [wrapped] = await connection.execute(("GET", connection.key("seal")))
     if wrapped is None and (not operator_key or connection.readonly):
         return PlainSeal()
     if wrapped is None:
@@ -37,23 +37,23 @@ async def seal_for(connection: Connection, operator_key: str) -> Seal:
 
 
 async def first_keys(connection: Connection, operator_key: str) -> bytes:
-    """New keys for an empty store; whoever else begins at the same moment has the same."""
-    [used] = await connection.read(("EXISTS", connection.key("defs"), connection.key("n"), connection.key("tn")))
+    """Create the keys of an empty store. Replicas that start at the same moment get the same keys."""
+    [used] = await connection.execute(("EXISTS", connection.key("defs"), connection.key("n"), connection.key("tn")))
     if used:
         fix = "Copy it into an empty store that has the key: harken store copy"
         raise Misconfigured("the store in Redis was begun without encryption", fix=fix)
     fresh = wrap(operator_key, secrets.token_bytes(32), secrets.token_bytes(32))
-    await connection.read(("SET", connection.key("seal"), fresh, "NX"))
-    [wrapped] = await connection.read(("GET", connection.key("seal")))
+    await connection.execute(("SET", connection.key("seal"), fresh, "NX"))
+    [wrapped] = await connection.execute(("GET", connection.key("seal")))
     return bytes(wrapped)
 
 
 async def rekey(connection: Connection, old: str, new: str) -> None:
-    """Wrap the store's two keys with another operator's key. Replicas that run go on; those that start need the new."""
-    [wrapped] = await connection.read(("GET", connection.key("seal")))
+    """Wrap the keys of the store with another operator's key. Running replicas go on; new ones need the new key."""
+    [wrapped] = await connection.execute(("GET", connection.key("seal")))
     if wrapped is None:
         fix = "Begin an empty store with HARKEN_ENCRYPTION_KEY set"
         raise Refused("the store in Redis is not encrypted", fix=fix)
     again = rewrap(wrapped.decode(), old, new)
     if again != wrapped.decode():
-        await connection.read(("SET", connection.key("seal"), again))
+        await connection.execute(("SET", connection.key("seal"), again))

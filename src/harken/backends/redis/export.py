@@ -1,22 +1,41 @@
-"""What the keys of a Redis store hold, as the rows that any other store can load."""
+"""All rows of a Redis store, as any other store can load them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from struct import Struct
 from typing import Any, cast
 
 import msgspec
 
-from harken.backends.redis.codec import ABSENT_STATE, BUCKET, NO_STATE, PLAIN_STATE, Ask, event_fields, verdicts_of
-from harken.backends.redis.commit import RESULTS
+from harken.backends.redis.codec import (
+    ABSENT_STATE,
+    BUCKET,
+    DOCUMENT,
+    END_REASONS,
+    EVENT_HEAD,
+    MEMORY,
+    NEVER,
+    NO_STATE,
+    PLAIN_STATE,
+    RESULTS,
+    STAMP,
+    TICK,
+    Row,
+    coverage_spans,
+    decode_audit,
+    decode_body,
+    decode_letter,
+    decode_text,
+    event_fields,
+    hash_fields,
+    verdicts_of,
+)
 from harken.backends.redis.connection import Connection
-from harken.backends.redis.definitions import Row, rows_of
-from harken.backends.redis.runs import WHY
-from harken.backends.redis.transaction import Transaction
-from harken.backends.redis.upkeep import literal
+from harken.backends.redis.transaction import Session
+from harken.backends.redis.upkeep import keys_beginning_with
 from harken.backends.run_states import STATES
-from harken.runs import RunState, StepRecord
+from harken.runs import RunState
+from harken.store.documents import NOT_COPIED
 from harken.store.export_rows import (
     Chunk,
     ExportedAudit,
@@ -32,163 +51,238 @@ from harken.store.export_rows import (
     ExportedTrigger,
     ExportHeader,
 )
-from harken.store.transfer import UNMOVED, chunks_of
+from harken.store.transfer import chunks_of
 
-__all__ = [
-    "BODY",
-    "DOCUMENT",
-    "HEAD",
-    "MEMORY",
-    "NEVER",
-    "STAMP",
-    "TICK",
-    "all_rows",
-    "audits",
-    "document_kinds",
-    "letters",
-    "numbered",
-    "runs",
-    "text",
-    "ticks",
-    "write_runs",
-]
+__all__ = ["all_rows", "document_kinds"]
+
+ENTRIES_PER_READ = 200
+NUMBERS_PER_READ = 50
 
 
-STAMP = Struct(">Q")
-
-TICK = Struct(">QQIBIId")
-
-AT_ONCE = 200
-
-_letter = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, bytes]).decode
-
-_audit = msgspec.msgpack.Decoder(tuple[str, str, str, bytes]).decode
-
-
-def text(plain: bytes) -> str:
-    return plain.decode("utf-8", "surrogatepass")
-
-
-async def _list(tx: Transaction, key: str) -> AsyncIterator[list[Any]]:
-    """A long list, some entries at a time."""
-    begin = 0
-    while True:
-        [some] = await tx.connection.read(("LRANGE", tx.connection.key(key), begin, begin + AT_ONCE - 1))
-        if not some:
-            return
-        yield some
-        begin += AT_ONCE
+async def all_rows(session: Session, identity: bytes) -> AsyncIterator[Chunk]:
+    """In chunks, in the order in which a store is loaded."""
+    yield [await _header(session, identity)]
+    feeds = [feed async for feed in _feeds(session)]
+    for rows in (
+        _each(feeds),
+        _triggers(session),
+        _documents(session),
+        _events(session),
+        _memory(session, [feed.name for feed in feeds]),
+        _runs(session),
+        _ticks(session),
+        _letters(session),
+        _audits(session),
+    ):
+        async for chunk in chunks_of(rows):
+            yield chunk
 
 
-async def ticks(tx: Transaction) -> AsyncIterator[ExportedTick]:
-    """In the order of time over all feeds, which is that of the queue in which they wait to be forgotten."""
-    places: dict[str, int] = {}
-    async for turns in _list(tx, "tq"):
-        names = [feed.decode() for feed in turns]
-        commands = []
-        for feed in names:
-            place = places[feed] = places.get(feed, -1) + 1
-            commands.append(("LINDEX", tx.connection.key(f"t:{feed}"), place))
-        for feed, row in zip(names, await tx.connection.read(*commands), strict=True):
-            if row is not None:
-                yield _tick(tx, feed, row)
+async def _each(feeds: Sequence[ExportedFeed]) -> AsyncIterator[ExportedFeed]:
+    for feed in feeds:
+        yield feed
 
 
-def _tick(tx: Transaction, feed: str, row: bytes) -> ExportedTick:
-    started_at, ended_at, count, result, seen, new, seconds = TICK.unpack_from(row)
-    return ExportedTick(
-        feed=feed,
-        started_at=started_at,
-        ended_at=ended_at,
-        count=count,
-        result=RESULTS[result],
-        seen=seen,
-        new=new,
-        error=tx.text(row[TICK.size :]) if len(row) > TICK.size else "",
-        seconds=seconds,
+async def _header(session: Session, identity: bytes) -> ExportHeader:
+    key = session.connection.key
+    numbers, generation, known = await session.connection.execute(
+        ("HMGET", key("n"), "event", "run"),
+        ("HMGET", key("gen"), "epoch", "name", "since"),
+        ("SMEMBERS", key("shards")),
+    )
+    # stores without a set of shards have one shard
+    shards = sorted({0, *map(int, known)})
+    tokens = await session.connection.execute(*(("HGET", key(f"lease:{shard}"), "token") for shard in shards))
+    return ExportHeader(
+        identity=identity,
+        next_event=int(numbers[0] or 1),
+        next_run=int(numbers[1] or 1),
+        epoch=int(generation[0] or 0),
+        generation=(generation[1] or b"").decode(),
+        since=_number(generation[2]),
+        tokens=tuple((shard, int(token)) for shard, token in zip(shards, tokens, strict=True) if token),
     )
 
 
-async def letters(tx: Transaction) -> AsyncIterator[ExportedDeadLetter]:
-    [numbers] = await tx.connection.read(("ZRANGE", tx.connection.key("bz"), 0, -1))
-    for begin in range(0, len(numbers), AT_ONCE):
-        some = numbers[begin : begin + AT_ONCE]
-        [rows] = await tx.connection.read(("HMGET", tx.connection.key("buried"), *some))
-        for number, row in zip(some, rows, strict=True):
-            feed, key, reason, payload = _letter(tx.seal.open(row[24:]))
-            said = {"feed": text(feed), "key": text(key), "reason": text(reason)}
-            yield ExportedDeadLetter(id=int(number), payload=payload, at=STAMP.unpack_from(row)[0], **said)
+async def _feeds(session: Session) -> AsyncIterator[ExportedFeed]:
+    [found] = await session.connection.execute(("SMEMBERS", session.connection.key("feeds")))
+    names = [name.decode() for name in found]
+    rows = zip(names, await session.hashes([f"f:{name}" for name in names]), strict=True)
+    for name, row in sorted(rows, key=lambda pair: (int(pair[1]["made"]), pair[0])):
+        yield ExportedFeed(
+            name=name,
+            definition=session.seal.open(row["definition"]),
+            revision=int(row["revision"]),
+            cursor=session.seal.open(row["cursor"]) if "cursor" in row else None,
+            watermark=_number(row.get("watermark")),
+            next_due=_number(row.get("due")),
+            health=session.seal.open(row["health"]) if "health" in row else None,
+            reads=int(row.get("reads", 0)),
+            seen=int(row.get("seen", 0)),
+            baselined=row.get("base") == b"1",
+            last_success=_number(row.get("ok")),
+            last_tick=_number(row.get("tick")),
+            coverage=tuple(coverage_spans(row)),
+            resting=_idle_span(row),
+            created_at=int(row["made"]),
+            removed_at=_number(row.get("removed")),
+        )
 
 
-async def audits(tx: Transaction) -> AsyncIterator[ExportedAudit]:
-    async for some in _list(tx, "audit"):
-        for row in some:
-            who, did, what, sealed = _audit(row[STAMP.size :])
-            yield ExportedAudit(at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=tx.seal.open(sealed))
+def _idle_span(row: Row) -> ExportedIdleSpan | None:
+    if "span" not in row:
+        return None
+    start, end, count, seen = (int(row[f"span_{field}"]) for field in ("start", "end", "count", "seen"))
+    return ExportedIdleSpan(result=RESULTS[int(row["span"])], start=start, end=end, count=count, seen=seen)
 
 
-RUNS_AT_ONCE = 50
+async def _triggers(session: Session) -> AsyncIterator[ExportedTrigger]:
+    [named] = await session.connection.execute(("HGETALL", session.connection.key("tn")))
+    uids = [uid.decode() for uid in named.values()]
+    rows = await session.hashes([f"tr:{uid}" for uid in uids])
+    spent = await session.hashes([f"sp:{uid}" for uid in uids])
+    found = zip(uids, rows, spent, strict=True)
+    for uid, row, used in sorted(found, key=lambda each: (int(each[1]["made"]), each[1]["name"])):
+        yield ExportedTrigger(
+            uid=uid,
+            name=row["name"].decode(),
+            feed=row["feed"].decode(),
+            definition=session.seal.open(row["definition"]),
+            epoch=int(row["epoch"]),
+            epoch_event=int(row.get("epoch_event", 0)),
+            start_line=int(row["start"]),
+            reads_from=_number(row.get("reads")),
+            reset_at=_number(row.get("reset")),
+            backfilling=row.get("backfilling") == b"1",
+            paused=session.text(row["paused"]) if row.get("paused") else "",
+            fired=int(row.get("fired", 0)),
+            last_fired_at=_number(row.get("fired_at")),
+            done=int(row.get("done", 0)),
+            created_at=int(row["made"]),
+            removed_at=_number(row.get("removed")),
+            spent=tuple(
+                ExportedSpending(what=what, since=int(used[f"{what}@"]), amount=float(used[what]))
+                for what in ("runs", "tokens", "usd")
+                if what in used
+            ),
+        )
 
-NEVER = 9007199254740992
 
-"""The due time of a run that only an answer can wake."""
+async def _documents(session: Session) -> AsyncIterator[ExportedDocument]:
+    for kind in await document_kinds(session.connection):
+        async for name, row in _fields(session, session.connection.key("d:") + kind):
+            revision, at = DOCUMENT.unpack_from(row)
+            yield ExportedDocument(
+                kind=kind.decode(),
+                name=name.decode(),
+                value=session.seal.open(row[DOCUMENT.size :]),
+                revision=revision,
+                updated_at=at,
+            )
 
-_step = msgspec.json.Decoder(StepRecord).decode
+
+async def document_kinds(connection: Connection) -> list[bytes]:
+    """The kinds of documents that belong to a copy."""
+    prefix = connection.key("d:")
+    found: set[bytes] = set()
+    cursor = 0
+    while True:
+        [[cursor, keys]] = await connection.execute(keys_beginning_with(prefix, cursor))
+        found |= {key[len(prefix) :] for key in keys}
+        if not cursor:
+            return sorted(kind for kind in found if kind.decode() not in NOT_COPIED)
 
 
-async def numbered(tx: Transaction, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
-    """A bucket of rows and some of the numbers that may be in it, in the order of the numbers."""
-    [found] = await tx.connection.read(("ZRANGE", tx.connection.key(buckets), 0, -1))
-    for bucket in map(int, found):
-        for begin in range(bucket * BUCKET, (bucket + 1) * BUCKET, RUNS_AT_ONCE):
-            yield bucket, list(range(begin, begin + RUNS_AT_ONCE))
+async def _events(session: Session) -> AsyncIterator[ExportedEvent]:
+    async for bucket, numbers in _numbers(session, "eb"):
+        key = session.connection.key(f"e:{bucket}")
+        found = await session.connection.execute(*(("HMGET", key, *event_fields(number)) for number in numbers))
+        for number, (body, head, repeats) in zip(numbers, found, strict=True):
+            if body is not None and head is not None:
+                yield _event(session, number, body, head, repeats)
 
 
-async def runs(tx: Transaction) -> AsyncIterator[ExportedRun]:
-    async for bucket, numbers in numbered(tx, "rb"):
-        [ids] = await tx.connection.read(("HMGET", tx.connection.key(f"rn:{bucket}"), *numbers))
-        there = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
-        for run in await _some(tx, there):
+def _event(session: Session, number: int, body: bytes, head: bytes, repeats: bytes | None) -> ExportedEvent:
+    key, subject, state, kind, at, data = decode_body(session.seal.open(body))
+    recorded_at, _, size = EVENT_HEAD.unpack_from(head)
+    times, _, last = repeats.partition(b":") if repeats else (b"0", b"", b"")
+    verdicts = EVENT_HEAD.size + size
+    return ExportedEvent(
+        id=number,
+        feed=head[EVENT_HEAD.size : verdicts].decode(),
+        key=decode_text(key),
+        subject=decode_text(subject),
+        state=None if state is None else decode_text(state),
+        type=kind,
+        occurred_at=at,
+        recorded_at=recorded_at,
+        repeats=int(times),
+        last_repeat_at=_number(last),
+        verdicts=verdicts_of(session.seal, head[verdicts:]),
+        data=data,
+    )
+
+
+async def _memory(session: Session, feeds: Sequence[str]) -> AsyncIterator[ExportedMemory]:
+    for feed in feeds:
+        async for mid, value in _fields(session, session.connection.key(f"m:{feed}")):
+            first, last, event, seq, kind, size = MEMORY.unpack_from(value)
+            mark, sealed = value[MEMORY.size : MEMORY.size + size], value[MEMORY.size + size :]
+            state: str | None = None
+            if kind not in (NO_STATE, ABSENT_STATE):
+                state = decode_text(mark if kind == PLAIN_STATE else session.seal.open(sealed))
+            yield ExportedMemory(
+                feed=feed,
+                mid=mid,
+                state=state,
+                absent=kind == ABSENT_STATE,
+                seq=seq,
+                event=event,
+                first_seen=first,
+                last_seen=last,
+            )
+
+
+async def _runs(session: Session) -> AsyncIterator[ExportedRun]:
+    async for bucket, numbers in _numbers(session, "rb"):
+        [ids] = await session.connection.execute(("HMGET", session.connection.key(f"rn:{bucket}"), *numbers))
+        found = [(number, id) for number, id in zip(numbers, ids, strict=True) if id is not None]
+        for run in await _load_runs(session, found):
             yield run
 
 
-async def _some(tx: Transaction, there: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
-    connection = tx.connection
+async def _load_runs(session: Session, numbered: Sequence[tuple[int, bytes]]) -> list[ExportedRun]:
+    connection = session.connection
     commands: list[tuple[Any, ...]] = []
-    for _, id in there:
+    for _, id in numbered:
         commands += [
             ("HGETALL", connection.key("r:") + id),
             ("HGETALL", connection.key("x:") + id),
             ("LRANGE", connection.key("re:") + id, 0, -1),
             ("LRANGE", connection.key("j:") + id, 0, -1),
         ]
-    replies = await connection.read(*commands)
-    rows = [_named(reply) for reply in replies[::4]]
-    more: list[tuple[Any, ...]] = []
-    for (_, id), row in zip(there, rows, strict=True):
-        more += [
+    replies = await connection.execute(*commands)
+    rows = [hash_fields(reply) for reply in replies[::4]]
+    commands = []
+    for (_, id), row in zip(numbered, rows, strict=True):
+        commands += [
             ("HGET", connection.key("slots"), row.get("slot", b"")),
             ("SISMEMBER", connection.key("er:") + row.get("event", b""), id),
         ]
-    answers = await connection.read(*more)
+    answers = await connection.execute(*commands)
     return [
-        _run(
-            tx,
-            *there[at],
-            rows[at],
-            [_named(replies[4 * at + 1]), *replies[4 * at + 2 : 4 * at + 4]],
-            answers[2 * at :],
-        )
-        for at in range(len(there))
+        _run(session, *numbered[at], row, replies[4 * at + 1 : 4 * at + 4], answers[2 * at : 2 * at + 2])
+        for at, row in enumerate(rows)
     ]
 
 
-def _named(reply: dict[bytes, bytes]) -> Row:
-    return {field.decode(): value for field, value in reply.items()}
-
-
-def _run(tx: Transaction, number: int, id: bytes, row: Row, lists: Sequence[Any], found: Sequence[Any]) -> ExportedRun:
-    said, gathered, journal = lists
+def _run(
+    session: Session, number: int, id: bytes, row: Row, parts: Sequence[Any], relations: Sequence[Any]
+) -> ExportedRun:
+    """A run from its hash, its `parts` (texts, gathered events, journal), the holder of its slot and whether a person
+    started it for its event."""
+    texts, gathered, journal = hash_fields(parts[0]), parts[1], parts[2]
+    slot_holder, by_hand = relations
     state = STATES[int(row["state"])]
     due = int(row["due"])
     events = tuple(sorted({int(event) for event in gathered}))
@@ -205,11 +299,11 @@ def _run(tx: Transaction, number: int, id: bytes, row: Row, lists: Sequence[Any]
         token=int(row.get("token", 0)),
         event=_number(row.get("event")),
         events=events,
-        by_hand=bool(found[1]) if "event" in row else bool(events) and "gather" not in row,
+        by_hand=bool(by_hand) if "event" in row else bool(events) and "gather" not in row,
         gathered=int(row.get("gathered", max(1, len(events)))),
-        input=_open(tx, said, "input"),
+        input=_open(session, texts, "input"),
         slot=row.get("slot"),
-        has_slot="slot" in row and found[0] == id,
+        has_slot="slot" in row and slot_holder == id,
         overlap=row.get("overlap", b"").decode(),
         gather=row.get("gather"),
         hold=row.get("hold", b"").decode(),
@@ -218,242 +312,115 @@ def _run(tx: Transaction, number: int, id: bytes, row: Row, lists: Sequence[Any]
         budgeted=row.get("budget") == b"1",
         cancel_requested="stop" in row,
         waiting_for=row.get("wait", b"").decode(),
-        answer=_answer(tx, said),
+        answer=_answer(session, texts),
         parent=row.get("parent"),
         replay_of=row.get("replay"),
         created_at=int(row["made"]),
         started_at=_number(row.get("begun")),
         finished_at=_number(row.get("over")),
-        error=WHY.get(row.get("why", b""), "") or (tx.text(said["error"]) if "error" in said else ""),
-        output=_open(tx, said, "output"),
-        journal=tuple(tx.seal.open(record) for record in journal),
+        error=END_REASONS.get(row.get("why", b""), "") or (session.text(texts["error"]) if "error" in texts else ""),
+        output=_open(session, texts, "output"),
+        journal=tuple(session.seal.open(record) for record in journal),
     )
 
 
-def _number(found: bytes | None) -> int | None:
-    return int(found) if found else None
+def _open(session: Session, texts: Row, field: str) -> bytes | None:
+    return session.seal.open(texts[field]) if field in texts else None
 
 
-def _open(tx: Transaction, said: Row, field: str) -> bytes | None:
-    return tx.seal.open(said[field]) if field in said else None
-
-
-def _answer(tx: Transaction, said: Row) -> bytes | None:
-    """What a person said, or what became of the sub-run."""
-    if "answer" in said or "told" not in said:
-        return _open(tx, said, "answer")
-    error = WHY.get(said["told_why"], "") or (tx.text(said["told_error"]) if "told_error" in said else "")
-    output = tx.json(said["told_output"]) if "told_output" in said else None
-    told = {"run": said["told"].hex(), "status": STATES[int(said["told_state"])], "output": output, "error": error}
-    return msgspec.json.encode(told)
-
-
-async def write_runs(tx: Transaction, chunk: Sequence[ExportedRun]) -> None:
-    ask = tx.ask()
-    await tx.connection.write("moving_runs", ask, [_instructions(ask, run) for run in chunk])
-
-
-def _instructions(ask: Ask, run: ExportedRun) -> tuple[Any, ...]:
-    names = {"id": run.id, "slot": run.slot, "gather": run.gather, "parent": run.parent, "replay": run.replay_of}
-    if run.waiting_for.startswith("run:"):
-        names["wait_run"] = bytes.fromhex(run.waiting_for[4:])
-    texts = {"input": run.input, "output": run.output, "answer": run.answer}
-    if run.error:
-        texts["error"] = run.error.encode("utf-8", "surrogatepass")
-    placed = {field: ask.text(ask.seal.shut(text)) for field, text in texts.items() if text is not None}
-    return (
-        _run_fields(run, bool(placed)),
-        {field: ask.named(name) for field, name in names.items() if name is not None},
-        run.seq,
-        placed,
-        [ask.text(ask.seal.shut(step)) for step in run.journal],
-        [ask.name(f"step\0{step.decode('utf-8', 'surrogateescape')}") for step in run.journal if _was_charged(step)],
-        list(run.events),
-        run.by_hand,
-        run.has_slot,
-    )
-
-
-def _was_charged(step: bytes) -> bool:
-    record = _step(step)
-    return bool(record.tokens or record.usd)
-
-
-def _run_fields(run: ExportedRun, has_texts: bool) -> dict[str, Any]:
-    """What Lua and listings look at; what is absent is left out."""
-    facts = {
-        "prio": str(run.priority) if run.priority else None,
-        "tries": run.attempt if run.attempt > 1 else None,
-        "event": run.event,
-        "overlap": run.overlap or None,
-        "gathered": run.gathered if run.gather is not None else None,
-        "hold": run.hold or None,
-        "qfrom": run.quiet_from,
-        "qtil": run.quiet_until,
-        "budget": "1" if run.budgeted else None,
-        "stop": "1" if run.cancel_requested else None,
-        "wait": run.waiting_for or None,
-        "begun": run.started_at,
-        "over": run.finished_at,
-        "x": "1" if has_texts else None,
-        "ans": "1" if run.answer is not None else None,
-        "journal": "1" if run.journal else None,
+def _answer(session: Session, texts: Row) -> bytes | None:
+    """The answer of a person, or the result of the sub-run that the run waited for."""
+    if "answer" in texts or "told" not in texts:
+        return _open(session, texts, "answer")
+    error = session.text(texts["told_error"]) if "told_error" in texts else ""
+    result = {
+        "run": texts["told"].hex(),
+        "status": STATES[int(texts["told_state"])],
+        "output": session.json(texts["told_output"]) if "told_output" in texts else None,
+        "error": END_REASONS.get(texts["told_why"], "") or error,
     }
-    always = {
-        "state": STATES.index(run.state),
-        "token": run.token,
-        "trigger": run.trigger,
-        "rev": run.workflow_rev,
-        "due": NEVER if run.due_at is None else run.due_at,
-        "max": run.max_attempts,
-        "made": run.created_at,
-    }
-    return always | {field: value for field, value in facts.items() if value is not None}
+    return msgspec.json.encode(result)
 
 
-DOCUMENT = Struct(">IQ")
-
-MEMORY = Struct(">QQQIBH")
-
-HEAD = Struct(">Q16sH")
-
-BODY = tuple[bytes, bytes, bytes | None, str, int | None, bytes]
-
-_body = msgspec.msgpack.Decoder(BODY).decode
-
-
-async def all_rows(tx: Transaction, identity: bytes) -> AsyncIterator[Chunk]:
-    """Chunk by chunk, in no more time than reading them takes."""
-    yield [await _beginning(tx, identity)]
-    feeds = [feed async for feed in _feeds(tx)]
-    for rows in (
-        _each(feeds),
-        _triggers(tx),
-        _documents(tx),
-        _events(tx),
-        _memory(tx, [feed.name for feed in feeds]),
-        runs(tx),
-        ticks(tx),
-        letters(tx),
-        audits(tx),
-    ):
-        async for chunk in chunks_of(rows):
-            yield chunk
+async def _ticks(session: Session) -> AsyncIterator[ExportedTick]:
+    """In the order of time over all feeds, as `tq` lists them for pruning."""
+    places: dict[str, int] = {}
+    async for some in _entries(session, "tq"):
+        names = [feed.decode() for feed in some]
+        commands = []
+        for feed in names:
+            place = places[feed] = places.get(feed, -1) + 1
+            commands.append(("LINDEX", session.connection.key(f"t:{feed}"), place))
+        for feed, row in zip(names, await session.connection.execute(*commands), strict=True):
+            if row is not None:
+                yield _tick(session, feed, row)
 
 
-async def _each(feeds: Sequence[ExportedFeed]) -> AsyncIterator[ExportedFeed]:
-    for feed in feeds:
-        yield feed
-
-
-async def _beginning(tx: Transaction, identity: bytes) -> ExportHeader:
-    key = tx.connection.key
-    numbers, generation, known = await tx.connection.read(
-        ("HMGET", key("n"), "event", "run"),
-        ("HMGET", key("gen"), "epoch", "name", "since"),
-        ("SMEMBERS", key("shards")),
-    )
-    # a store from before has the only shard that there was
-    shards = sorted({0, *map(int, known)})
-    tokens = await tx.connection.read(*(("HGET", key(f"lease:{shard}"), "token") for shard in shards))
-    return ExportHeader(
-        identity=identity,
-        next_event=int(numbers[0] or 1),
-        next_run=int(numbers[1] or 1),
-        epoch=int(generation[0] or 0),
-        generation=(generation[1] or b"").decode(),
-        since=_number(generation[2]),
-        tokens=tuple((shard, int(token)) for shard, token in zip(shards, tokens, strict=True) if token),
+def _tick(session: Session, feed: str, row: bytes) -> ExportedTick:
+    started_at, ended_at, count, result, seen, new, seconds = TICK.unpack_from(row)
+    return ExportedTick(
+        feed=feed,
+        started_at=started_at,
+        ended_at=ended_at,
+        count=count,
+        result=RESULTS[result],
+        seen=seen,
+        new=new,
+        error=session.text(row[TICK.size :]) if len(row) > TICK.size else "",
+        seconds=seconds,
     )
 
 
-async def _feeds(tx: Transaction) -> AsyncIterator[ExportedFeed]:
-    [found] = await tx.connection.read(("SMEMBERS", tx.connection.key("feeds")))
-    names = [name.decode() for name in found]
-    rows = zip(names, await rows_of(tx, [f"f:{name}" for name in names]), strict=True)
-    for name, row in sorted(rows, key=lambda pair: (int(pair[1]["made"]), pair[0])):
-        yield ExportedFeed(
-            name=name,
-            definition=tx.seal.open(row["definition"]),
-            revision=int(row["revision"]),
-            cursor=tx.seal.open(row["cursor"]) if "cursor" in row else None,
-            watermark=_number(row.get("watermark")),
-            next_due=_number(row.get("due")),
-            health=tx.seal.open(row["health"]) if "health" in row else None,
-            reads=int(row.get("reads", 0)),
-            seen=int(row.get("seen", 0)),
-            baselined=row.get("base") == b"1",
-            last_success=_number(row.get("ok")),
-            last_tick=_number(row.get("tick")),
-            coverage=_coverage(row),
-            resting=_resting(row),
-            created_at=int(row["made"]),
-            removed_at=_number(row.get("removed")),
-        )
+async def _letters(session: Session) -> AsyncIterator[ExportedDeadLetter]:
+    [numbers] = await session.connection.execute(("ZRANGE", session.connection.key("bz"), 0, -1))
+    for begin in range(0, len(numbers), ENTRIES_PER_READ):
+        some = numbers[begin : begin + ENTRIES_PER_READ]
+        [rows] = await session.connection.execute(("HMGET", session.connection.key("buried"), *some))
+        for number, row in zip(some, rows, strict=True):
+            feed, key, reason, payload = decode_letter(session.seal.open(row[24:]))
+            yield ExportedDeadLetter(
+                id=int(number),
+                feed=decode_text(feed),
+                key=decode_text(key),
+                reason=decode_text(reason),
+                payload=payload,
+                at=STAMP.unpack_from(row)[0],
+            )
 
 
-def _coverage(row: Row) -> tuple[tuple[int, int], ...]:
-    older = [each.split(b"-") for each in row.get("coverage", b"").split(b",") if each]
-    newest = [[row["cover_start"], row["cover_end"]]] if "cover_start" in row else []
-    return tuple((int(start), int(end)) for start, end in [*older, *newest])
+async def _audits(session: Session) -> AsyncIterator[ExportedAudit]:
+    async for some in _entries(session, "audit"):
+        for row in some:
+            who, did, what, sealed = decode_audit(row[STAMP.size :])
+            detail = session.seal.open(sealed)
+            yield ExportedAudit(at=STAMP.unpack_from(row)[0], who=who, did=did, what=what, detail=detail)
 
 
-def _resting(row: Row) -> ExportedIdleSpan | None:
-    if "span" not in row:
-        return None
-    start, end, count, seen = (int(row[f"span_{field}"]) for field in ("start", "end", "count", "seen"))
-    return ExportedIdleSpan(result=RESULTS[int(row["span"])], start=start, end=end, count=count, seen=seen)
+async def _numbers(session: Session, buckets: str) -> AsyncIterator[tuple[int, list[int]]]:
+    """Each bucket with a slice of the numbers that it may hold, in rising order."""
+    [found] = await session.connection.execute(("ZRANGE", session.connection.key(buckets), 0, -1))
+    for bucket in map(int, found):
+        for begin in range(bucket * BUCKET, (bucket + 1) * BUCKET, NUMBERS_PER_READ):
+            yield bucket, list(range(begin, begin + NUMBERS_PER_READ))
 
 
-async def _triggers(tx: Transaction) -> AsyncIterator[ExportedTrigger]:
-    [named] = await tx.connection.read(("HGETALL", tx.connection.key("tn")))
-    uids = [uid.decode() for uid in named.values()]
-    rows = await rows_of(tx, [f"tr:{uid}" for uid in uids])
-    spent = await rows_of(tx, [f"sp:{uid}" for uid in uids])
-    together = zip(uids, rows, spent, strict=True)
-    for uid, row, used in sorted(together, key=lambda each: (int(each[1]["made"]), each[1]["name"])):
-        yield ExportedTrigger(
-            uid=uid,
-            name=row["name"].decode(),
-            feed=row["feed"].decode(),
-            definition=tx.seal.open(row["definition"]),
-            epoch=int(row["epoch"]),
-            epoch_event=int(row.get("epoch_event", 0)),
-            start_line=int(row["start"]),
-            reads_from=_number(row.get("reads")),
-            reset_at=_number(row.get("reset")),
-            backfilling=row.get("backfilling") == b"1",
-            paused=tx.text(row["paused"]) if row.get("paused") else "",
-            fired=int(row.get("fired", 0)),
-            last_fired_at=_number(row.get("fired_at")),
-            done=int(row.get("done", 0)),
-            created_at=int(row["made"]),
-            removed_at=_number(row.get("removed")),
-            spent=tuple(
-                ExportedSpending(what=what, since=int(used[f"{what}@"]), amount=float(used[what]))
-                for what in ("runs", "tokens", "usd")
-                if what in used
-            ),
-        )
-
-
-async def document_kinds(connection: Connection) -> list[bytes]:
-    """The kinds of documents that move."""
-    prefix = connection.key("d:")
-    found: set[bytes] = set()
-    cursor = 0
+async def _entries(session: Session, key: str) -> AsyncIterator[list[Any]]:
+    """The entries of a long list, in slices."""
+    begin = 0
     while True:
-        [[cursor, keys]] = await connection.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
-        found |= {key[len(prefix) :] for key in keys}
-        if not cursor:
-            return sorted(kind for kind in found if kind.decode() not in UNMOVED)
+        command = ("LRANGE", session.connection.key(key), begin, begin + ENTRIES_PER_READ - 1)
+        [some] = await session.connection.execute(command)
+        if not some:
+            return
+        yield some
+        begin += ENTRIES_PER_READ
 
 
-async def _fields(tx: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Each field of a large hash once, however often the server shows it."""
+async def _fields(session: Session, key: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
+    """The fields of a large hash. HSCAN may return one several times; this yields it once."""
     cursor, seen = 0, set[bytes]()
     while True:
-        [[cursor, some]] = await tx.connection.read(("HSCAN", key, cursor, "COUNT", AT_ONCE))
+        [[cursor, some]] = await session.connection.execute(("HSCAN", key, cursor, "COUNT", ENTRIES_PER_READ))
         for field, value in some.items():
             if field not in seen:
                 seen.add(field)
@@ -462,64 +429,5 @@ async def _fields(tx: Transaction, key: bytes) -> AsyncIterator[tuple[bytes, byt
             return
 
 
-async def _documents(tx: Transaction) -> AsyncIterator[ExportedDocument]:
-    for kind in await document_kinds(tx.connection):
-        async for name, row in _fields(tx, tx.connection.key("d:") + kind):
-            revision, at = DOCUMENT.unpack_from(row)
-            yield ExportedDocument(
-                kind=kind.decode(),
-                name=name.decode(),
-                value=tx.seal.open(row[DOCUMENT.size :]),
-                revision=revision,
-                updated_at=at,
-            )
-
-
-async def _events(tx: Transaction) -> AsyncIterator[ExportedEvent]:
-    async for bucket, numbers in numbered(tx, "eb"):
-        key = tx.connection.key(f"e:{bucket}")
-        found = await tx.connection.read(*(("HMGET", key, *event_fields(number)) for number in numbers))
-        for number, (body, head, repeats) in zip(numbers, found, strict=True):
-            if body is not None and head is not None:
-                yield _event(tx, number, body, head, repeats)
-
-
-def _event(tx: Transaction, number: int, body: bytes, head: bytes, repeats: bytes | None) -> ExportedEvent:
-    key, subject, state, kind, at, data = _body(tx.seal.open(body))
-    recorded_at, _, size = HEAD.unpack_from(head)
-    times, _, last = repeats.partition(b":") if repeats else (b"0", b"", b"")
-    verdicts = HEAD.size + size
-    return ExportedEvent(
-        id=number,
-        feed=head[HEAD.size : verdicts].decode(),
-        key=text(key),
-        subject=text(subject),
-        state=None if state is None else text(state),
-        type=kind,
-        occurred_at=at,
-        recorded_at=recorded_at,
-        repeats=int(times),
-        last_repeat_at=_number(last),
-        verdicts=verdicts_of(tx.seal, head[verdicts:]),
-        data=data,
-    )
-
-
-async def _memory(tx: Transaction, feeds: Sequence[str]) -> AsyncIterator[ExportedMemory]:
-    for feed in feeds:
-        async for mid, value in _fields(tx, tx.connection.key(f"m:{feed}")):
-            first, last, event, seq, kind, size = MEMORY.unpack_from(value)
-            mark, sealed = value[MEMORY.size : MEMORY.size + size], value[MEMORY.size + size :]
-            state: str | None = None
-            if kind not in (NO_STATE, ABSENT_STATE):
-                state = text(mark if kind == PLAIN_STATE else tx.seal.open(sealed))
-            yield ExportedMemory(
-                feed=feed,
-                mid=mid,
-                state=state,
-                absent=kind == ABSENT_STATE,
-                seq=seq,
-                event=event,
-                first_seen=first,
-                last_seen=last,
-            )
+def _number(found: bytes | None) -> int | None:
+    return int(found) if found else None

@@ -1,4 +1,4 @@
-"""Reading feeds: recalled, failing, resting, forgetting; and what people do to them."""
+"""What readers of a feed need and write besides commits: memory, failures, idle reads, refused events."""
 
 from __future__ import annotations
 
@@ -9,107 +9,94 @@ from typing import Any
 import msgspec
 
 from harken.backends.codec import micros
-from harken.backends.redis.codec import Ask, known_of, micros_or_false
-from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.definitions import state, trigger_state
-from harken.backends.redis.transaction import Transaction
+from harken.backends.redis.codec import RESULTS, Arguments, encode_letter, known_of, micros_or_false
+from harken.backends.redis.transaction import UsesSession
 from harken.event import Event, Known
-from harken.feed import FeedState, TriggerState
 from harken.store import Failure, IdleRead
 
-__all__ = ["dead_letter", "fail", "forget", "recall", "record_idle", "steer", "wake"]
+__all__ = ["RedisFeeds"]
 
-AT_ONCE = 200
-NAMES_AT_ONCE = 500
-
-
-async def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
-    if not memory_ids:
-        return {}
-    key, names = tx.connection.key(f"m:{feed}"), list(dict.fromkeys(memory_ids))
-    slices = [names[begin : begin + NAMES_AT_ONCE] for begin in range(0, len(names), NAMES_AT_ONCE)]
-    rows = await tx.connection.read(*(("HMGET", key, *map(tx.seal.name, some)) for some in slices))
-    found = (value for some in rows for value in some)
-    return {name: known_of(tx.seal, value)[0] for name, value in zip(names, found, strict=True) if value is not None}
+NAMES_PER_CALL = 500
+IDLE_READS_PER_CALL = 200
+LETTER_CHARACTERS = 10_000
 
 
-async def fail(tx: Transaction, failure: Failure) -> None:
-    ask = tx.ask()
-    instructions = (
-        failure.feed,
-        False if failure.token is None else failure.token,
-        ask.shut_json(failure.health),
-        failure.health.clean,
-        micros_or_false(failure.next_due),
-        micros(failure.started_at),
-        RESULTS.index(failure.result),
-        failure.seconds,
-        ask.shut(failure.error),
-    )
-    await tx.connection.write("fail", ask, instructions)
+class RedisFeeds(UsesSession):
+    async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+        session = await self._ready()
+        if not memory_ids:
+            return {}
+        key, names = session.connection.key(f"m:{feed}"), list(dict.fromkeys(memory_ids))
+        slices = [names[begin : begin + NAMES_PER_CALL] for begin in range(0, len(names), NAMES_PER_CALL)]
+        rows = await session.connection.execute(*(("HMGET", key, *map(session.seal.name, some)) for some in slices))
+        found = zip(names, (value for some in rows for value in some), strict=True)
+        return {name: known_of(session.seal, value)[0] for name, value in found if value is not None}
+
+    async def fail(self, failure: Failure) -> None:
+        session = await self._ready()
+        args = session.arguments()
+        instructions = (
+            failure.feed,
+            False if failure.token is None else failure.token,
+            args.shut_json(failure.health),
+            failure.health.clean,
+            micros_or_false(failure.next_due),
+            micros(failure.started_at),
+            RESULTS.index(failure.result),
+            failure.seconds,
+            args.shut(failure.error),
+        )
+        await session.connection.write("feeds.fail", args, instructions)
+
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
+        session = await self._ready()
+        stale: list[str] = []
+        for begin in range(0, len(reads), IDLE_READS_PER_CALL):
+            args = session.arguments()
+            rows = [_idle_read(args, read) for read in reads[begin : begin + IDLE_READS_PER_CALL]]
+            _, *names = await session.connection.write("feeds.record_idle", args, (rows,))
+            stale += [name.decode() for name in names]
+        return stale
+
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+        session = await self._ready()
+        # mark what is listed before anything is deleted: an interruption then forgets too little, never too much
+        for begin in range(0, max(1, len(listed)), NAMES_PER_CALL):
+            args = session.arguments()
+            some = [args.name(each) for each in listed[begin : begin + NAMES_PER_CALL]]
+            await session.connection.write("feeds.mark_listed", args, (feed, token, len(some)))
+        total, cursor = 0, "0"
+        while True:
+            instructions = (feed, token, micros(before), cursor)
+            following, forgotten = await session.connection.write("feeds.forget", session.arguments(), instructions)
+            total, cursor = total + int(forgotten), following.decode()
+            if cursor == "0":
+                return total
+
+    async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
+        session = await self._ready()
+        args = session.arguments()
+        payload = repr(dict(event.data))[:LETTER_CHARACTERS].encode("utf-8", "backslashreplace")
+        key = event.key or event.subject
+        letter = args.text(encode_letter(session.seal, feed, key, reason, payload))
+        await session.connection.write("feeds.dead_letter", args, (feed, args.name(f"{feed}\0{key}"), letter))
 
 
-async def record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
-    stale: list[str] = []
-    for begin in range(0, len(reads), AT_ONCE):
-        ask = tx.ask()
-        instructions = [_rest(ask, one) for one in reads[begin : begin + AT_ONCE]]
-        _, *left = await tx.connection.write("record_idle", ask, instructions)
-        stale += [name.decode() for name in left]
-    return stale
-
-
-def _rest(ask: Ask, one: IdleRead) -> tuple[Any, ...]:
+def _idle_read(args: Arguments, read: IdleRead) -> tuple[Any, ...]:
     return (
-        one.feed,
-        one.token,
-        one.count,
-        RESULTS.index(one.result),
-        one.seen,
-        micros(one.first_at),
-        micros(one.last_at),
-        micros_or_false(one.next_due),
-        False if one.cursor is msgspec.UNSET else ask.shut_json(one.cursor),
-        micros_or_false(one.watermark),
-        micros(one.covered.start) if one.covered else False,
-        micros(one.covered.end) if one.covered else False,
-        False if one.health is None else ask.shut_json(one.health),
-        one.health is not None and one.health.clean,
-        False if one.revision is None else one.revision,
+        read.feed,
+        read.token,
+        read.count,
+        RESULTS.index(read.result),
+        read.seen,
+        micros(read.first_at),
+        micros(read.last_at),
+        micros_or_false(read.next_due),
+        False if read.cursor is msgspec.UNSET else args.shut_json(read.cursor),
+        micros_or_false(read.watermark),
+        micros(read.covered.start) if read.covered else False,
+        micros(read.covered.end) if read.covered else False,
+        False if read.health is None else args.shut_json(read.health),
+        read.health is not None and read.health.clean,
+        False if read.revision is None else read.revision,
     )
-
-
-async def forget(tx: Transaction, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-    """First all that is listed counts as seen, then what was not seen goes: a stop in between forgets too little."""
-    for begin in range(0, max(1, len(listed)), NAMES_AT_ONCE):
-        ask = tx.ask()
-        some = [ask.name(each) for each in listed[begin : begin + NAMES_AT_ONCE]]
-        await tx.connection.write("listed", ask, (feed, token, len(some)))
-    gone, cursor = 0, "0"
-    while True:
-        following, some_gone = await tx.connection.write("forget", tx.ask(), (feed, token, micros(before), cursor))
-        gone, cursor = gone + int(some_gone), following.decode()
-        if cursor == "0":
-            return gone
-
-
-async def dead_letter(tx: Transaction, feed: str, event: Event, reason: str) -> None:
-    ask = tx.ask()
-    payload = repr(dict(event.data))[:10_000]
-    key = event.key or event.subject
-    plain = [each.encode("utf-8", "backslashreplace") for each in (feed, key, reason, payload)]
-    letter = ask.text(tx.seal.shut(msgspec.msgpack.encode(plain)))
-    await tx.connection.write("dead_letter", ask, (feed, ask.name(f"{feed}\0{key}"), letter))
-
-
-async def steer(tx: Transaction, how: str, trigger: str, more: Any = False) -> TriggerState:
-    """Pause (with a reason), resume or reset (with or without the cursor)."""
-    ask = tx.ask()
-    asked = ask.shut(more or "paused") if how == "pause" else bool(more)
-    uid = await tx.connection.write("steer", ask, (how, trigger, asked))
-    return await trigger_state(tx, uid.decode())
-
-
-async def wake(tx: Transaction, feed: str) -> FeedState:
-    await tx.connection.write("wake", tx.ask(), (feed,))
-    return await state(tx, feed)

@@ -1,4 +1,4 @@
-"""Rows from another home, written as the keys that the verbs look for."""
+"""Writes the rows of another store into an empty Redis store."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from harken.backends.codec import decode_feed, decode_health, decode_trigger
 from harken.backends.redis.codec import (
     ABSENT_STATE,
     BUCKET,
-    FRAME,
-    GIVEN,
-    NO_STATE,
-    OUTCOMES,
-    PLAIN_STATE,
-    SEALED_STATE,
-    SHORT_STATE,
+    DOCUMENT,
+    EVENT_HEAD,
+    MEMORY,
+    NEVER,
+    RESULTS,
+    STAMP,
+    TICK,
+    Arguments,
+    encode_body,
+    encode_letter,
+    encode_msgpack,
+    encode_state,
+    encode_text,
+    encode_verdict,
+    step_charge,
 )
-from harken.backends.redis.commit import RESULTS
-from harken.backends.redis.definitions import facts
-from harken.backends.redis.export import DOCUMENT, HEAD, MEMORY, STAMP, TICK, write_runs
-from harken.backends.redis.transaction import Transaction
-from harken.event import Verdict
+from harken.backends.redis.definitions import trigger_facts
+from harken.backends.redis.transaction import Session
+from harken.backends.run_states import STATES
+from harken.runs import StepRecord
 from harken.store.export_rows import (
     Chunk,
     ExportedAudit,
@@ -41,19 +48,19 @@ from harken.store.export_rows import (
 __all__ = ["Loader"]
 
 Command = tuple[Any, ...]
-AT_ONCE = 500
+MEMORIES_PER_CALL = 500
 
-_encode = msgspec.msgpack.Encoder().encode
-_encode_json = msgspec.json.Encoder().encode
+_decode_step = msgspec.json.Decoder(StepRecord).decode
 
 
 class Loader:
-    """Writes chunk after chunk; until `end` nothing may use the store."""
+    """Call `begin`, `take` for each chunk, then `end`. Until then nothing else may use the store."""
 
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
-        self._key = tx.connection.key
-        self._seal = tx.seal
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._key = session.connection.key
+        self._execute = session.connection.execute
+        self._seal = session.seal
         self._pushed: set[str] = set()
         self._uids: dict[str, str] = {}
         self._last_letter = 0
@@ -62,52 +69,50 @@ class Loader:
             ExportedTrigger: self._trigger,
             ExportedDocument: self._document,
             ExportedEvent: self._event,
-            ExportedMemory: self._remembered,
+            ExportedMemory: self._memory,
             ExportedTick: self._tick,
             ExportedDeadLetter: self._letter,
             ExportedAudit: self._audit,
         }
 
-    async def _do(self, commands: Sequence[Command]) -> None:
-        await self._tx.connection.read(*commands)
-
-    async def begin(self, beginning: ExportHeader) -> None:
+    async def begin(self, header: ExportHeader) -> None:
         key = self._key
-        numbers = {"event": beginning.next_event, "run": beginning.next_run}
-        numbers["token"] = max((token for _, token in beginning.tokens), default=0)
-        generation = {"epoch": beginning.epoch, "name": beginning.generation, "since": beginning.since or ""}
+        numbers = {"event": header.next_event, "run": header.next_run}
+        numbers["token"] = max((token for _, token in header.tokens), default=0)
+        generation = {"epoch": header.epoch, "name": header.generation, "since": header.since or ""}
         commands = [("SET", key("defs"), 1), _hash(key("n"), numbers), _hash(key("gen"), generation)]
-        for shard, token in beginning.tokens:
+        for shard, token in header.tokens:
             commands += [_hash(key(f"lease:{shard}"), {"holder": "", "token": token, "until": 0})]
             commands += [("SADD", key("shards"), shard)]
-        await self._do(commands)
+        await self._execute(*commands)
 
     async def take(self, chunk: Chunk) -> None:
         if isinstance(chunk[0], ExportedRun):
-            await write_runs(self._tx, [row for row in chunk if isinstance(row, ExportedRun)])
+            await _write_runs(self._session, [row for row in chunk if isinstance(row, ExportedRun)])
             return
         commands_of = self._kinds[type(chunk[0])]
-        await self._do([command for row in chunk for command in commands_of(row)])
+        await self._execute(*(command for row in chunk for command in commands_of(row)))
 
     async def end(self) -> None:
-        """What had to be known as a whole: the order in which pushes are forgotten, and the last number of letters."""
+        """Write what depends on all rows: the order of pushed memories, and the last number of a refused event."""
         for feed in sorted(self._pushed):
             await self._order_memory(feed)
-        await self._do([_hash(self._key("n"), {"buried": self._last_letter})])
+        await self._execute(_hash(self._key("n"), {"buried": self._last_letter}))
 
     async def _order_memory(self, feed: str) -> None:
-        waiting = self._key(f"moving:{feed}")
+        """Write the memory of a pushed feed in the order of time, as pruning needs it."""
+        sorted_key = self._key(f"moving:{feed}")
         begin = 0
         while True:
-            [noted] = await self._tx.connection.read(("ZRANGE", waiting, begin, begin + AT_ONCE - 1))
+            [noted] = await self._execute(("ZRANGE", sorted_key, begin, begin + MEMORIES_PER_CALL - 1))
             if not noted:
                 break
-            await self._do([("RPUSH", self._key(f"mo:{feed}"), *noted)])
-            begin += AT_ONCE
-        await self._do([("UNLINK", waiting)])
+            await self._execute(("RPUSH", self._key(f"mo:{feed}"), *noted))
+            begin += MEMORIES_PER_CALL
+        await self._execute(("UNLINK", sorted_key))
 
     def _shut(self, text: str) -> bytes:
-        return self._seal.shut(text.encode("utf-8", "surrogatepass"))
+        return self._seal.shut(encode_text(text))
 
     def _feed(self, row: ExportedFeed) -> list[Command]:
         definition, key = decode_feed(row.definition), self._key(f"f:{row.name}")
@@ -133,12 +138,12 @@ class Loader:
             fields["clean"] = "1" if decode_health(row.health).clean else ""
         if pushed:
             self._pushed.add(row.name)
-        fields |= _covered(row) | _resting(row)
+        fields |= _coverage(row) | _idle_span(row)
         commands = [_hash(key, fields), ("SADD", self._key("feeds"), row.name)]
         return commands + ([("SADD", self._key("pushed"), row.name)] if pushed else [])
 
     def _trigger(self, row: ExportedTrigger) -> list[Command]:
-        flat = iter(facts(decode_trigger(row.definition)))
+        flat = iter(trigger_facts(decode_trigger(row.definition)))
         fields: dict[str, Any] = {
             **dict(zip(flat, flat, strict=True)),
             "name": row.name,
@@ -172,12 +177,11 @@ class Loader:
         return [("HSET", self._key(f"d:{row.kind}"), row.name, value)]
 
     def _event(self, row: ExportedEvent) -> list[Command]:
-        texts = [text.encode("utf-8", "surrogatepass") for text in (row.key, row.subject)]
-        state = None if row.state is None else row.state.encode("utf-8", "surrogatepass")
-        body = self._seal.shut(_encode((*texts, state, row.type, row.occurred_at, row.data)))
+        body = encode_body(self._seal, row.key, row.subject, row.state, row.type, row.occurred_at, row.data)
         feed, name = row.feed.encode(), self._seal.name(row.key)
-        head = HEAD.pack(row.recorded_at, name, len(feed)) + feed
-        fields: dict[str, Any] = {str(row.id): body, f"v{row.id}": head + b"".join(map(self._frame, row.verdicts))}
+        head = EVENT_HEAD.pack(row.recorded_at, name, len(feed)) + feed
+        verdicts = [encode_verdict(self._seal, verdict, bytes.fromhex(verdict.run_id)) for verdict in row.verdicts]
+        fields: dict[str, Any] = {str(row.id): body, f"v{row.id}": head + b"".join(verdicts)}
         if row.repeats:
             fields[f"r{row.id}"] = f"{row.repeats}:{row.last_repeat_at or ''}"
         bucket = row.id // BUCKET
@@ -190,15 +194,8 @@ class Loader:
             *self._gathered(row, name),
         ]
 
-    def _frame(self, verdict: Verdict) -> bytes:
-        """A verdict as matching gives it, and beside it the run, for whoever has to know whether that is over."""
-        trigger, run = verdict.trigger.encode(), bytes.fromhex(verdict.run_id)
-        reason = self._seal.shut(_encode_json(verdict))
-        sizes = (OUTCOMES.index(verdict.outcome), len(trigger), len(run), len(reason), GIVEN)
-        return FRAME.pack(*sizes) + trigger + run + reason
-
     def _gathered(self, row: ExportedEvent, name: bytes) -> list[Command]:
-        """An occurrence that was gathered is known by its key for as long as its event is there."""
+        """Note which run gathered the occurrence, so that it is not gathered twice."""
         commands: list[Command] = []
         for verdict in row.verdicts:
             uid = self._uids.get(verdict.trigger)
@@ -208,16 +205,8 @@ class Loader:
                 commands += [("RPUSH", self._key("gq"), noted + name + uid.encode())]
         return commands
 
-    def _remembered(self, row: ExportedMemory) -> list[Command]:
-        kind, mark, state = NO_STATE, b"", b""
-        if row.absent:
-            kind = ABSENT_STATE
-        elif row.state is not None:
-            plain = row.state.encode("utf-8", "surrogatepass")
-            if not self._seal.encrypted and len(plain) <= SHORT_STATE:
-                kind, mark = PLAIN_STATE, plain
-            else:
-                kind, mark, state = SEALED_STATE, self._seal.name(row.state), self._seal.shut(plain)
+    def _memory(self, row: ExportedMemory) -> list[Command]:
+        kind, mark, state = (ABSENT_STATE, b"", b"") if row.absent else encode_state(self._seal, row.state)
         value = MEMORY.pack(row.first_seen, row.last_seen, row.event, row.seq, kind, len(mark)) + mark + state
         commands: list[Command] = [("HSET", self._key(f"m:{row.feed}"), row.mid, value)]
         if row.feed in self._pushed:
@@ -233,9 +222,8 @@ class Loader:
 
     def _letter(self, row: ExportedDeadLetter) -> list[Command]:
         self._last_letter = max(self._last_letter, row.id)
-        plain = [text.encode("utf-8", "backslashreplace") for text in (row.feed, row.key, row.reason)]
         name = self._seal.name(f"{row.feed}\0{row.key}")
-        letter = STAMP.pack(row.at) + name + self._seal.shut(_encode((*plain, row.payload)))
+        letter = STAMP.pack(row.at) + name + encode_letter(self._seal, row.feed, row.key, row.reason, row.payload)
         return [
             ("HSET", self._key("buried"), row.id, letter),
             ("ZADD", self._key("bz"), row.id, row.id),
@@ -243,7 +231,7 @@ class Loader:
         ]
 
     def _audit(self, row: ExportedAudit) -> list[Command]:
-        entry = _encode((row.who, row.did, row.what, self._seal.shut(row.detail)))
+        entry = encode_msgpack((row.who, row.did, row.what, self._seal.shut(row.detail)))
         return [("RPUSH", self._key("audit"), STAMP.pack(row.at) + entry)]
 
 
@@ -251,16 +239,79 @@ def _hash(key: bytes, fields: dict[str, Any]) -> Command:
     return ("HSET", key, *(part for pair in fields.items() for part in pair))
 
 
-def _covered(row: ExportedFeed) -> dict[str, Any]:
+def _coverage(row: ExportedFeed) -> dict[str, Any]:
     if not row.coverage:
         return {}
     *older, (start, end) = row.coverage
     return {"cover_start": start, "cover_end": end, "coverage": ",".join(f"{begin}-{last}" for begin, last in older)}
 
 
-def _resting(row: ExportedFeed) -> dict[str, Any]:
-    now = row.resting
-    if now is None:
+def _idle_span(row: ExportedFeed) -> dict[str, Any]:
+    idle = row.resting
+    if idle is None:
         return {}
-    span = RESULTS.index(now.result)
-    return {"span": span, "span_start": now.start, "span_end": now.end, "span_count": now.count, "span_seen": now.seen}
+    return {
+        "span": RESULTS.index(idle.result),
+        "span_start": idle.start,
+        "span_end": idle.end,
+        "span_count": idle.count,
+        "span_seen": idle.seen,
+    }
+
+
+async def _write_runs(session: Session, chunk: Sequence[ExportedRun]) -> None:
+    args = session.arguments()
+    await session.connection.write("load.load_runs", args, ([_run(args, run) for run in chunk],))
+
+
+def _run(args: Arguments, run: ExportedRun) -> tuple[Any, ...]:
+    names = {"id": run.id, "slot": run.slot, "gather": run.gather, "parent": run.parent, "replay": run.replay_of}
+    if run.waiting_for.startswith("run:"):
+        names["wait_run"] = bytes.fromhex(run.waiting_for[4:])
+    texts = {"input": run.input, "output": run.output, "answer": run.answer}
+    if run.error:
+        texts["error"] = encode_text(run.error)
+    positions = {field: args.text(args.seal.shut(text)) for field, text in texts.items() if text is not None}
+    return (
+        _run_fields(run, bool(positions)),
+        {field: args.raw_name(name) for field, name in names.items() if name is not None},
+        run.seq,
+        positions,
+        [args.text(args.seal.shut(step)) for step in run.journal],
+        [charge for step in run.journal if (charge := step_charge(args, _decode_step(step), step))],
+        list(run.events),
+        run.by_hand,
+        run.has_slot,
+    )
+
+
+def _run_fields(run: ExportedRun, has_texts: bool) -> dict[str, Any]:
+    """The hash of the run; fields without a value are left out."""
+    optional = {
+        "prio": str(run.priority) if run.priority else None,
+        "tries": run.attempt if run.attempt > 1 else None,
+        "event": run.event,
+        "overlap": run.overlap or None,
+        "gathered": run.gathered if run.gather is not None else None,
+        "hold": run.hold or None,
+        "qfrom": run.quiet_from,
+        "qtil": run.quiet_until,
+        "budget": "1" if run.budgeted else None,
+        "stop": "1" if run.cancel_requested else None,
+        "wait": run.waiting_for or None,
+        "begun": run.started_at,
+        "over": run.finished_at,
+        "x": "1" if has_texts else None,
+        "ans": "1" if run.answer is not None else None,
+        "journal": "1" if run.journal else None,
+    }
+    always = {
+        "state": STATES.index(run.state),
+        "token": run.token,
+        "trigger": run.trigger,
+        "rev": run.workflow_rev,
+        "due": NEVER if run.due_at is None else run.due_at,
+        "max": run.max_attempts,
+        "made": run.created_at,
+    }
+    return always | {field: value for field, value in optional.items() if value is not None}

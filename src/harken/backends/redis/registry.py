@@ -2,65 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from struct import Struct
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from harken.backends.redis.codec import moment
-from harken.backends.redis.transaction import Transaction
+from harken.backends.redis.codec import DOCUMENT, STAMP, decode_audit, encode_msgpack, moment
+from harken.backends.redis.transaction import Session, UsesSession
 from harken.store import Document, Page
 
-__all__ = ["audit", "audits", "delete", "documents", "get", "put"]
-
-_DOCUMENT = Struct(">IQ")
-_STAMP = Struct(">Q")
+__all__ = ["RedisRegistry"]
 
 
-def _document(tx: Transaction, kind: str, name: str, row: bytes) -> Document:
-    revision, at = _DOCUMENT.unpack_from(row)
-    value = tx.json(row[_DOCUMENT.size :])
+class RedisRegistry(UsesSession):
+    async def get(self, kind: str, name: str) -> Document | None:
+        session = await self._ready()
+        [row] = await session.connection.execute(("HGET", session.connection.key(f"d:{kind}"), name))
+        return None if row is None else _document(session, kind, name, row)
+
+    async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
+        session = await self._ready()
+        args = session.arguments()
+        instructions = (kind, name, args.shut_json(value), False if expect is None else expect)
+        row = await session.connection.write("registry.put", args, instructions)
+        return _document(session, kind, name, row) if row else None
+
+    async def delete(self, kind: str, name: str) -> bool:
+        session = await self._ready()
+        return bool(await session.connection.write("registry.delete", session.arguments(), (kind, name)))
+
+    async def documents(self, kind: str) -> Sequence[Document]:
+        session = await self._ready()
+        [rows] = await session.connection.execute(("HGETALL", session.connection.key(f"d:{kind}")))
+        return [_document(session, kind, name.decode(), row) for name, row in sorted(rows.items())]
+
+    async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+        session = await self._ready()
+        args = session.arguments()
+        entry = args.text(encode_msgpack((who, did, what, session.seal.shut(msgspec.json.encode(detail)))))
+        await session.connection.write("registry.audit", args, (entry,))
+
+    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
+        session = await self._ready()
+        connection, key = session.connection, session.connection.key("audit")
+        if before is None:
+            [size] = await connection.execute(("LLEN", key))
+            before = size + 1
+        first = max(1, before - limit)
+        [rows] = await connection.execute(("LRANGE", key, first - 1, before - 2)) if before > 1 else [[]]
+        items = [_audit(session, row) for row in reversed(rows)]
+        return Page(items=items, next=first if len(rows) == limit and first > 1 else None)
+
+
+def _document(session: Session, kind: str, name: str, row: bytes) -> Document:
+    revision, at = DOCUMENT.unpack_from(row)
+    value = session.json(row[DOCUMENT.size :])
     return Document(kind=kind, name=name, value=value, revision=revision, updated_at=moment(at))
 
 
-async def get(tx: Transaction, kind: str, name: str) -> Document | None:
-    [row] = await tx.connection.read(("HGET", tx.connection.key(f"d:{kind}"), name))
-    return None if row is None else _document(tx, kind, name, row)
-
-
-async def documents(tx: Transaction, kind: str) -> list[Document]:
-    [rows] = await tx.connection.read(("HGETALL", tx.connection.key(f"d:{kind}")))
-    return [_document(tx, kind, name.decode(), row) for name, row in sorted(rows.items())]
-
-
-async def put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
-    ask = tx.ask()
-    asked = (kind, name, ask.shut_json(value), False if expect is None else expect)
-    row = await tx.connection.write("put", ask, asked)
-    return _document(tx, kind, name, row) if row else None
-
-
-async def delete(tx: Transaction, kind: str, name: str) -> bool:
-    return bool(await tx.connection.write("delete", tx.ask(), (kind, name)))
-
-
-async def audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
-    ask = tx.ask()
-    sealed = tx.seal.shut(msgspec.json.encode(detail))
-    await tx.connection.write("audit", ask, (ask.text(msgspec.msgpack.encode((who, did, what, sealed))),))
-
-
-async def audits(tx: Transaction, before: int | None, limit: int) -> Page:
-    key = tx.connection.key("audit")
-    if before is None:
-        [size] = await tx.connection.read(("LLEN", key))
-        before = size + 1
-    first = max(1, before - limit)
-    [rows] = await tx.connection.read(("LRANGE", key, first - 1, before - 2)) if before > 1 else [[]]
-    items = []
-    for row in reversed(rows):
-        who, did, what, detail = msgspec.msgpack.decode(row[_STAMP.size :])
-        at = moment(_STAMP.unpack_from(row)[0])
-        items.append({"at": at, "who": who, "did": did, "what": what, "detail": tx.json(detail)})
-    return Page(items=items, next=first if len(rows) == limit and first > 1 else None)
+def _audit(session: Session, row: bytes) -> dict[str, Any]:
+    who, did, what, detail = decode_audit(row[STAMP.size :])
+    at = moment(STAMP.unpack_from(row)[0])
+    return {"at": at, "who": who, "did": did, "what": what, "detail": session.json(detail)}

@@ -1,78 +1,101 @@
-"""Keeping the store small and sound."""
+"""Housekeeping: expired claims, retention, a check of the store."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from harken.backends.redis.definitions import now_of
-from harken.backends.redis.transaction import Transaction
+from harken.backends.redis.connection import Connection
+from harken.backends.redis.transaction import Session, UsesSession
+from harken.errors import Refused
 
-__all__ = ["check", "literal", "prune", "requeue_expired"]
+__all__ = ["RedisUpkeep", "keys_beginning_with"]
 
-SLICE = 100
-"""Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
+PRUNED_PER_CALL = 100
+"""Rows of a kind that one call deletes: a few milliseconds, in which nobody else is served."""
 
-REAPED = 500
-FEEDS_AT_ONCE = 50
-
-
-async def requeue_expired(tx: Transaction) -> int:
-    """Make runs ready whose claim ran out."""
-    total = 0
-    while True:
-        some: int = await tx.connection.write("requeue_expired", tx.ask(), (REAPED,))
-        total += some
-        if some < REAPED:
-            return total
+REQUEUED_PER_CALL = 500
+FEEDS_PER_CALL = 50
+KEYS_PER_SCAN = 1000
 
 
-async def prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
-    """Delete a slice of what is old."""
-    now = await now_of(tx)
-    old = [now - round(seconds * 1e6) for seconds in (runs, ticks, events)]
-    gone = int(await tx.connection.write("prune", tx.ask(), (*old, SLICE)))
-    [feeds] = await tx.connection.read(("SMEMBERS", tx.connection.key("pushed")))
-    names = sorted(feed.decode() for feed in feeds)
-    for begin in range(0, len(names), FEEDS_AT_ONCE):
-        some = names[begin : begin + FEEDS_AT_ONCE]
-        asked = (now - round(pushed * 1e6), SLICE, some)
-        gone += int(await tx.connection.write("prune_pushed", tx.ask(), asked))
-    return gone
+class RedisUpkeep(UsesSession):
+    _connection: Connection
 
+    @property
+    def trouble(self) -> str:
+        return self._connection.trouble
 
-async def check(tx: Transaction) -> list[str]:
-    """Look at everything, a slice at a time; what is being changed meanwhile is looked at as it is then."""
-    found: Counter[str] = Counter()
-    for what in ("runs", "events"):
-        place = 0
+    @property
+    def queued(self) -> int:
+        return self._connection.waiting
+
+    async def requeue_expired(self) -> int:
+        session = await self._ready()
+        total = 0
         while True:
-            following, some = await tx.connection.look("check", tx.ask(), (what, place))
-            found.update(each.decode() for each in some)
-            place = int(following)
-            if not place:
+            write = session.connection.write("upkeep.requeue_expired", session.arguments(), (REQUEUED_PER_CALL,))
+            requeued: int = await write
+            total += requeued
+            if requeued < REQUEUED_PER_CALL:
+                return total
+
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+        session = await self._ready()
+        connection, now = session.connection, await session.now()
+        limits = [now - round(seconds * 1e6) for seconds in (runs, ticks, events)]
+        deleted = int(await connection.write("upkeep.prune", session.arguments(), (*limits, PRUNED_PER_CALL)))
+        [feeds] = await connection.execute(("SMEMBERS", connection.key("pushed")))
+        names = sorted(feed.decode() for feed in feeds)
+        for begin in range(0, len(names), FEEDS_PER_CALL):
+            some = names[begin : begin + FEEDS_PER_CALL]
+            instructions = (now - round(pushed * 1e6), PRUNED_PER_CALL, some)
+            deleted += int(await connection.write("upkeep.prune_pushed", session.arguments(), instructions))
+        return deleted
+
+    async def check(self) -> Sequence[str]:
+        """Look at everything, a slice at a time. Rows that change meanwhile are checked as they are then."""
+        session = await self._ready()
+        findings: Counter[str] = Counter()
+        for what in ("runs", "events"):
+            place = 0
+            while True:
+                following, found = await session.connection.query("upkeep.check", session.arguments(), (what, place))
+                findings.update(each.decode() for each in found)
+                place = int(following)
+                if not place:
+                    break
+        cursor = "0"
+        while True:
+            following, found = await session.connection.query("upkeep.check", session.arguments(), ("slots", cursor))
+            findings.update(each.decode() for each in found)
+            cursor = following.decode()
+            if cursor == "0":
                 break
-    cursor = "0"
-    while True:
-        following, some = await tx.connection.look("check", tx.ask(), ("slots", cursor))
-        found.update(each.decode() for each in some)
-        cursor = following.decode()
-        if cursor == "0":
-            break
-    return [f"{count} {what}" for what, count in found.items()] + await _orphans(tx)
+        return [f"{count} {what}" for what, count in findings.items()] + await _check_journals(session)
+
+    async def backup(self, target: str) -> None:
+        fix = "Let Redis do it (BGSAVE, then copy its dump file), or copy the store: harken store copy"
+        raise Refused("a store in Redis is not backed up by Harken", fix=fix)
+
+    async def close(self) -> None:
+        await self._hints.close()
+        await self._connection.close()
 
 
-async def _orphans(tx: Transaction) -> list[str]:
-    """Journals of runs that are gone."""
-    connection, cursor, orphans = tx.connection, 0, 0
+async def _check_journals(session: Session) -> list[str]:
+    """Find journals whose run does not exist."""
+    connection, cursor, orphans = session.connection, 0, 0
     prefix = connection.key("j:")
     while True:
-        [[cursor, keys]] = await connection.read(("SCAN", cursor, "MATCH", literal(prefix) + b"*", "COUNT", 1000))
-        alive = await connection.read(*(("EXISTS", connection.key("r:") + key[len(prefix) :]) for key in keys))
+        [[cursor, keys]] = await connection.execute(keys_beginning_with(prefix, cursor))
+        alive = await connection.execute(*(("EXISTS", connection.key("r:") + key[len(prefix) :]) for key in keys))
         orphans += alive.count(0)
         if not cursor:
             return [f"{orphans} journals belong to no run"] if orphans else []
 
 
-def literal(prefix: bytes) -> bytes:
-    """A pattern that matches just this."""
-    return b"".join(b"\\" + bytes([char]) if char in b"*?[]^-\\" else bytes([char]) for char in prefix)
+def keys_beginning_with(prefix: bytes, cursor: int) -> tuple[object, ...]:
+    """The SCAN command for a page of these keys, with the special characters of patterns escaped."""
+    literal = b"".join(b"\\" + bytes([char]) if char in b"*?[]^-\\" else bytes([char]) for char in prefix)
+    return ("SCAN", cursor, "MATCH", literal + b"*", "COUNT", KEYS_PER_SCAN)

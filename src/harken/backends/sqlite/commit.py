@@ -1,4 +1,4 @@
-"""The commit: events, verdicts, runs, memory and cursor together, or not at all."""
+"""The commit of one page: events, verdicts, runs, memory and cursor in one transaction."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import msgspec
 from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
 from harken.backends.coverage import KEPT_SPANS, merged, spans_of
 from harken.backends.run_states import repeated
-from harken.backends.sqlite import queue
+from harken.backends.sqlite.connection import DatabaseUser
+from harken.backends.sqlite.queue import release_flood, resolve
 from harken.backends.sqlite.transaction import FeedRow, Transaction
 from harken.event import Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
 
-__all__ = ["close_span", "commit", "extend_coverage", "write_tick"]
+__all__ = ["SqliteCommits", "close_span", "commit", "extend_coverage"]
 
 _encode_verdicts = msgspec.json.Encoder().encode
 
@@ -26,8 +27,14 @@ INSERT_EVENT = """INSERT INTO events
 (id, feed, recorded_at, verdicts, kid, key, subject, state, type, occurred_at, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)"""
 
 
-class _MemoryMoved(Exception):
-    """Someone else committed this subject meanwhile with another state."""
+class _MemoryChanged(Exception):
+    """Another commit gave this subject another state after matching read it."""
+
+
+class SqliteCommits(DatabaseUser):
+    async def commit(self, wanted: Commit) -> Committed | Stale:
+        # a commit of one event fails only before it writes, so it needs no savepoint
+        return await self._database.write(commit, wanted, savepoint=len(wanted.entries) > 1)
 
 
 def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
@@ -40,9 +47,9 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
     event_ids: list[int] = []
     verdicts: list[tuple[Verdict, ...]] = []
     claimed: list[Claimed] = []
-    # a single entry looks at memory before it writes anything, so it needs no way back
+    # a single entry checks memory before it writes, so it needs no savepoint
     several = len(wanted.entries) > 1
-    counted = tx.fired() if several else []
+    counted = tx.fired_counts() if several else []
     if several:
         tx.execute("SAVEPOINT page")
     try:
@@ -51,23 +58,23 @@ def commit(tx: Transaction, wanted: Commit) -> Committed | Stale:
             event_id, decided = _record(tx, feed, entry, now, claimed, room, wanted.holder)
             event_ids.append(event_id)
             verdicts.append(decided)
-    except _MemoryMoved:
+    except _MemoryChanged:
         if several:
             tx.execute("ROLLBACK TO page")
             tx.execute("RELEASE page")
-            tx.fired_back(counted)
+            tx.restore_fired(counted)
         return Stale(feed.revision)
     if several:
         tx.execute("RELEASE page")
-    if wanted.tick is not None or not _looks_back(wanted):
+    if wanted.tick is not None or not _is_backfill(wanted):
         if wanted.token is None and wanted.tick is None:
             tx.touch(feed)
         else:
             _advance(tx, feed, wanted, tx.next_event - first, now)
     if wanted.backfilled:
-        _backfilled(tx, feed, wanted.backfilled)
+        _end_backfill(tx, feed, wanted.backfilled)
     for uid, limit in wanted.release.items():
-        queue.release_flood(tx, tx.trigger(uid), limit, now)
+        release_flood(tx, tx.trigger(uid), limit, now)
     return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
 
 
@@ -78,7 +85,7 @@ def _record(
     if entry.again:
         return _again(tx, entry, now)
     event_id = tx.next_event
-    # whatever the database would refuse is found out here, before anything is written
+    # values that the database would refuse raise here, before anything is written
     columns = _columns(tx, entry)
     if entry.memory_id:
         first = _remember(tx, feed, entry, event_id, now)
@@ -91,8 +98,8 @@ def _record(
         if isinstance(decision, Verdict):
             decided.append(decision)
         else:
-            hands = handed if len(handed) < room else None
-            decided.append(queue.resolve(tx, decision, event_id, now, hands, holder))
+            may_claim = len(handed) < room
+            decided.append(resolve(tx, decision, event_id, now, handed if may_claim else None, holder))
     verdicts = tuple(decided)
     tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(_encode_verdicts(verdicts)), *columns))
     if handed:
@@ -123,7 +130,7 @@ def _columns(tx: Transaction, entry: Entry) -> tuple[Any, ...]:
 
 
 def _remember(tx: Transaction, feed: FeedRow, entry: Entry, event_id: int, now: int) -> int | None:
-    """Note the subject's new state. The id of the first event when it is known already."""
+    """Store the subject's new state. Return the id of its earlier event if it has that state already."""
     mid = tx.seal.name(entry.memory_id)
     event = entry.event
     state = None if event.state is None else tx.shut(event.state)
@@ -145,7 +152,7 @@ def _remember(tx: Transaction, feed: FeedRow, entry: Entry, event_id: int, now: 
         known = tx.row("SELECT state, event FROM memory WHERE feed=? AND mid=?", (feed.id, mid))
         same = known is not None and _text(tx, known[0]) == event.state
     if not same:
-        raise _MemoryMoved
+        raise _MemoryChanged
     assert known is not None
     return int(known[1])
 
@@ -166,13 +173,13 @@ def _name(tx: Transaction, decision: Verdict | Intent) -> str:
     return decision.trigger if isinstance(decision, Verdict) else tx.trigger(decision.trigger).name
 
 
-def _looks_back(wanted: Commit) -> bool:
-    """It is about stored events only, so it says nothing about the feed being alive."""
+def _is_backfill(wanted: Commit) -> bool:
+    """It only decides stored events again, so the feed was not read."""
     return bool(wanted.backfilled or (wanted.entries and wanted.entries[0].again))
 
 
 def _again(tx: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict, ...]]:
-    """Decide a stored event for those triggers that had nothing to do with it before."""
+    """Decide a stored event for triggers without a verdict on it, or with one from before their start."""
     row = tx.row("SELECT verdicts FROM events WHERE id=?", (entry.again,))
     if row is None:
         return 0, ()
@@ -184,13 +191,13 @@ def _again(tx: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict,
         if isinstance(decision, Verdict):
             verdicts[name] = decision
         else:
-            verdicts[name] = queue.resolve(tx, decision, entry.again, now, None, "")
+            verdicts[name] = resolve(tx, decision, entry.again, now, None, "")
     decided = tuple(verdicts.values())
     tx.execute("UPDATE events SET verdicts=? WHERE id=?", (tx.seal.shut(_encode_verdicts(decided)), entry.again))
     return entry.again, decided
 
 
-def _backfilled(tx: Transaction, feed: FeedRow, uids: Sequence[str]) -> None:
+def _end_backfill(tx: Transaction, feed: FeedRow, uids: Sequence[str]) -> None:
     for uid in uids:
         tx.execute("UPDATE triggers SET backfilling=0 WHERE uid=?", (uid,))
     tx.execute("UPDATE feeds SET revision=revision+1 WHERE id=?", (feed.id,))
@@ -220,11 +227,11 @@ def _advance(tx: Transaction, feed: FeedRow, wanted: Commit, fresh: int, now: in
     values.append(feed.id)
     tx.execute(f"UPDATE feeds SET {', '.join(sets)} WHERE id=?", values)
     if wanted.tick is not None:
-        write_tick(tx, feed, wanted.tick, now)
+        _write_tick(tx, feed, wanted.tick, now)
 
 
-def write_tick(tx: Transaction, feed: FeedRow, tick: Tick, now: int) -> None:
-    """Close the current span and write a row for this read."""
+def _write_tick(tx: Transaction, feed: FeedRow, tick: Tick, now: int) -> None:
+    """Close the current span of idle reads and write a row for this read."""
     close_span(tx, feed)
     tx.execute(
         "INSERT INTO ticks (feed, started_at, ended_at, count, result, seen, new, seconds) VALUES (?,?,?,1,?,?,?,?)",
@@ -246,7 +253,7 @@ def close_span(tx: Transaction, feed: FeedRow) -> None:
 
 
 def extend_coverage(tx: Transaction, feed: FeedRow, covered: Span) -> None:
-    """Add a proven span; adjoining ones grow together."""
+    """Add a span that was read completely; adjoining spans are merged."""
     start, end = micros(covered.start), micros(covered.end)
     tx.execute(
         "UPDATE feeds SET cover_end=max(cover_end, ?) WHERE id=? AND cover_start<=? AND cover_end>=?",

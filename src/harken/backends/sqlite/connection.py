@@ -1,4 +1,4 @@
-"""The open SQLite file: private, locked, migrated, one writer, and readers that never wait for it."""
+"""Opens the SQLite file: lock, migrations, encryption; then one writer, and readers that do not wait for it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,149 @@ from typing import Any, TypeVar
 import apsw
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite import encryption, upkeep
+from harken.backends.sqlite import encryption
 from harken.backends.sqlite.encryption import encrypt
 from harken.backends.sqlite.transaction import Transaction
-from harken.backends.sqlite.writer import Manner, Writer, readable
+from harken.backends.sqlite.writer import Writer, reading
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
+from harken.store.documents import KEYS, SEAL
 
-__all__ = ["Database", "connect", "existing_seal", "lock_file", "migrate", "refuse_old", "rekey", "seal_for"]
+__all__ = [
+    "WRAPPED_KEYS",
+    "Database",
+    "DatabaseUser",
+    "connect",
+    "existing_seal",
+    "lock_file",
+    "migrate",
+    "refuse_old",
+    "rekey",
+    "seal_for",
+]
 
+T = TypeVar("T")
 
-KEYS = "SELECT value FROM documents WHERE kind='seal' AND name='keys'"
+READ_SECONDS = 10.0
+"""A query that takes longer is interrupted."""
 
 NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}
 
+WRAPPED_KEYS = f"SELECT value FROM documents WHERE kind='{SEAL}' AND name='{KEYS}'"
+
+
+class Database:
+    """The open file: one connection that writes and some that read.
+
+    `inline`: transactions run in the caller's thread, for virtual time. `loop_reader` is for look-ups in the event
+    loop's thread that are too short to be worth a change of threads.
+    """
+
+    def __init__(self, path: Path, tx: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
+        self.path = path
+        self.tx = tx
+        self.writer = writer
+        self.inline = writer is None or writer.inline
+        self._clock = clock
+        self._lock = lock
+        self.loop_reader = tx if self.inline else self._reader()
+        self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="harken-read")
+        self._idle_readers: list[Transaction] = []
+
+    @classmethod
+    def for_reading(cls, path: Path, clock: Clock, key: str) -> Database:
+        """Raise Misconfigured when there is no file, or for a wrong key."""
+        if not path.exists():
+            raise Misconfigured(f"there is no store at {path}", fix="Start once: harken start")
+        seal = existing_seal(path, key, alone=False) or PlainSeal()
+        connection = connect(path, readonly=True)
+        refuse_old(connection)
+        return cls(path, Transaction(connection, seal, clock), None, clock, None)
+
+    @classmethod
+    def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Database:
+        """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
+        lock = lock_file(path)
+        try:
+            # check the key before anything is written
+            known = existing_seal(path, key, alone=True)
+            connection = connect(path)
+            migrate(connection)
+            encryption.wipe(connection)
+            tx = Transaction(connection, known or seal_for(connection, key), clock)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, tx, Writer(tx, inline=inline, limit=limit), clock, lock)
+
+    @property
+    def trouble(self) -> str:
+        return self.writer.trouble if self.writer else ""
+
+    @property
+    def queued(self) -> int:
+        return self.writer.queued if self.writer else 0
+
+    async def write(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> T:
+        """Run the function in a transaction; return when it is on disk."""
+        if self.writer is None:
+            raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
+        return await self.writer.do(work, *args, savepoint=savepoint)
+
+    async def read(self, query: Callable[..., T], *args: Any) -> T:
+        """Run a query on its own connection, while others write."""
+        if self.inline:
+            return query(self.tx, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, query, args)
+
+    def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
+        with reading():
+            tx = self._idle_readers.pop() if self._idle_readers else self._reader()
+        deadline = self._clock.monotonic() + READ_SECONDS
+        tx.connection.set_progress_handler(lambda: self._clock.monotonic() > deadline, 10_000)
+        try:
+            tx.clear_cache()
+            with reading():
+                return query(tx, *args)
+        except apsw.InterruptError:
+            raise Misconfigured(
+                f"the query took longer than {READ_SECONDS:.0f} s", fix="Ask for less at a time"
+            ) from None
+        finally:
+            self._idle_readers.append(tx)
+
+    def _reader(self) -> Transaction:
+        connection = connect(self.path, readonly=True)
+        tx = Transaction(connection, self.tx.seal, self._clock, for_reading=True)
+        tx.priorities = self.tx.priorities
+        tx.over_budget = self.tx.over_budget
+        return tx
+
+    async def close(self) -> None:
+        if self.writer is not None and not self.inline:
+            await self.writer.stop()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file without finishing queued writes, as a process that is killed does."""
+        self._readers.shutdown(wait=not self.inline)
+        for tx in (*self._idle_readers, self.loop_reader, self.tx):
+            tx.connection.close(True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class DatabaseUser:
+    """Each part of the store inherits this: it runs the SQL functions of its file on the one open database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
 
 def lock_file(path: Path) -> int:
-    """Be the only writer of this file for as long as the process lives; kill -9 lets go too."""
+    """Lock the file against other writers. The lock ends with the process, however it ends."""
     refuse_network(path)
     make_private(path.absolute().parent)
     handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,7 +171,7 @@ def lock_file(path: Path) -> int:
 
 
 def refuse_network(path: Path, mounts: str = "/proc/mounts") -> None:
-    """SQLite's locks do not hold on network file systems."""
+    """Raise Misconfigured on a network file system: SQLite's locks are not reliable there."""
     try:
         lines = Path(mounts).read_text().splitlines()
     except OSError:
@@ -85,7 +210,7 @@ def _steps() -> list[str]:
 
 
 def refuse_old(connection: apsw.Connection) -> None:
-    """Who only reads cannot bring the schema up to date."""
+    """Raise Misconfigured for an old schema: a read-only connection cannot migrate it."""
     if 0 < connection.pragma("user_version") < len(_steps()):
         raise Misconfigured("the store was written by an older Harken", fix="Start once: harken start")
 
@@ -103,9 +228,9 @@ def migrate(connection: apsw.Connection) -> None:
 
 
 def existing_seal(path: Path, operator_key: str, *, alone: bool) -> Seal | None:
-    """The seal of a file that is encrypted, found without writing a byte of it; None for any other file.
+    """The seal of an encrypted file, None for a plain or missing one. Writes nothing.
 
-    `alone`: we hold the lock. Raise Misconfigured when the key is missing or is not the right one.
+    `alone`: we hold the lock. Raise Misconfigured when the key is missing or wrong.
     """
     wrapped = _wrapped(path, alone=alone)
     if not wrapped:
@@ -116,27 +241,27 @@ def existing_seal(path: Path, operator_key: str, *, alone: bool) -> Seal | None:
 
 
 def _wrapped(path: Path, *, alone: bool) -> str:
-    """The file's keys, wrapped; empty when it has none."""
+    """The file's wrapped keys, empty for a file that is not encrypted."""
     if not path.exists() or not path.stat().st_size:
         return ""
     log = path.with_name(path.name + "-wal")
     if alone and not (log.exists() and log.stat().st_size):
-        # nobody writes it and it is whole, so not even the companions have to be made
+        # without writers and log, SQLite can read the file without creating its -wal and -shm files
         address = f"{path.absolute().as_uri()}?immutable=1"
         connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     else:
         connection = connect(path, readonly=True)
     try:
-        # a file that never got its first table has no keys either
+        # the process may have died before the first migration
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name='documents'").fetchone()
-        row = connection.execute(KEYS).fetchone() if known else None
+        row = connection.execute(WRAPPED_KEYS).fetchone() if known else None
     finally:
         connection.close()
     return bytes(row[0]).decode() if row else ""
 
 
 def seal_for(connection: apsw.Connection, operator_key: str) -> Seal:
-    """The seal of a file that has none yet: with a key, everything that is there is encrypted first."""
+    """The seal of a plain file. With a key, its contents are encrypted first."""
     if not operator_key:
         return PlainSeal()
     data_key, identity_key = secrets.token_bytes(32), secrets.token_bytes(32)
@@ -146,10 +271,10 @@ def seal_for(connection: apsw.Connection, operator_key: str) -> Seal:
 
 
 def rekey(path: Path, old: str, new: str) -> None:
-    """Wrap the file's two keys with another operator's key, and leave no trace of the old wrapping in it.
+    """Wrap the file's two keys with another operator's key, and remove the old wrapping from the file.
 
-    One row in one transaction: after a crash either the old key opens the file, or the new one. Raise Refused while
-    another process has the store, or when there is nothing to rewrap.
+    It is one row: after a crash either the old key opens the file or the new one. Raise Refused while another process
+    writes the file, or when it is not encrypted.
     """
     held = lock_file(path)
     try:
@@ -161,115 +286,10 @@ def rekey(path: Path, old: str, new: str) -> None:
         connection = connect(path)
         try:
             connection.execute("PRAGMA secure_delete=ON")
-            connection.execute("UPDATE documents SET value=? WHERE kind='seal' AND name='keys'", (again.encode(),))
-            # pages in the log still hold the old wrapping until they are written over
+            connection.execute("UPDATE documents SET value=? WHERE kind=? AND name=?", (again.encode(), SEAL, KEYS))
+            # the log still has pages with the old wrapping
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()
     finally:
         os.close(held)
-
-
-T = TypeVar("T")
-
-READ_SECONDS = 10.0
-
-
-class Database:
-    """`inline` runs verbs in the caller's thread, for virtual time. `glance` is for look-ups in the loop's thread."""
-
-    def __init__(self, path: Path, tx: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
-        self.path = path
-        self.tx = tx
-        self.writer = writer
-        self.inline = writer is None or writer.inline
-        self._clock = clock
-        self._lock = lock
-        self.glance = tx if self.inline else self._reader()
-        self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="harken-read")
-        self._idle_readers: list[Transaction] = []
-
-    @classmethod
-    def for_reading(cls, path: Path, clock: Clock, key: str) -> Database:
-        """Raise Misconfigured when there is no file, or for a wrong key."""
-        if not path.exists():
-            raise Misconfigured(f"there is no store at {path}", fix="Start once: harken start")
-        seal = existing_seal(path, key, alone=False) or PlainSeal()
-        connection = connect(path, readonly=True)
-        refuse_old(connection)
-        return cls(path, Transaction(connection, seal, clock), None, clock, None)
-
-    @classmethod
-    def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Database:
-        """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
-        lock = lock_file(path)
-        try:
-            # first of all the key: whoever has the wrong one changes nothing
-            known = existing_seal(path, key, alone=True)
-            connection = connect(path)
-            migrate(connection)
-            encryption.wipe(connection)
-            tx = Transaction(connection, known or seal_for(connection, key), clock)
-        except BaseException:
-            os.close(lock)
-            raise
-        database = cls(path, tx, Writer(tx, inline=inline, limit=limit), clock, lock)
-        upkeep.bury_the_dead(tx)
-        return database
-
-    @property
-    def trouble(self) -> str:
-        return self.writer.trouble if self.writer else ""
-
-    @property
-    def queued(self) -> int:
-        return self.writer.queued if self.writer else 0
-
-    async def write(self, verb: Callable[..., T], *args: Any, manner: Manner = "guarded") -> T:
-        """Run the verb in a transaction; return when it is on disk."""
-        if self.writer is None:
-            raise Misconfigured("the store is open for reading only", fix="Start Harken: harken start")
-        return await self.writer.do(verb, *args, manner=manner)
-
-    async def read(self, query: Callable[..., T], *args: Any) -> T:
-        """Answer a question beside whatever is being written."""
-        if self.inline:
-            return query(self.tx, *args)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, query, args)
-
-    def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
-        with readable():
-            tx = self._idle_readers.pop() if self._idle_readers else self._reader()
-        deadline = self._clock.monotonic() + READ_SECONDS
-        tx.connection.set_progress_handler(lambda: self._clock.monotonic() > deadline, 10_000)
-        try:
-            tx.distrust()
-            with readable():
-                return query(tx, *args)
-        except apsw.InterruptError:
-            raise Misconfigured(
-                f"the query took longer than {READ_SECONDS:.0f} s", fix="Ask for less at a time"
-            ) from None
-        finally:
-            self._idle_readers.append(tx)
-
-    def _reader(self) -> Transaction:
-        connection = connect(self.path, readonly=True)
-        tx = Transaction(connection, self.tx.seal, self._clock, for_reading=True)
-        tx.priorities = self.tx.priorities
-        tx.short = self.tx.short
-        return tx
-
-    async def close(self) -> None:
-        if self.writer is not None and not self.inline:
-            await self.writer.stop()
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Let go of the file without ceremony, as a dying process does."""
-        self._readers.shutdown(wait=not self.inline)
-        for tx in (*self._idle_readers, self.glance, self.tx):
-            tx.connection.close(True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None

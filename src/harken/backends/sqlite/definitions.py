@@ -1,4 +1,4 @@
-"""Making a configuration current: what is known keeps its place, what is new begins, what is gone rests."""
+"""Feeds and triggers as the configuration defines them: opened, paused, resumed, reset."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import msgspec
 from harken.backends.budgets import window
 from harken.backends.codec import decode_feed, decode_health, decode_trigger
 from harken.backends.rows import FEED, feed_of, trigger_of
-from harken.backends.sqlite import leases, queue
+from harken.backends.sqlite.connection import DatabaseUser
+from harken.backends.sqlite.leases import begin_generation
+from harken.backends.sqlite.queue import release_flood, release_held
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import NotFound
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import Definitions, Listeners, Opened
+from harken.store.documents import WORKFLOW
 
-__all__ = ["feed_states", "listeners", "open_all", "pause", "reset", "resume", "state", "trigger_states", "wake"]
-
+__all__ = ["SqliteDefinitions", "feed_states", "trigger_states"]
 
 TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at, reads_from,
 backfilling, done"""
@@ -27,55 +29,41 @@ backfilling, done"""
 SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
 
 
-def feed_states(tx: Transaction, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[FeedState]:
-    rows = tx.execute(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", bindings)
-    return [feed_of(tx, row) for row in rows]
+class SqliteDefinitions(DatabaseUser):
+    async def open(self, definitions: Definitions) -> Opened:
+        return await self._database.write(_open, definitions)
+
+    async def state(self, feed: str) -> FeedState:
+        return await self._database.read(_state, feed)
+
+    async def listeners(self, feed: str) -> Listeners:
+        return await self._database.read(_listeners, feed)
+
+    async def pause(self, trigger: str, reason: str) -> TriggerState:
+        return await self._database.write(_pause, trigger, reason)
+
+    async def resume(self, trigger: str) -> TriggerState:
+        return await self._database.write(_resume, trigger)
+
+    async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
+        return await self._database.write(_reset, trigger, cursor)
+
+    async def wake(self, feed: str) -> FeedState:
+        return await self._database.write(_wake, feed)
 
 
-def trigger_states(
-    tx: Transaction, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()
-) -> list[TriggerState]:
+def _open(tx: Transaction, definitions: Definitions) -> Opened:
     now = tx.now()
-    columns = f"{TRIGGER_COLUMNS}, {SPENT}, {SPENT}, {SPENT}"
-    spans = [mark for what in ("runs", "tokens", "usd") for mark in (what, window(what, now))]
-    rows = tx.execute(f"SELECT {columns} FROM triggers WHERE {where} ORDER BY name", [*spans, *bindings])
-    return [trigger_of(tx, row) for row in rows]
-
-
-def state(tx: Transaction, feed: str) -> FeedState:
-    found = feed_states(tx, "name=?", (feed,))
-    if not found:
-        raise NotFound(f"there is no feed {feed!r}")
-    count = tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?)", (feed,))
-    return msgspec.structs.replace(found[0], memory=count)
-
-
-def listeners(tx: Transaction, feed: str) -> Listeners:
-    row = tx.row("SELECT revision, definition FROM feeds WHERE name=?", (feed,))
-    if row is None:
-        raise NotFound(f"there is no feed {feed!r}")
-    rows = tx.execute(
-        "SELECT definition FROM triggers WHERE feed=? AND removed_at IS NULL ORDER BY name", (feed,)
-    ).fetchall()
-    definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
-    states = trigger_states(tx, "feed=? AND removed_at IS NULL", (feed,))
-    definition = decode_feed(tx.seal.open(row[1]))
-    pairs = list(zip(definitions, states, strict=True))
-    return Listeners(revision=row[0], feed=definition, triggers=pairs)
-
-
-def open_all(tx: Transaction, definitions: Definitions) -> Opened:
-    now = tx.now()
-    epoch = leases.begin(tx, definitions.generation, definitions.holder, now)
+    epoch = begin_generation(tx, definitions.generation, definitions.holder, now)
     changed = _open_triggers(tx, definitions, now)
     _open_feeds(tx, definitions, changed, now)
     for name, (rev, definition) in definitions.workflows.items():
         value = tx.seal.shut(msgspec.json.encode({"name": name, "definition": msgspec.Raw(definition)}))
         tx.execute(
-            "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES ('workflow',?,?,1,?)",
-            (rev, value, now),
+            "INSERT OR IGNORE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,?)",
+            (WORKFLOW, rev, value, now),
         )
-    tx.distrust()
+    tx.clear_cache()
     return Opened(
         feeds={feed.name: feed for feed in feed_states(tx)},
         triggers={trigger.name: trigger for trigger in trigger_states(tx)},
@@ -84,7 +72,7 @@ def open_all(tx: Transaction, definitions: Definitions) -> Opened:
 
 
 def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[str]:
-    """Insert, update and remove triggers; the feeds whose listeners changed."""
+    """Insert, update and remove triggers. Return the feeds whose listeners changed."""
     changed: set[str] = set()
     known = {row[0]: row for row in tx.execute("SELECT name, id, feed, definition, removed_at FROM triggers")}
     for trigger in definitions.triggers:
@@ -101,21 +89,21 @@ def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[s
                 (trigger.feed, tx.seal.shut(encoded), row[1]),
             )
         if row[4] is not None and tx.value("SELECT baselined FROM feeds WHERE name=?", (trigger.feed,)):
-            # the first read came to its end without it, and nobody else will let its runs go
-            queue.release_flood(tx, tx.trigger_named(trigger.name), trigger.flood_limit, now)
+            # the feed's first read ended while the trigger was removed, so no commit will release its runs
+            release_flood(tx, tx.trigger_named(trigger.name), trigger.flood_limit, now)
         if definitions.starting and trigger.startup != "since_last":
             _start_again(tx, trigger, row[1], now)
             changed.add(trigger.feed)
     for _, id, feed, _, removed_at in known.values():
         if removed_at is None:
             changed.add(feed)
-            # what it had yet to look back for is no longer wanted: it must not come back with a surprise
+            # a removed trigger that comes back must not resume an old backfill
             tx.execute("UPDATE triggers SET removed_at=?, backfilling=0 WHERE id=?", (now, id))
-    return changed | (_pause(tx, definitions.pause) if definitions.starting else set())
+    return changed | (_pause_at_start(tx, definitions.pause) if definitions.starting else set())
 
 
-def _pause(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
-    """Pause these before anyone can read for them; their feeds."""
+def _pause_at_start(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
+    """Pause these triggers before their feeds are read. Return the feeds."""
     for name, reason in reasons.items():
         tx.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (tx.shut(reason), name))
     return {tx.trigger_named(name).feed for name in reasons}
@@ -140,9 +128,9 @@ def _insert_trigger(tx: Transaction, trigger: Trigger, encoded: bytes, now: int)
 
 
 def _start_again(tx: Transaction, trigger: Trigger, id: int, now: int) -> None:
-    """Apply the startup mode that the user chose for every start."""
+    """Apply the trigger's startup mode."""
     if trigger.startup == "ignore_historical":
-        # what happened meanwhile is read all the same, so that each of it gets its verdict
+        # events since the last stop are still read, so that each is recorded with a verdict
         tx.execute("UPDATE triggers SET start_line=? WHERE id=?", (now, id))
         return
     reset_at = tx.value("SELECT reset_at FROM triggers WHERE id=?", (id,))
@@ -164,25 +152,12 @@ def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], no
                 (tx.seal.shut(encoded), feed.shard, row[1]),
             )
             if before.identity != feed.identity:
-                _begin_anew(tx, feed, row[1], now)
-            if _is_timed_otherwise(before, feed):
-                _due_anew(tx, row[1])
+                _begin_epoch(tx, feed, row[1], now)
+            if _has_other_schedule(before, feed):
+                _forget_due_time(tx, row[1])
     for _, id, _, removed_at in known.values():
         if removed_at is None:
             tx.execute("UPDATE feeds SET removed_at=?, revision=revision+1 WHERE id=?", (now, id))
-
-
-def _is_timed_otherwise(before: Feed, feed: Feed) -> bool:
-    # a shorter or longer interval is found out when the next read is planned
-    regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
-    return before.schedule != feed.schedule and not regular
-
-
-def _due_anew(tx: Transaction, id: int) -> None:
-    """What was due by the old schedule is not due by the new one. A wait after failures stays."""
-    sealed = tx.value("SELECT health FROM feeds WHERE id=?", (id,))
-    if sealed is None or decode_health(tx.seal.open(sealed)).clean:
-        tx.execute("UPDATE feeds SET next_due=NULL WHERE id=?", (id,))
 
 
 def _insert_feed(tx: Transaction, feed: Feed, encoded: bytes, now: int) -> None:
@@ -202,7 +177,7 @@ def _insert_feed(tx: Transaction, feed: Feed, encoded: bytes, now: int) -> None:
         (earlier[0], heir),
     )
     if decode_feed(tx.seal.open(earlier[1])).identity != feed.identity:
-        _begin_anew(tx, feed, heir, now)
+        _begin_epoch(tx, feed, heir, now)
         return
     tx.execute(
         """INSERT INTO memory (feed, mid, state, absent, seq, event, first_seen, last_seen)
@@ -211,8 +186,21 @@ def _insert_feed(tx: Transaction, feed: Feed, encoded: bytes, now: int) -> None:
     )
 
 
-def _begin_anew(tx: Transaction, feed: Feed, id: int, now: int) -> None:
-    """Another identity names everything differently: what was read up to now must not be found a second time."""
+def _has_other_schedule(before: Feed, feed: Feed) -> bool:
+    # another interval takes effect when the next read is planned
+    regular = isinstance(before.schedule, Every) and isinstance(feed.schedule, Every)
+    return before.schedule != feed.schedule and not regular
+
+
+def _forget_due_time(tx: Transaction, id: int) -> None:
+    """Drop the due time of the old schedule, but keep a wait after failures."""
+    sealed = tx.value("SELECT health FROM feeds WHERE id=?", (id,))
+    if sealed is None or decode_health(tx.seal.open(sealed)).clean:
+        tx.execute("UPDATE feeds SET next_due=NULL WHERE id=?", (id,))
+
+
+def _begin_epoch(tx: Transaction, feed: Feed, id: int, now: int) -> None:
+    """Event keys changed with the feed's identity: begin a new epoch, so that known events do not fire again."""
     tx.execute("DELETE FROM memory WHERE feed=?", (id,))
     if feed.first == "baseline":
         tx.execute("UPDATE feeds SET baselined=0 WHERE id=?", (id,))
@@ -224,26 +212,26 @@ def _begin_anew(tx: Transaction, feed: Feed, id: int, now: int) -> None:
     )
 
 
-def pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
+def _pause(tx: Transaction, trigger: str, reason: str) -> TriggerState:
     found = tx.trigger_named(trigger)
     tx.execute("UPDATE triggers SET paused=? WHERE id=?", (tx.shut(reason or "paused"), found.id))
     _new_revision(tx, found.feed)
     return trigger_states(tx, "id=?", (found.id,))[0]
 
 
-def resume(tx: Transaction, trigger: str) -> TriggerState:
+def _resume(tx: Transaction, trigger: str) -> TriggerState:
     found = tx.trigger_named(trigger)
     tx.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
-    queue.let_go(tx, found, "paused", tx.now())
+    release_held(tx, found, "paused", tx.now())
     _clear_errors(tx, found.feed)
     return trigger_states(tx, "id=?", (found.id,))[0]
 
 
-def reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
+def _reset(tx: Transaction, trigger: str, cursor: bool) -> TriggerState:
     found = tx.trigger_named(trigger)
     now = tx.now()
     tx.execute("UPDATE triggers SET paused='' WHERE id=?", (found.id,))
-    queue.let_go(tx, found, "paused", now)
+    release_held(tx, found, "paused", now)
     if cursor:
         tx.execute(
             """UPDATE triggers SET epoch=epoch+1, epoch_event=?, start_line=?, reads_from=?, reset_at=?, backfilling=0
@@ -260,7 +248,7 @@ def _wipe_memory(tx: Transaction, name: str) -> None:
     feed = tx.feed(name)
     listening = tx.value("SELECT count(*) FROM triggers WHERE feed=? AND removed_at IS NULL", (name,))
     if feed.identity == "transition" and listening > 1:
-        # keys count the changes of a subject: beginning again would give the others' next change an old key
+        # keys count the changes of a subject: starting at 1 again would give other triggers' next event a used key
         return
     tx.execute("DELETE FROM memory WHERE feed=?", (feed.id,))
     tx.execute("UPDATE feeds SET baselined=0 WHERE id=?", (feed.id,))
@@ -276,6 +264,43 @@ def _new_revision(tx: Transaction, feed: str) -> None:
     tx.feed_changed(feed)
 
 
-def wake(tx: Transaction, feed: str) -> FeedState:
+def _wake(tx: Transaction, feed: str) -> FeedState:
     tx.execute("UPDATE feeds SET next_due=? WHERE name=?", (tx.now(), feed))
-    return state(tx, feed)
+    return _state(tx, feed)
+
+
+def _state(tx: Transaction, feed: str) -> FeedState:
+    found = feed_states(tx, "name=?", (feed,))
+    if not found:
+        raise NotFound(f"there is no feed {feed!r}")
+    count = tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?)", (feed,))
+    return msgspec.structs.replace(found[0], memory=count)
+
+
+def _listeners(tx: Transaction, feed: str) -> Listeners:
+    row = tx.row("SELECT revision, definition FROM feeds WHERE name=?", (feed,))
+    if row is None:
+        raise NotFound(f"there is no feed {feed!r}")
+    rows = tx.execute(
+        "SELECT definition FROM triggers WHERE feed=? AND removed_at IS NULL ORDER BY name", (feed,)
+    ).fetchall()
+    definitions = [decode_trigger(tx.seal.open(found[0])) for found in rows]
+    states = trigger_states(tx, "feed=? AND removed_at IS NULL", (feed,))
+    definition = decode_feed(tx.seal.open(row[1]))
+    pairs = list(zip(definitions, states, strict=True))
+    return Listeners(revision=row[0], feed=definition, triggers=pairs)
+
+
+def feed_states(tx: Transaction, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()) -> list[FeedState]:
+    rows = tx.execute(f"SELECT {FEED} FROM feeds WHERE {where} ORDER BY name", bindings)
+    return [feed_of(tx, row) for row in rows]
+
+
+def trigger_states(
+    tx: Transaction, where: str = "removed_at IS NULL", bindings: Sequence[Any] = ()
+) -> list[TriggerState]:
+    now = tx.now()
+    columns = f"{TRIGGER_COLUMNS}, {SPENT}, {SPENT}, {SPENT}"
+    spans = [mark for what in ("runs", "tokens", "usd") for mark in (what, window(what, now))]
+    rows = tx.execute(f"SELECT {columns} FROM triggers WHERE {where} ORDER BY name", [*spans, *bindings])
+    return [trigger_of(tx, row) for row in rows]

@@ -1,4 +1,4 @@
-"""Switching encryption on: everything that is there is rewritten, and the old pages are wiped."""
+"""Turns encryption on for an existing file: rewrites every value, then wipes the plain text from free pages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 
 from harken.backends.encryption import Seal
 from harken.event import Verdict
+from harken.store.documents import KEYS, SEAL, UNWIPED
 
 __all__ = ["encrypt", "wipe"]
 
 _decode_verdicts = msgspec.json.Decoder(list[Verdict]).decode
 
-SEALED = {
+ENCRYPTED = {
     "feeds": ("definition", "cursor", "health", "coverage"),
     "triggers": ("definition",),
     "memory": ("state",),
@@ -27,54 +28,56 @@ SEALED = {
     "audit": ("detail",),
     "buried": ("key", "reason", "payload"),
 }
-RENAMED = {
+"""Columns of text and JSON."""
+
+HASHED = {
     "memory": ("mid",),
     "events": ("kid",),
     "runs": ("id", "slot", "gather", "parent", "replay_of"),
     "slots": ("key",),
 }
+"""Columns of names, which are stored as a hash: encryption makes it a keyed one."""
 
 
 def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
-    """Rewrite the whole file in one transaction; when it fails, nothing has changed."""
+    """Rewrite the whole file in one transaction, then wipe."""
     connection.execute("PRAGMA secure_delete=ON")
     functions: dict[str, Callable[..., Any]] = {
         "seal_text": lambda value: None if value is None else seal.shut(bytes(value)),
         "seal_name": lambda value: None if value is None else seal.rename(bytes(value)),
-        "seal_verdicts": lambda value: seal.shut(_renamed_verdicts(bytes(value), seal)),
-        "seal_waiting": lambda value: _renamed_wait(value, seal),
+        "seal_verdicts": lambda value: seal.shut(_rekey_verdicts(bytes(value), seal)),
+        "seal_waiting": lambda value: _rekey_wait(value, seal),
     }
     for name, function in functions.items():
         connection.create_scalar_function(name, function, 1)
     with connection:
-        for table in SEALED.keys() | RENAMED.keys():
-            sets = [f"{column}=seal_text({column})" for column in SEALED.get(table, ())]
-            sets += [f"{column}=seal_name({column})" for column in RENAMED.get(table, ())]
+        for table in ENCRYPTED.keys() | HASHED.keys():
+            sets = [f"{column}=seal_text({column})" for column in ENCRYPTED.get(table, ())]
+            sets += [f"{column}=seal_name({column})" for column in HASHED.get(table, ())]
             connection.execute(f"UPDATE {table} SET {', '.join(sets)}")
         connection.execute("UPDATE events SET verdicts=seal_verdicts(verdicts)")
         connection.execute("UPDATE triggers SET paused=seal_text(CAST(paused AS BLOB)) WHERE paused<>''")
         connection.execute("UPDATE runs SET waiting_for=seal_waiting(waiting_for) WHERE waiting_for LIKE 'run:%'")
-        connection.execute(
-            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','keys',?,1,0)",
-            (wrapped.encode(),),
-        )
-        connection.execute(
-            "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES ('seal','unwiped','',1,0)"
-        )
+        for name, value in ((KEYS, wrapped.encode()), (UNWIPED, "")):
+            connection.execute(
+                "INSERT INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,0)",
+                (SEAL, name, value),
+            )
     wipe(connection)
 
 
 def wipe(connection: apsw.Connection) -> None:
-    """Write over what was there before encryption, unless that is done; a crash may have come first."""
-    if connection.execute("SELECT 1 FROM documents WHERE kind='seal' AND name='unwiped'").fetchone() is None:
+    """Overwrite free pages that may hold plain text, also when an earlier attempt was interrupted."""
+    unwiped = (SEAL, UNWIPED)
+    if connection.execute("SELECT 1 FROM documents WHERE kind=? AND name=?", unwiped).fetchone() is None:
         return
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.execute("DELETE FROM documents WHERE kind='seal' AND name='unwiped'")
+    connection.execute("DELETE FROM documents WHERE kind=? AND name=?", unwiped)
 
 
-def _renamed_verdicts(encoded: bytes, seal: Seal) -> bytes:
+def _rekey_verdicts(encoded: bytes, seal: Seal) -> bytes:
     verdicts = _decode_verdicts(encoded)
     renamed = [
         msgspec.structs.replace(verdict, run_id=seal.rename(bytes.fromhex(verdict.run_id)).hex())
@@ -85,5 +88,5 @@ def _renamed_verdicts(encoded: bytes, seal: Seal) -> bytes:
     return msgspec.json.encode(renamed)
 
 
-def _renamed_wait(waiting_for: str, seal: Seal) -> str:
+def _rekey_wait(waiting_for: str, seal: Seal) -> str:
     return "run:" + seal.rename(bytes.fromhex(waiting_for[4:])).hex()

@@ -1,4 +1,4 @@
-"""Reading feeds: recalled, failing, resting, forgetting."""
+"""What a feed remembers, and reads that brought no events: failed or idle."""
 
 from __future__ import annotations
 
@@ -8,18 +8,49 @@ from datetime import datetime
 import msgspec
 
 from harken.backends.codec import micros, micros_or_none
-from harken.backends.sqlite.commit import close_span, extend_coverage
+from harken.backends.sqlite.commit import SqliteCommits, close_span, extend_coverage
+from harken.backends.sqlite.definitions import SqliteDefinitions
+from harken.backends.sqlite.leases import SqliteLeases
 from harken.backends.sqlite.transaction import FeedRow, Transaction
 from harken.event import Event, Known
 from harken.store import Failure, IdleRead
 
-__all__ = ["dead_letter", "fail", "forget", "recall", "record_idle"]
+__all__ = ["SqliteFeeds"]
+
+RECALL_INLINE = 256
+"""So many look-ups in a warm cache cost less than changing threads."""
 
 ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
 
+IDLE_COLUMNS = """UPDATE feeds SET next_due=?, last_success=?, last_tick=?, span_end=?, span_seen=?,
+watermark=coalesce(?, watermark), health=coalesce(?, health), cursor=coalesce(?, cursor), reads=reads+?"""
+EXTEND_SPAN = f"{IDLE_COLUMNS}, span_count=span_count+? WHERE id=? AND span_result=?"
+BEGIN_SPAN = f"{IDLE_COLUMNS}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
 
-def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+
+class SqliteFeeds(SqliteDefinitions, SqliteLeases, SqliteCommits):
+    async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
+        if not memory_ids:
+            return {}
+        if len(memory_ids) <= RECALL_INLINE:
+            return _recall(self._database.loop_reader, feed, memory_ids)
+        return await self._database.read(_recall, feed, memory_ids)
+
+    async def fail(self, failure: Failure) -> None:
+        await self._database.write(_fail, failure)
+
+    async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
+        return await self._database.write(_record_idle, reads)
+
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+        return await self._database.write(_forget, feed, token, listed, before)
+
+    async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
+        await self._database.write(_dead_letter, feed, event, reason)
+
+
+def _recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
     known: dict[str, Known] = {}
     row = tx.row("SELECT id FROM feeds WHERE name=?", (feed,))
     if row is None:
@@ -37,7 +68,7 @@ def recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict[str, K
     return known
 
 
-def fail(tx: Transaction, failure: Failure) -> None:
+def _fail(tx: Transaction, failure: Failure) -> None:
     feed = tx.feed(failure.feed)
     if failure.token is not None:
         tx.check_lease(failure.token, feed.shard)
@@ -54,45 +85,39 @@ def fail(tx: Transaction, failure: Failure) -> None:
     )
 
 
-RESTED = """UPDATE feeds SET next_due=?, last_success=?, last_tick=?, span_end=?, span_seen=?,
-watermark=coalesce(?, watermark), health=coalesce(?, health), cursor=coalesce(?, cursor), reads=reads+?"""
-REST = f"{RESTED}, span_count=span_count+? WHERE id=? AND span_result=?"
-FIRST_REST = f"{RESTED}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
-
-
-def record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
+def _record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:
     stale: list[str] = []
-    for one in reads:
-        feed = tx.feed(one.feed)
-        tx.check_lease(one.token, feed.shard)
-        if one.revision is not None and one.revision != feed.revision:
-            stale.append(one.feed)
+    for read in reads:
+        feed = tx.feed(read.feed)
+        tx.check_lease(read.token, feed.shard)
+        if read.revision is not None and read.revision != feed.revision:
+            stale.append(read.feed)
         else:
-            _rest(tx, feed, one)
+            _extend_span(tx, feed, read)
     return stale
 
 
-def _rest(tx: Transaction, feed: FeedRow, one: IdleRead) -> None:
-    last, due = micros(one.last_at), micros_or_none(one.next_due)
-    health = None if one.health is None else tx.shut_json(one.health)
-    cursor = None if one.cursor is msgspec.UNSET else tx.shut_json(one.cursor)
-    shared = (due, last, last, last, one.seen, micros_or_none(one.watermark), health, cursor, one.count, one.count)
-    tx.execute(REST, (*shared, feed.id, one.result))
+def _extend_span(tx: Transaction, feed: FeedRow, read: IdleRead) -> None:
+    last, due = micros(read.last_at), micros_or_none(read.next_due)
+    health = None if read.health is None else tx.shut_json(read.health)
+    cursor = None if read.cursor is msgspec.UNSET else tx.shut_json(read.cursor)
+    shared = (due, last, last, last, read.seen, micros_or_none(read.watermark), health, cursor, read.count, read.count)
+    tx.execute(EXTEND_SPAN, (*shared, feed.id, read.result))
     if not tx.connection.changes():
         close_span(tx, feed)
-        tx.execute(FIRST_REST, (*shared, one.result, micros(one.first_at), feed.id))
-    if one.covered is not None:
-        extend_coverage(tx, feed, one.covered)
+        tx.execute(BEGIN_SPAN, (*shared, read.result, micros(read.first_at), feed.id))
+    if read.covered is not None:
+        extend_coverage(tx, feed, read.covered)
 
 
-def forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
     feed = tx.feed(feed_name)
     tx.check_lease(token, feed.shard)
     now = tx.now()
     for name in listed:
         tx.execute("UPDATE memory SET last_seen=? WHERE feed=? AND mid=?", (now, feed.id, tx.seal.name(name)))
     if feed.identity == "transition":
-        # only the state goes: the count stays, so that coming back is a change with a key of its own
+        # keep the count of changes, so that the subject has a new key when it comes back
         tx.execute(
             "UPDATE memory SET state=NULL, absent=1 WHERE feed=? AND last_seen<? AND NOT absent",
             (feed.id, micros(before)),
@@ -102,11 +127,11 @@ def forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], b
     return tx.connection.changes()
 
 
-def dead_letter(tx: Transaction, feed_name: str, event: Event, reason: str) -> None:
+def _dead_letter(tx: Transaction, feed_name: str, event: Event, reason: str) -> None:
     feed = tx.feed(feed_name)
     payload = repr(dict(event.data))[:10_000].encode("utf-8", "backslashreplace")
     key = event.key or event.subject
-    # a listing shows it again with every read
+    # the same event is refused again with every read of a listing
     known = tx.execute("SELECT key FROM buried WHERE feed=? ORDER BY id DESC LIMIT 1000", (feed.id,)).fetchall()
     if any(tx.text(sealed) == key for (sealed,) in known):
         return

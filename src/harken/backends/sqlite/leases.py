@@ -1,28 +1,45 @@
-"""Who reads which feeds: the leases of the shards, and the generation of the configuration that they serve."""
+"""Shard leases, and the generation of the configuration that their holders serve."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harken.backends.codec import moment, moment_or_none
+from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.transaction import Transaction
 from harken.store import Generation, HeldLease, Lease
 
-__all__ = ["GIVEN_UP", "ORPHANED", "begin", "generation", "lease", "leases", "release_lease"]
+__all__ = ["GIVEN_UP", "ORPHANED", "SqliteLeases", "begin_generation"]
 
 GIVEN_UP, ORPHANED = 0, 1
-"""Ends of a lease that say why it ended: its holder let it go, or was found to be gone."""
+"""Values of `until` that say why a lease ended: its holder released it, or the holder's process died."""
 
 
-def lease(tx: Transaction, shard: int, holder: str, seconds: float, serves: str) -> Lease | None:
+class SqliteLeases(DatabaseUser):
+    async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        return await self._database.write(_lease, shard, holder, seconds, generation)
+
+    async def release_lease(self, lease: Lease, holder: str) -> None:
+        await self._database.write(_release, lease, holder)
+
+    async def leases(self) -> Sequence[HeldLease]:
+        return await self._database.read(_leases)
+
+    async def generation(self) -> Generation:
+        return await self._database.read(_generation)
+
+
+def _lease(tx: Transaction, shard: int, holder: str, seconds: float, generation: str) -> Lease | None:
     now = tx.now()
-    if serves and serves != generation(tx).name:
-        _let_go(tx, shard, holder)
+    if generation and generation != _generation(tx).name:
+        _give_up(tx, shard, holder)
         return None
     row = tx.row("SELECT holder, token, until FROM leases WHERE shard=?", (shard,))
     if row is not None and row[0] != holder and row[2] >= now:
         return None
-    # one that ran out is as good as it was if nobody else has had it since
+    # an expired lease that nobody took meanwhile keeps its token
     keeps = row is not None and row[0] == holder and row[2] not in (GIVEN_UP, ORPHANED)
-    # no two shards ever have the same token, so that of another one proves nothing
+    # tokens are unique across shards, so that the token of one shard is never valid for another
     token = row[1] if keeps and row else (tx.value("SELECT max(token) FROM leases") or 0) + 1
     until = now + round(seconds * 1_000_000)
     tx.execute(
@@ -33,32 +50,32 @@ def lease(tx: Transaction, shard: int, holder: str, seconds: float, serves: str)
     return Lease(shard=shard, token=token, until=moment(until), taken_over=taken_over)
 
 
-def _let_go(tx: Transaction, shard: int, holder: str) -> None:
-    tx.execute("UPDATE leases SET until=? WHERE shard=? AND holder=?", (GIVEN_UP, shard, holder))
-    tx.lease_changed()
-
-
-def release_lease(tx: Transaction, held: Lease, holder: str) -> None:
+def _release(tx: Transaction, held: Lease, holder: str) -> None:
     tx.execute(
         "UPDATE leases SET until=? WHERE shard=? AND holder=? AND token=?", (GIVEN_UP, held.shard, holder, held.token)
     )
     tx.lease_changed()
 
 
-def leases(tx: Transaction) -> list[HeldLease]:
+def _give_up(tx: Transaction, shard: int, holder: str) -> None:
+    tx.execute("UPDATE leases SET until=? WHERE shard=? AND holder=?", (GIVEN_UP, shard, holder))
+    tx.lease_changed()
+
+
+def _leases(tx: Transaction) -> list[HeldLease]:
     rows = tx.execute("SELECT shard, holder, token, until FROM leases WHERE until>=? ORDER BY shard", (tx.now(),))
     return [HeldLease(shard=row[0], holder=row[1], token=row[2], until=moment(row[3])) for row in rows]
 
 
-def generation(tx: Transaction) -> Generation:
+def _generation(tx: Transaction) -> Generation:
     row = tx.row("SELECT epoch, name, since FROM generation")
-    assert row is not None, "the schema puts it there"
+    assert row is not None, "the first migration inserts it"
     return Generation(epoch=row[0], name=row[1], since=moment_or_none(row[2]))
 
 
-def begin(tx: Transaction, name: str, holder: str, now: int) -> int:
-    """Be at this generation; the epoch. With a new one, whoever else reads feeds by the old one stops at once."""
-    known = generation(tx)
+def begin_generation(tx: Transaction, name: str, holder: str, now: int) -> int:
+    """Make this generation current and return its epoch. A new one ends the leases of all other holders."""
+    known = _generation(tx)
     if known.name == name:
         return known.epoch
     tx.execute("UPDATE generation SET epoch=epoch+1, name=?, since=?", (name, now))

@@ -1,6 +1,7 @@
-"""Runs on their way: inserted by a commit, gathered, held, blocked behind a slot, promoted.
+"""How an intent becomes a run: inserted, gathered, held, or blocked behind a slot; and how a held run is released.
 
-Who may run for a concurrency key is decided here, when a run is inserted and when one ends; claiming never looks.
+A slot is the right to run for a concurrency key. It is given when a run is inserted or admitted and passed on when its
+run ends, so claiming need not look at slots.
 """
 
 from __future__ import annotations
@@ -32,61 +33,28 @@ from harken.runs import StepRecord
 from harken.store import GatherInto, Intent
 
 __all__ = [
+    "INSERT_RUN",
     "admit",
     "charge",
     "close_gathering",
     "free_slot",
     "has_room",
-    "let_go",
     "release_flood",
+    "release_held",
     "resolve",
     "room",
     "spend",
 ]
 
-
-SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET
-amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
-
-
-def spend(tx: Transaction, trigger: int, what: str, amount: float, now: int) -> None:
-    tx.execute(SPEND, (trigger, what, window(what, now), amount))
-
-
-def charge(tx: Transaction, seq: int, record: StepRecord) -> None:
-    """Count what a model took for this step, once: a record that is written again is not charged again."""
-    payer = _payer(tx, seq)
-    if not payer:
-        return
-    now = tx.now()
-    if record.tokens:
-        spend(tx, payer, "tokens", record.tokens, now)
-    if record.usd:
-        spend(tx, payer, "usd", record.usd, now)
-
-
-def _payer(tx: Transaction, seq: int) -> int:
-    """The trigger behind a run; a sub-run spends the budget of whoever asked for it."""
-    row = tx.row("SELECT trigger, parent FROM runs WHERE seq=?", (seq,))
-    while row is not None and not row[0] and row[1] is not None:
-        row = tx.row("SELECT trigger, parent FROM runs WHERE id=?", (row[1],))
-    return int(row[0]) if row is not None else 0
-
-
-def has_room(tx: Transaction, trigger: int, budget: Budget, now: int) -> bool:
-    return room(tx, trigger, budget, now) > 0
-
-
-def room(tx: Transaction, trigger: int, budget: Budget, now: int) -> float:
-    """How many runs may start now."""
-    return left(budget, tx.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)
-
-
 CLAIM_US = 60_000_000
+"""How long a run is claimed that its commit hands over."""
 
 INSERT_RUN = """INSERT OR IGNORE INTO runs (seq, id, trigger, workflow_rev, state, priority, due_at, max_attempts,
 token, lease_until, holder, event, input, slot, overlap, gather, gathered, hold, created_at, started_at)
 VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"""
+
+SPEND = """INSERT INTO spent (trigger, what, since, amount) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET
+amount=CASE WHEN since=excluded.since THEN amount+excluded.amount ELSE excluded.amount END, since=excluded.since"""
 
 
 def resolve(
@@ -97,14 +65,17 @@ def resolve(
     handed: list[tuple[int, bytes, Intent]] | None,
     holder: str,
 ) -> Verdict:
-    """Turn an intent into a verdict: insert its run, join a gathering one, or say why not."""
+    """Turn an intent into a verdict: insert its run, add the event to a gathering run, or skip it.
+
+    With `handed`, a run that is due is inserted as claimed by `holder` and appended there.
+    """
     trigger = tx.trigger(intent.trigger)
     if intent.gather is not None:
         return _gather(tx, trigger, intent, intent.gather, event_id, now)
     run_id = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
     shared = _gathered_before(tx, trigger, intent.run_key) if trigger.shares else None
     if shared is not None:
-        # it was old when it was found first, and looks young now that a sibling's reset shows it again
+        # it exceeded max_age when it was found first; after a reset of another trigger it is found again as a new one
         return _duplicate(trigger, shared)
     state = HELD if intent.hold else READY
     seq = tx.next_run
@@ -114,7 +85,7 @@ def resolve(
         if not intent.hold:
             if tx.value("SELECT 1 FROM runs WHERE id=?", (run_id,)):
                 return _duplicate(trigger, run_id)
-            taken = take_slot(tx, slot, intent.overlap, seq, now)
+            taken = _take_slot(tx, slot, intent.overlap, seq, now)
             if taken is None:
                 return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
             state = READY if taken else BLOCKED
@@ -122,7 +93,7 @@ def resolve(
     if intent.quiet is not None and micros(intent.quiet.start) <= now < micros(intent.quiet.end):
         due = max(due, micros(intent.quiet.end))
     hold = intent.hold
-    if trigger.budget is not None and state == READY and due <= now and over_budget(tx, trigger, now):
+    if trigger.budget is not None and state == READY and due <= now and _is_over_budget(tx, trigger, now):
         state, hold = HELD, "budget"
     claim = handed is not None and state == READY and due <= now
     # fmt: off
@@ -137,7 +108,7 @@ def resolve(
     if not tx.connection.changes():
         return _duplicate(trigger, run_id)
     if intent.quiet is not None or trigger.budget is not None:
-        _mark(tx, trigger, intent, seq, now, starts=claim)
+        _set_limits(tx, trigger, intent, seq, now, starts=claim)
     tx.next_run = seq + 1
     tx.priorities.add(intent.priority)
     tx.count_fired(trigger)
@@ -149,18 +120,18 @@ def resolve(
     return Verdict(trigger=trigger.name, outcome="fired", reason=intent.reason, run_id=run_id.hex())
 
 
-def over_budget(tx: Transaction, trigger: TriggerRow, now: int) -> bool:
-    """Nothing is left, or others have waited for longer."""
+def _is_over_budget(tx: Transaction, trigger: TriggerRow, now: int) -> bool:
+    """The budget is spent, or earlier runs wait for it."""
     assert trigger.budget is not None
-    tx.know_short()
-    if trigger.id in tx.short or not has_room(tx, trigger.id, trigger.budget, now):
-        tx.short.add(trigger.id)
+    tx.load_over_budget()
+    if trigger.id in tx.over_budget or not has_room(tx, trigger.id, trigger.budget, now):
+        tx.over_budget.add(trigger.id)
         return True
     return False
 
 
-def _mark(tx: Transaction, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
-    """Note when the run may not start, and that it counts; one that is handed over starts now."""
+def _set_limits(tx: Transaction, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
+    """Store the run's quiet span and whether it still counts against the budget; a claimed run is counted now."""
     quiet = (None, None) if intent.quiet is None else (micros(intent.quiet.start), micros(intent.quiet.end))
     counts = trigger.budget is not None and not starts
     tx.execute("UPDATE runs SET quiet_from=?, quiet_until=?, budgeted=? WHERE seq=?", (*quiet, counts, seq))
@@ -174,7 +145,7 @@ def _duplicate(trigger: TriggerRow, run_id: bytes) -> Verdict:
 
 def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherInto, event_id: int, now: int) -> Verdict:
     alone = run_id_of(tx.seal, intent.trigger, intent.epoch, intent.run_key)
-    # it may have had a run of its own when it was younger, or before somebody edited the trigger
+    # the event may have got its own run while it was newer than max_age, or before the trigger was edited
     known = tx.value("SELECT 1 FROM runs WHERE id=?", (alone,))
     earlier = alone if known else _gathered_before(tx, trigger, intent.run_key)
     if earlier is not None:
@@ -185,7 +156,7 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
         (trigger.id, key),
     )
     if row is not None and row[3] <= now:
-        # its window is over although nobody has claimed it yet
+        # its window ended, though no claim has closed it yet
         close_gathering(tx, row[0], now)
         row = None
     if row is None:
@@ -211,7 +182,7 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
         due = max(row[3], micros(into.due_at)) if into.extends else row[3]
         tx.execute("UPDATE runs SET gathered=?, due_at=? WHERE seq=?", (gathered, due, seq))
     if intent.quiet is not None or trigger.budget is not None:
-        _mark(tx, trigger, intent, seq, now, starts=False)
+        _set_limits(tx, trigger, intent, seq, now, starts=False)
     tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
     if into.max and gathered >= into.max:
         close_gathering(tx, seq, now)
@@ -220,7 +191,7 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
 
 
 def _gathered_before(tx: Transaction, trigger: TriggerRow, run_key: str) -> bytes | None:
-    """The run that has this occurrence already since the last reset; the id of a gathering run names only its first."""
+    """The gathered run that has this event since the last reset; its id is made from its first event only."""
     rows = tx.execute(
         "SELECT verdicts FROM events WHERE kid=? AND id>=(SELECT epoch_event FROM triggers WHERE id=?)",
         (tx.seal.name(run_key), trigger.id),
@@ -233,7 +204,7 @@ def _gathered_before(tx: Transaction, trigger: TriggerRow, run_key: str) -> byte
 
 
 def close_gathering(tx: Transaction, seq: int, now: int) -> None:
-    """The window is over or full: the run is due, unless it is held."""
+    """Make the run due, or held if it has a hold: its window is over or full."""
     hold = tx.value("SELECT hold FROM runs WHERE seq=?", (seq,))
     if hold:
         tx.execute("UPDATE runs SET state=?, due_at=? WHERE seq=?", (HELD, now, seq))
@@ -242,13 +213,13 @@ def close_gathering(tx: Transaction, seq: int, now: int) -> None:
 
 
 def admit(tx: Transaction, seq: int, now: int, due: int | None = None) -> None:
-    """Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled."""
+    """Make a run ready, or blocked if its slot is taken; with overlap `skip` a second run is cancelled."""
     row = tx.row("SELECT slot, overlap, due_at FROM runs WHERE seq=?", (seq,))
     assert row is not None
     slot, overlap, due_at = row
     state: int = READY
     if slot is not None:
-        taken = take_slot(tx, slot, overlap, seq, now)
+        taken = _take_slot(tx, slot, overlap, seq, now)
         if taken is None:
             reason = tx.shut(NOT_OVER)
             tx.execute(
@@ -260,8 +231,8 @@ def admit(tx: Transaction, seq: int, now: int, due: int | None = None) -> None:
     tx.execute("UPDATE runs SET state=?, due_at=?, hold=NULL WHERE seq=?", (state, when, seq))
 
 
-def take_slot(tx: Transaction, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
-    """True: the slot is ours. False: wait behind it. None: give way."""
+def _take_slot(tx: Transaction, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
+    """True: the run has the slot. False: it has to wait for it. None: skip the run."""
     current = tx.value("SELECT run FROM slots WHERE key=?", (slot,))
     if current is None or current == seq:
         tx.execute("INSERT OR IGNORE INTO slots (key, run) VALUES (?,?)", (slot, seq))
@@ -269,11 +240,11 @@ def take_slot(tx: Transaction, slot: bytes, overlap: str, seq: int, now: int) ->
     if overlap == "skip":
         return None
     if overlap == "cancel_previous":
-        return _push_out(tx, slot, current, seq, now)
+        return _replace_holder(tx, slot, current, seq, now)
     return False
 
 
-def _push_out(tx: Transaction, slot: bytes, current: int, seq: int, now: int) -> bool:
+def _replace_holder(tx: Transaction, slot: bytes, current: int, seq: int, now: int) -> bool:
     reason = tx.shut(REPLACED)
     tx.execute(
         f"UPDATE runs SET state=?, finished_at=?, error=? WHERE state={BLOCKED} AND slot=?",
@@ -291,7 +262,7 @@ def _push_out(tx: Transaction, slot: bytes, current: int, seq: int, now: int) ->
 
 
 def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:
-    """The holder is over: the next blocked run of the slot becomes ready."""
+    """Pass the slot of a run that ended to the next blocked run, which becomes ready."""
     if tx.value("SELECT run FROM slots WHERE key=?", (slot,)) != seq:
         return
     following = tx.value(
@@ -305,16 +276,16 @@ def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:
 
 
 def release_flood(tx: Transaction, trigger: TriggerRow, limit: int, now: int) -> None:
-    """The first read is complete: few enough held runs go, too many wait for a person."""
+    """Release the runs that the first read held, unless they are more than `limit`: then a person decides."""
     held = tx.value(
         "SELECT count(*) FROM runs WHERE trigger=? AND state IN (?,?) AND hold='flood'", (trigger.id, HELD, GATHERING)
     )
     if 0 < held <= limit:
-        let_go(tx, trigger, "flood", now)
+        release_held(tx, trigger, "flood", now)
 
 
-def let_go(tx: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
-    """Release (or cancel) the trigger's held runs, oldest first; how many."""
+def release_held(tx: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: bool = False) -> int:
+    """Release (or cancel) the trigger's held runs, oldest first. Return how many."""
     which, bindings = ("AND hold=?", [hold]) if hold else ("", [])
     held: list[Any] = tx.execute(
         f"SELECT seq, due_at, slot FROM runs WHERE trigger=? AND state={HELD} {which} ORDER BY due_at, seq",
@@ -331,3 +302,36 @@ def let_go(tx: Transaction, trigger: TriggerRow, hold: str, now: int, *, drop: b
         else:
             admit(tx, seq, now, due=due)
     return len(held)
+
+
+def spend(tx: Transaction, trigger: int, what: str, amount: float, now: int) -> None:
+    tx.execute(SPEND, (trigger, what, window(what, now), amount))
+
+
+def charge(tx: Transaction, seq: int, record: StepRecord) -> None:
+    """Count the tokens and money that a step used against its trigger's budget."""
+    payer = _payer(tx, seq)
+    if not payer:
+        return
+    now = tx.now()
+    if record.tokens:
+        spend(tx, payer, "tokens", record.tokens, now)
+    if record.usd:
+        spend(tx, payer, "usd", record.usd, now)
+
+
+def _payer(tx: Transaction, seq: int) -> int:
+    """The trigger of a run, 0 for none. A sub-run spends the budget of its parent's trigger."""
+    row = tx.row("SELECT trigger, parent FROM runs WHERE seq=?", (seq,))
+    while row is not None and not row[0] and row[1] is not None:
+        row = tx.row("SELECT trigger, parent FROM runs WHERE id=?", (row[1],))
+    return int(row[0]) if row is not None else 0
+
+
+def has_room(tx: Transaction, trigger: int, budget: Budget, now: int) -> bool:
+    return room(tx, trigger, budget, now) > 0
+
+
+def room(tx: Transaction, trigger: int, budget: Budget, now: int) -> float:
+    """How many runs may start now."""
+    return left(budget, tx.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)

@@ -1,22 +1,18 @@
-"""What people ask about: a closed list of queries, newest first, in keyset pages."""
+"""Queries for people and doors: events, runs, dead letters, ticks; newest first, in keyset pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from harken.backends.codec import dead_run, micros, steps
 from harken.backends.keyset import Filling
 from harken.backends.rows import (
-    AUDIT,
-    DOCUMENT,
     LETTER,
     RECORDED,
     RUN,
     SIGHTING,
-    audit_of,
-    document_of,
     letter_of,
     recorded,
     run_of,
@@ -25,36 +21,72 @@ from harken.backends.rows import (
     tick_of,
 )
 from harken.backends.run_states import DEAD, STATES
+from harken.backends.sqlite.connection import DatabaseUser
+from harken.backends.sqlite.definitions import feed_states, trigger_states
 from harken.backends.sqlite.transaction import Transaction
 from harken.event import Known, Recorded
-from harken.feed import TickSpan
+from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
-from harken.store import DeadLetter, Document, Page
+from harken.store import DeadLetter, Page
+from harken.store.documents import WORKFLOW
 
-__all__ = [
-    "audits",
-    "counts",
-    "dead",
-    "documents",
-    "event",
-    "events",
-    "events_after",
-    "events_of",
-    "get",
-    "journal_of",
-    "memory_of",
-    "run",
-    "runs",
-    "ticks",
-]
+__all__ = ["SqliteRecords", "events_of", "journal_of"]
 
 
-def _select_events(tx: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
-    sql = f"SELECT {RECORDED} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
-    return [recorded(tx, row) for row in tx.execute(sql, [*bindings, limit])]
+class SqliteRecords(DatabaseUser):
+    async def events(
+        self,
+        *,
+        feed: str = "",
+        key: str = "",
+        trigger: str = "",
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(_events, feed, key, trigger, since, before, limit)
+
+    async def events_after(self, after: int, limit: int = 200) -> Sequence[Recorded]:
+        return await self._database.read(_events_after, after, limit)
+
+    async def event(self, event_id: int) -> Recorded | None:
+        return await self._database.read(_event, event_id)
+
+    async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+        return await self._database.read(_memory_of, feed, memory_id)
+
+    async def runs(
+        self,
+        *,
+        trigger: str = "",
+        status: str = "",
+        workflow: str = "",
+        event_id: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Page:
+        return await self._database.read(_runs, trigger, status, workflow, event_id, before, limit)
+
+    async def run(self, run_id: str) -> Run | None:
+        return await self._database.read(_run, run_id)
+
+    async def dead(self, *, before: int | None = None, limit: int = 50) -> Page:
+        return await self._database.read(_dead, before, limit)
+
+    async def feeds(self) -> Sequence[FeedState]:
+        return await self._database.read(feed_states)
+
+    async def triggers(self) -> Sequence[TriggerState]:
+        return await self._database.read(trigger_states)
+
+    async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
+        return await self._database.read(_ticks, feed, limit)
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self._database.read(_counts)
 
 
-def events(
+def _events(
     tx: Transaction, feed: str, key: str, trigger: str, since: datetime | None, before: int | None, limit: int
 ) -> Page:
     where: list[str] = ["1"]
@@ -74,26 +106,25 @@ def events(
     def concerns(found: Recorded) -> bool:
         return not trigger or any(verdict.trigger == trigger for verdict in found.verdicts)
 
-    def some(before: int | None) -> list[Recorded]:
+    def read(before: int | None) -> list[Recorded]:
         older, extra = ([*where, "e.id<?"], [before]) if before is not None else (where, [])
         return _select_events(tx, " AND ".join(older), [*bindings, *extra], "DESC", limit)
 
-    return _page(some, Filling(concerns, lambda found: found.id, before, limit))
+    return _page(read, Filling(concerns, lambda found: found.id, before, limit))
 
 
-def _page(some: Callable[[int | None], list[Any]], filling: Filling) -> Page:
-    while not filling.done:
-        filling.add(some(filling.before))
-    return filling.page()
-
-
-def events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
+def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
     return _select_events(tx, "e.id>?", [after], "ASC", limit)
 
 
-def event(tx: Transaction, event_id: int) -> Recorded | None:
+def _event(tx: Transaction, event_id: int) -> Recorded | None:
     found = _select_events(tx, "e.id=?", [event_id], "ASC", 1)
     return found[0] if found else None
+
+
+def _select_events(tx: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
+    sql = f"SELECT {RECORDED} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
+    return [recorded(tx, row) for row in tx.execute(sql, [*bindings, limit])]
 
 
 def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
@@ -103,7 +134,7 @@ def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
     return _select_events(tx, "e.id IN (SELECT event FROM run_events WHERE run=?)", [seq], "ASC", 100_000)
 
 
-def memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
+def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     row = tx.row(
         f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) AND mid=?",
         (feed, tx.seal.name(memory_id)),
@@ -111,12 +142,42 @@ def memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, dateti
     return None if row is None else sighting_of(tx, row)
 
 
-def journal_of(tx: Transaction, seq: int) -> tuple[StepRecord, ...]:
-    rows = tx.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
-    return steps(tx.seal.open(row[0]) for row in rows)
+def _runs(
+    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+) -> Page:
+    where: list[str] = ["1"]
+    bindings: list[Any] = []
+    if trigger:
+        where.append("trigger=(SELECT id FROM triggers WHERE name=?)")
+        bindings.append(trigger)
+    if status:
+        where.append(f"state={STATES.index(status) if status in STATES else -1}")
+    if event_id is not None:
+        where.append("(event=? OR seq IN (SELECT run FROM run_events WHERE event=?))")
+        bindings.extend((event_id, event_id))
+
+    def read(before: int | None) -> list[tuple[int, Run]]:
+        older, extra = ([*where, "seq<?"], [before]) if before is not None else (where, [])
+        sql = f"SELECT {RUN} FROM runs WHERE {' AND '.join(older)} ORDER BY seq DESC LIMIT ?"
+        rows = tx.execute(sql, [*bindings, *extra, limit]).fetchall()
+        return [(row[0], _run_of_row(tx, row, with_journal=False)) for row in rows]
+
+    def of_workflow(item: tuple[int, Run]) -> bool:
+        return not workflow or item[1].workflow == workflow
+
+    page = _page(read, Filling(of_workflow, lambda item: item[0], before, limit))
+    return Page(items=[run for _, run in page.items], next=page.next)
 
 
-def _run(tx: Transaction, row: tuple[Any, ...], *, with_journal: bool) -> Run:
+def _run(tx: Transaction, run_id: str) -> Run | None:
+    span = run_span(run_id)
+    if span is None:
+        return None
+    rows = tx.execute(f"SELECT {RUN} FROM runs WHERE id BETWEEN ? AND ? LIMIT 2", span).fetchall()
+    return _run_of_row(tx, rows[0], with_journal=True) if len(rows) == 1 else None
+
+
+def _run_of_row(tx: Transaction, row: tuple[Any, ...], *, with_journal: bool) -> Run:
     names = tx.trigger_name(row[2]), _workflow_name(tx, row[3])
     journal = journal_of(tx, row[0]) if with_journal else ()
     return run_of(tx, row, *names, _keys_of(tx, row[0], row[5]), journal)
@@ -133,52 +194,28 @@ def _keys_of(tx: Transaction, seq: int, first: int | None) -> list[tuple[int, st
 
 
 def _workflow_name(tx: Transaction, rev: str) -> str:
-    document = tx.value("SELECT value FROM documents WHERE kind='workflow' AND name=?", (rev,))
+    document = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (WORKFLOW, rev))
     return "" if document is None else str(tx.json(document)["name"])
 
 
-def runs(
-    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
-) -> Page:
-    where: list[str] = ["1"]
-    bindings: list[Any] = []
-    if trigger:
-        where.append("trigger=(SELECT id FROM triggers WHERE name=?)")
-        bindings.append(trigger)
-    if status:
-        where.append(f"state={STATES.index(status) if status in STATES else -1}")
-    if event_id is not None:
-        where.append("(event=? OR seq IN (SELECT run FROM run_events WHERE event=?))")
-        bindings.extend((event_id, event_id))
-
-    def some(before: int | None) -> list[tuple[int, Run]]:
-        older, extra = ([*where, "seq<?"], [before]) if before is not None else (where, [])
-        sql = f"SELECT {RUN} FROM runs WHERE {' AND '.join(older)} ORDER BY seq DESC LIMIT ?"
-        rows = tx.execute(sql, [*bindings, *extra, limit]).fetchall()
-        return [(row[0], _run(tx, row, with_journal=False)) for row in rows]
-
-    def of_workflow(item: tuple[int, Run]) -> bool:
-        return not workflow or item[1].workflow == workflow
-
-    page = _page(some, Filling(of_workflow, lambda item: item[0], before, limit))
-    return Page(items=[run for _, run in page.items], next=page.next)
+def journal_of(tx: Transaction, seq: int) -> tuple[StepRecord, ...]:
+    rows = tx.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
+    return steps(tx.seal.open(row[0]) for row in rows)
 
 
-def run(tx: Transaction, run_id: str) -> Run | None:
-    span = run_span(run_id)
-    if span is None:
-        return None
-    rows = tx.execute(f"SELECT {RUN} FROM runs WHERE id BETWEEN ? AND ? LIMIT 2", span).fetchall()
-    return _run(tx, rows[0], with_journal=True) if len(rows) == 1 else None
+def _page(read: Callable[[int | None], list[Any]], filling: Filling) -> Page:
+    while not filling.done:
+        filling.add(read(filling.before))
+    return filling.page()
 
 
-def dead(tx: Transaction, before: int | None, limit: int) -> Page:
-    """Dead runs, newest first, then refused events; a negative `before` is a place among the latter."""
+def _dead(tx: Transaction, before: int | None, limit: int) -> Page:
+    """Dead runs, newest first, then refused events; a negative `before` is the id of a refused event."""
     letters: list[DeadLetter] = []
     if before is None or before > 0:
         sql = f"SELECT {RUN} FROM runs WHERE state={DEAD} AND seq<? ORDER BY seq DESC LIMIT ?"
         rows = tx.execute(sql, (2**62 if before is None else before, limit)).fetchall()
-        letters = [dead_run(_run(tx, row, with_journal=False)) for row in rows]
+        letters = [dead_run(_run_of_row(tx, row, with_journal=False)) for row in rows]
         if len(rows) == limit:
             return Page(items=letters, next=rows[-1][0])
     horizon = -before if before is not None and before < 0 else 2**62
@@ -188,7 +225,7 @@ def dead(tx: Transaction, before: int | None, limit: int) -> Page:
     return Page(items=letters, next=-rows[-1][0] if len(letters) == limit and rows else None)
 
 
-def ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
+def _ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
     id = tx.value("SELECT id FROM feeds WHERE name=?", (feed,))
     current = tx.execute(
         """SELECT span_start, span_end, span_count, span_result, span_seen, 0, NULL, 0.0 FROM feeds
@@ -203,24 +240,8 @@ def ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
     return [tick_of(tx, feed, row) for row in [*current, *closed][:limit]]
 
 
-def counts(tx: Transaction) -> dict[str, int]:
+def _counts(tx: Transaction) -> dict[str, int]:
     found = {f"runs_{STATES[row[0]]}": row[1] for row in tx.execute("SELECT state, count(*) FROM runs GROUP BY state")}
     found["events"] = tx.value("SELECT count(*) FROM events")
     found["refused_events"] = tx.value("SELECT count(*) FROM buried")
     return found
-
-
-def get(tx: Transaction, kind: str, name: str) -> Document | None:
-    found = documents(tx, kind, name)
-    return found[0] if found else None
-
-
-def documents(tx: Transaction, kind: str, name: str = "") -> list[Document]:
-    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND (?='' OR name=?) ORDER BY name"
-    return [document_of(tx, row) for row in tx.execute(sql, (kind, name, name))]
-
-
-def audits(tx: Transaction, before: int | None, limit: int) -> Page:
-    sql = f"SELECT {AUDIT} FROM audit WHERE id<? ORDER BY id DESC LIMIT ?"
-    rows = tx.execute(sql, (2**62 if before is None else before, limit)).fetchall()
-    return Page(items=[audit_of(tx, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

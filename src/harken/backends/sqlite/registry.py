@@ -1,18 +1,49 @@
-"""Named documents with a revision, and the audit trail."""
+"""Documents with a revision, and the audit log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harken.backends.sqlite.records import get
+from harken.backends.rows import AUDIT, DOCUMENT, audit_of, document_of
+from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.transaction import Transaction
-from harken.store import Document
+from harken.store import Document, Page
 
-__all__ = ["audit", "delete", "put"]
+__all__ = ["SqliteRegistry"]
 
 
-def put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
+class SqliteRegistry(DatabaseUser):
+    async def get(self, kind: str, name: str) -> Document | None:
+        return await self._database.read(_get, kind, name)
+
+    async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None:
+        return await self._database.write(_put, kind, name, value, expect)
+
+    async def delete(self, kind: str, name: str) -> bool:
+        return await self._database.write(_delete, kind, name)
+
+    async def documents(self, kind: str) -> Sequence[Document]:
+        return await self._database.read(_documents, kind)
+
+    async def audit(self, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+        await self._database.write(_audit, who, did, what, detail)
+
+    async def audits(self, *, before: int | None = None, limit: int = 50) -> Page:
+        return await self._database.read(_audits, before, limit)
+
+
+def _get(tx: Transaction, kind: str, name: str) -> Document | None:
+    found = _documents(tx, kind, name)
+    return found[0] if found else None
+
+
+def _documents(tx: Transaction, kind: str, name: str = "") -> list[Document]:
+    sql = f"SELECT {DOCUMENT} FROM documents WHERE kind=? AND (?='' OR name=?) ORDER BY name"
+    return [document_of(tx, row) for row in tx.execute(sql, (kind, name, name))]
+
+
+def _put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -> Document | None:
     current = tx.value("SELECT revision FROM documents WHERE kind=? AND name=?", (kind, name)) or 0
     if expect is not None and expect != current:
         return None
@@ -20,16 +51,22 @@ def put(tx: Transaction, kind: str, name: str, value: Any, expect: int | None) -
         "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,?,?)",
         (kind, name, tx.shut_json(value), current + 1, tx.now()),
     )
-    return get(tx, kind, name)
+    return _get(tx, kind, name)
 
 
-def delete(tx: Transaction, kind: str, name: str) -> bool:
+def _delete(tx: Transaction, kind: str, name: str) -> bool:
     tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (kind, name))
     return bool(tx.connection.changes())
 
 
-def audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
+def _audit(tx: Transaction, who: str, did: str, what: str, detail: Mapping[str, Any]) -> None:
     tx.execute(
         "INSERT INTO audit (at, who, did, what, detail) VALUES (?,?,?,?,?)",
         (tx.now(), who, did, what, tx.shut_json(detail)),
     )
+
+
+def _audits(tx: Transaction, before: int | None, limit: int) -> Page:
+    sql = f"SELECT {AUDIT} FROM audit WHERE id<? ORDER BY id DESC LIMIT ?"
+    rows = tx.execute(sql, (2**62 if before is None else before, limit)).fetchall()
+    return Page(items=[audit_of(tx, row) for row in rows], next=rows[-1][0] if len(rows) == limit else None)

@@ -1,13 +1,11 @@
-"""Runs in the hands of a worker: claimed, journaled, parked, settled."""
+"""Runs from claim to end: journaled, parked, answered, settled; and started, cancelled or retried by a person."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from harken.backends.budgets import HOUR
-from harken.backends.codec import micros, moment, moment_or_none
+from harken.backends.codec import micros
 from harken.backends.run_states import (
     BLOCKED,
     BY_HAND,
@@ -27,112 +25,59 @@ from harken.backends.run_states import (
     last_words,
     run_id_of,
 )
-from harken.backends.sqlite.admission import count_run, let_in, may_start
+from harken.backends.sqlite.claims import SqliteClaims, count_run
 from harken.backends.sqlite.commit import commit
-from harken.backends.sqlite.queue import admit, charge, close_gathering, free_slot, let_go
-from harken.backends.sqlite.records import events_of, journal_of
+from harken.backends.sqlite.queue import admit, charge, free_slot, release_held
+from harken.backends.sqlite.records import journal_of
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, NotFound
-from harken.runs import Again, Claimed, Finished, Park, RunOutcome, StepRecord
+from harken.runs import Again, Finished, Park, RunOutcome, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
 
-__all__ = [
-    "answer",
-    "cancel",
-    "claim",
-    "drop_dead_letter",
-    "extend",
-    "journal",
-    "next_due",
-    "park",
-    "release",
-    "retry",
-    "settle",
-    "start",
-    "tell_parent",
-]
+__all__ = ["FINISH", "SqliteRuns"]
+
+FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_until=NULL, answer=NULL
+WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
+"""Ends a successful run without slot and parent in one statement: nearly all runs are like this."""
 
 
-# `state<6` stands in the SQL word for word, or SQLite does not know that the partial index of open runs applies
-READY_NOW = f"""SELECT seq, budgeted, quiet_from<=? FROM runs
-WHERE state<6 AND state={READY} AND priority=? AND due_at<=? ORDER BY due_at, seq LIMIT ?"""
+class SqliteRuns(SqliteClaims):
+    async def journal(
+        self,
+        run_id: str,
+        token: int,
+        records: Sequence[StepRecord],
+        caused: Sequence[Commit] = (),
+        start: Sequence[NewRun] = (),
+    ) -> Stale | None:
+        return await self._database.write(_journal, run_id, token, records, caused, start)
+
+    async def park(self, run_id: str, token: int, park: Park, record: StepRecord | None = None) -> None:
+        await self._database.write(_park, run_id, token, park, record)
+
+    async def answer(self, run_id: str, answer: Any) -> bool:
+        return await self._database.write(_answer, run_id, answer)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Sequence[Literal["settled", "lost"] | Stale]:
+        return await self._database.write(_settle, settlements, savepoint=False)
+
+    async def start(self, run: NewRun) -> str:
+        return await self._database.write(_start, run)
+
+    async def cancel(self, run_id: str) -> bool:
+        return await self._database.write(_cancel, run_id)
+
+    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
+        return await self._database.write(_retry, run_id, workflow_rev)
+
+    async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
+        return await self._database.write(_release, trigger, drop, hold)
+
+    async def drop_dead_letter(self, run_id: str) -> bool:
+        return await self._database.write(_drop_dead_letter, run_id)
 
 
-def claim(tx: Transaction, holder: str, limit: int, seconds: float) -> list[Claimed]:
-    now = tx.now()
-    _close_due(tx, now)
-    tx.know_short()
-    if tx.short:
-        let_in(tx, limit, now)
-    until = now + round(seconds * 1_000_000)
-    claimed: list[Claimed] = []
-    for priority in sorted(list(tx.priorities), reverse=True):
-        room = limit - len(claimed)
-        for seq, budgeted, quiet in tx.execute(READY_NOW, (now, priority, now, room)).fetchall():
-            if not (quiet or budgeted) or may_start(tx, seq, now):
-                claimed.append(_claim_one(tx, seq, holder, until, now))
-        if len(claimed) >= limit:
-            break
-    return claimed
-
-
-def _close_due(tx: Transaction, now: int) -> None:
-    for state in (GATHERING, WAITING):
-        for priority in list(tx.priorities):
-            due = tx.execute(
-                f"SELECT seq FROM runs WHERE state<6 AND state={state} AND priority=? AND due_at<=?", (priority, now)
-            ).fetchall()
-            for (seq,) in due:
-                if state == GATHERING:
-                    close_gathering(tx, seq, now)
-                else:
-                    tx.execute("UPDATE runs SET state=? WHERE seq=?", (READY, seq))
-
-
-def _claim_one(tx: Transaction, seq: int, holder: str, until: int, now: int) -> Claimed:
-    tx.execute(
-        """UPDATE runs SET state=?, token=token+1, holder=?, lease_until=?, started_at=coalesce(started_at, ?)
-        WHERE seq=?""",
-        (RUNNING, holder, until, now, seq),
-    )
-    row = tx.row(
-        """SELECT id, token, trigger, workflow_rev, attempt, max_attempts, event, input, answer, parent, created_at,
-        cancel_requested FROM runs WHERE seq=?""",
-        (seq,),
-    )
-    assert row is not None
-    return Claimed(
-        id=row[0].hex(),
-        token=row[1],
-        trigger=tx.trigger_name(row[2]),
-        workflow_rev=row[3],
-        attempt=row[4],
-        max_attempts=row[5],
-        events=tuple(events_of(tx, seq, row[6])),
-        input=tx.json(row[7]),
-        journal=journal_of(tx, seq),
-        answer=tx.json(row[8]),
-        parent=row[9].hex() if row[9] else "",
-        created_at=moment(row[10]),
-        cancel_requested=bool(row[11]),
-    )
-
-
-def next_due(tx: Transaction) -> datetime | None:
-    found = [
-        tx.value(f"SELECT min(due_at) FROM runs WHERE state<6 AND state={state} AND priority=?", (priority,))
-        for state in (READY, GATHERING, WAITING)
-        for priority in list(tx.priorities)
-    ]
-    if tx.short:
-        # every budget begins anew with an hour or a day, and every day with an hour
-        now = tx.now()
-        found.append(now - now % HOUR + HOUR)
-    due = min((due for due in found if due is not None and due < NEVER), default=None)
-    return moment_or_none(due)
-
-
-def journal(
+def _journal(
     tx: Transaction,
     run_id: str,
     token: int,
@@ -140,15 +85,15 @@ def journal(
     caused: Sequence[Commit],
     start_runs: Sequence[NewRun],
 ) -> Stale | None:
-    seq = _ours(tx, run_id, token)
+    seq = _claimed_seq(tx, run_id, token)
     for wanted in caused:
         if tx.feed(wanted.feed).revision != wanted.revision:
             return Stale(tx.feed(wanted.feed).revision)
     for wanted in caused:
         answer = commit(tx, wanted)
-        assert not isinstance(answer, Stale), "nobody else writes between the check and the commit"
+        assert not isinstance(answer, Stale), "both are in one transaction"
     for new in start_runs:
-        start(tx, new)
+        _start(tx, new)
     for record in records:
         _append(tx, seq, record)
     return None
@@ -156,7 +101,7 @@ def journal(
 
 def _append(tx: Transaction, seq: int, record: StepRecord) -> None:
     if (record.tokens or record.usd) and record not in journal_of(tx, seq):
-        # a worker that does not know whether its write was taken writes the same record again
+        # a worker that lost the reply to its write repeats the record, which must not be charged twice
         charge(tx, seq, record)
     tx.execute(
         "INSERT INTO journal (run, n, record) VALUES (?, (SELECT coalesce(max(n), 0) + 1 FROM journal WHERE run=?), ?)",
@@ -164,28 +109,15 @@ def _append(tx: Transaction, seq: int, record: StepRecord) -> None:
     )
 
 
-def _ours(tx: Transaction, run_id: str, token: int) -> int:
+def _claimed_seq(tx: Transaction, run_id: str, token: int) -> int:
     row = tx.row("SELECT seq, token, state FROM runs WHERE id=?", (id_of(run_id),))
     if row is None or row[1] != token or row[2] != RUNNING:
         raise LeaseLost(f"run {run_id[:8]} is no longer ours")
     return int(row[0])
 
 
-def extend(tx: Transaction, claims: Mapping[str, int], seconds: float) -> dict[str, Literal["kept", "lost", "cancel"]]:
-    until = tx.now() + round(seconds * 1_000_000)
-    answers: dict[str, Literal["kept", "lost", "cancel"]] = {}
-    for run_id, token in claims.items():
-        row = tx.row("SELECT seq, token, state, cancel_requested FROM runs WHERE id=?", (id_of(run_id),))
-        if row is None or row[1] != token or row[2] != RUNNING:
-            answers[run_id] = "lost"
-            continue
-        tx.execute("UPDATE runs SET lease_until=? WHERE seq=?", (until, row[0]))
-        answers[run_id] = "cancel" if row[3] else "kept"
-    return answers
-
-
-def park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
-    seq = _ours(tx, run_id, token)
+def _park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRecord | None) -> None:
+    seq = _claimed_seq(tx, run_id, token)
     due = NEVER if parked.until is None else micros(parked.until)
     if record is not None:
         _append(tx, seq, record)
@@ -196,57 +128,69 @@ def park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRec
     if parked.waiting_for.startswith("run:"):
         child = tx.row("SELECT state, output, error FROM runs WHERE id=?", (id_of(parked.waiting_for[4:]),))
         if child is not None and child[0] >= DONE:
-            # the sub-run was over before its parent lay down
-            tell_parent(tx, id_of(run_id), parked.waiting_for[4:], child[0], tx.json(child[1]), tx.text(child[2]))
+            # the sub-run ended before its parent began to wait
+            _wake_parent(tx, id_of(run_id), parked.waiting_for[4:], child[0], tx.json(child[1]), tx.text(child[2]))
 
 
-FINISH = """UPDATE runs SET state=?, finished_at=?, output=?, error=NULL, lease_until=NULL, answer=NULL
-WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
-
-
-def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
-    now = tx.now()
-    return [_settle(tx, one, now) for one in settlements]
-
-
-def _settle(tx: Transaction, one: Settlement, now: int) -> Literal["settled", "lost"] | Stale:
-    outcome = one.outcome
-    if type(outcome) is Finished and one.record is None and not one.caused:
-        output = None if outcome.output is None else tx.shut_json(outcome.output)
-        tx.execute(FINISH, (DONE, now, output, id_of(one.id), one.token))
-        if tx.connection.changes():
-            _count(tx, one, outcome)
-            return "settled"
-    row = tx.row(
-        "SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", (id_of(one.id), one.token, RUNNING)
+def _answer(tx: Transaction, run_id: str, value: Any) -> bool:
+    row = tx.row("SELECT seq, state, waiting_for FROM runs WHERE id=?", (id_of(run_id),))
+    if row is None or row[1] != WAITING or not row[2]:
+        return False
+    tx.execute(
+        "UPDATE runs SET answer=?, state=?, due_at=? WHERE seq=?", (tx.shut_json(value), READY, tx.now(), row[0])
     )
+    return True
+
+
+def _wake_parent(tx: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
+    """Wake the run if it waits for this sub-run; if it does not wait yet, `_park` finds the sub-run over."""
+    waits = tx.value("SELECT waiting_for FROM runs WHERE id=? AND state=?", (parent, WAITING))
+    if waits == f"run:{child}":
+        _answer(tx, parent.hex(), {"run": child, "status": STATES[state], "output": output, "error": error})
+
+
+def _settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Literal["settled", "lost"] | Stale]:
+    now = tx.now()
+    return [_settle_one(tx, settlement, now) for settlement in settlements]
+
+
+def _settle_one(tx: Transaction, settlement: Settlement, now: int) -> Literal["settled", "lost"] | Stale:
+    outcome = settlement.outcome
+    if type(outcome) is Finished and settlement.record is None and not settlement.caused:
+        output = None if outcome.output is None else tx.shut_json(outcome.output)
+        tx.execute(FINISH, (DONE, now, output, id_of(settlement.id), settlement.token))
+        if tx.connection.changes():
+            _count_done(tx, settlement, outcome)
+            return "settled"
+    claimed = (id_of(settlement.id), settlement.token, RUNNING)
+    row = tx.row("SELECT seq, slot, parent FROM runs WHERE id=? AND token=? AND state=?", claimed)
     if row is None:
         return "lost"
     seq, slot, parent = row
-    for wanted in one.caused:
+    for wanted in settlement.caused:
         revision = tx.feed(wanted.feed).revision
         if revision != wanted.revision:
             return Stale(revision)
-    for wanted in one.caused:
+    for wanted in settlement.caused:
         commit(tx, wanted)
-    if one.record is not None:
-        _append(tx, seq, one.record)
+    if settlement.record is not None:
+        _append(tx, seq, settlement.record)
     _write_outcome(tx, seq, outcome, now)
     if isinstance(outcome, Again):
         return "settled"
     if isinstance(outcome, Finished):
-        _count(tx, one, outcome)
+        _count_done(tx, settlement, outcome)
     if slot is not None:
         free_slot(tx, slot, seq)
     if parent is not None:
         error, output = last_words(outcome)
-        tell_parent(tx, parent, one.id, FINAL[type(outcome)], output, error)
+        _wake_parent(tx, parent, settlement.id, FINAL[type(outcome)], output, error)
     return "settled"
 
 
-def _count(tx: Transaction, one: Settlement, outcome: Finished) -> None:
-    if one.trigger and not outcome.filtered:
-        tx.count_done(one.trigger)
+def _count_done(tx: Transaction, settlement: Settlement, outcome: Finished) -> None:
+    if settlement.trigger and not outcome.filtered:
+        tx.count_done(settlement.trigger)
 
 
 def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome, now: int) -> None:
@@ -271,7 +215,7 @@ def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome, now: int) -> 
     )
 
 
-def start(tx: Transaction, new: NewRun) -> str:
+def _start(tx: Transaction, new: NewRun) -> str:
     trigger = tx.trigger_named(new.trigger) if new.trigger else None
     uid = trigger.uid if trigger else new.workflow
     run_id = run_id_of(tx.seal, uid, 0, new.id_key, "by hand")
@@ -306,7 +250,7 @@ def start(tx: Transaction, new: NewRun) -> str:
     return run_id.hex()
 
 
-def cancel(tx: Transaction, run_id: str) -> bool:
+def _cancel(tx: Transaction, run_id: str) -> bool:
     row = tx.row("SELECT seq, state, slot, parent FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
@@ -321,11 +265,11 @@ def cancel(tx: Transaction, run_id: str) -> bool:
     if slot is not None:
         free_slot(tx, slot, seq)
     if parent is not None:
-        tell_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
+        _wake_parent(tx, parent, run_id, CANCELLED, None, BY_HAND)
     return True
 
 
-def retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
+def _retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
     row = tx.row("SELECT seq, state FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
@@ -344,36 +288,19 @@ def retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
     return True
 
 
-def release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
-    """A person decides: what is let go counts, but no budget holds it again."""
+def _release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
+    """Released by a person: the runs count against the budget, but it does not hold them again."""
     found, now = tx.trigger_named(trigger), tx.now()
     if not drop:
         held = f"SELECT seq FROM runs WHERE trigger=? AND state={HELD} AND budgeted AND (?='' OR hold=?)"
         for (seq,) in tx.execute(held, (found.id, hold, hold)).fetchall():
             count_run(tx, seq, found.id, now)
-    return let_go(tx, found, hold, now, drop=drop)
+    return release_held(tx, found, hold, now, drop=drop)
 
 
-def drop_dead_letter(tx: Transaction, run_id: str) -> bool:
+def _drop_dead_letter(tx: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         tx.execute("DELETE FROM buried WHERE id=?", (int(run_id[6:]),))
     else:
         tx.execute("UPDATE runs SET state=? WHERE id=? AND state=?", (CANCELLED, id_of(run_id), DEAD))
     return bool(tx.connection.changes())
-
-
-def answer(tx: Transaction, run_id: str, value: Any) -> bool:
-    row = tx.row("SELECT seq, state, waiting_for FROM runs WHERE id=?", (id_of(run_id),))
-    if row is None or row[1] != WAITING or not row[2]:
-        return False
-    tx.execute(
-        "UPDATE runs SET answer=?, state=?, due_at=? WHERE seq=?", (tx.shut_json(value), READY, tx.now(), row[0])
-    )
-    return True
-
-
-def tell_parent(tx: Transaction, parent: bytes, child: str, state: int, output: Any, error: str) -> None:
-    """Wake the run that waits for this sub-run; one that does not wait yet will look when it does."""
-    waits = tx.value("SELECT waiting_for FROM runs WHERE id=? AND state=?", (parent, WAITING))
-    if waits == f"run:{child}":
-        answer(tx, parent.hex(), {"run": child, "status": STATES[state], "output": output, "error": error})

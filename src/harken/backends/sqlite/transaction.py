@@ -1,6 +1,6 @@
-"""The open database: connection, seal, clock, and the few rows that every commit needs, kept in memory.
+"""What SQL functions get as `tx`: connection, seal, clock, and a cache of the rows that every commit needs.
 
-One process writes (a lock on the file sees to that), so what is remembered here is true until a write fails.
+Only one process writes the file (it holds a lock), so the cache is valid until a write fails.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from typing import Any
 
 import apsw
 
-from harken.backends.codec import Texts, decode_feed, decode_trigger
+from harken.backends.codec import Texts, clock_micros, decode_feed, decode_trigger
 from harken.backends.encryption import Seal
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
 from harken.event import Identity
 from harken.feed import Budget, Trigger
 from harken.schedule import Quiet
+from harken.store.documents import COUNTER, IDS
 
 __all__ = ["FeedRow", "Transaction", "TriggerRow"]
 
 
 class FeedRow:
-    """What a commit needs to know of its feed."""
+    """The columns of a feed that commits use."""
 
     __slots__ = ("id", "identity", "name", "revision", "shard", "touched")
 
@@ -36,7 +37,7 @@ class FeedRow:
 
 
 class TriggerRow:
-    """What a commit needs to know of a trigger. `shares`: some of its events are gathered, and others are not."""
+    """The columns of a trigger that commits use. `shares`: it gathers some events (by age) and not others."""
 
     __slots__ = ("budget", "feed", "fired", "id", "name", "shares", "uid")
 
@@ -51,6 +52,8 @@ class TriggerRow:
 
 
 class Transaction(Texts):
+    """Used for one transaction after another: the writer has one, and each reader its own."""
+
     def __init__(self, connection: apsw.Connection, seal: Seal, clock: Clock, *, for_reading: bool = False) -> None:
         self.connection = connection
         self.execute: Callable[..., Any] = connection.execute
@@ -65,57 +68,58 @@ class Transaction(Texts):
         self._fired: list[TriggerRow] = []
         self._done: dict[str, int] = {}
         self.priorities: set[int] = set()
-        # triggers whose runs may be held by their budget
-        self.short: set[int] = set()
-        self._short_known = False
-        self.swept: dict[str, int] = {}
+        self.over_budget: set[int] = set()
+        """Ids of triggers that may have runs held by their budget."""
+        self._over_budget_loaded = False
+        self.pruned_to: dict[str, int] = {}
+        """How far the current round of pruning has come, by table."""
         self.next_event = 1
         self.next_run = 1
         if not for_reading:
             self.load()
 
     def load(self) -> None:
-        """Read what is kept in memory from the file."""
-        counted = self.json(self.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+        """Read counters and priorities from the file."""
+        counted = self.json(self.value("SELECT value FROM documents WHERE kind=? AND name=?", (COUNTER, IDS))) or [1, 1]
         self.next_event = max(counted[0], 1 + (self.value("SELECT max(id) FROM events") or 0))
         self.next_run = max(counted[1], 1 + (self.value("SELECT max(seq) FROM runs") or 0))
         self.priorities = {row[0] for row in self.execute("SELECT DISTINCT priority FROM runs WHERE state < 6")} | {0}
-        self.know_short()
+        self.load_over_budget()
 
-    def know_short(self) -> None:
-        """Find out who is short of budget, if that is not certain."""
-        if self._short_known:
+    def load_over_budget(self) -> None:
+        """Read which triggers have runs that are held by their budget, unless that is cached."""
+        if self._over_budget_loaded:
             return
         held = "SELECT DISTINCT trigger FROM runs WHERE state<6 AND state=1 AND hold='budget'"
-        self.short.clear()
-        self.short.update(row[0] for row in self.execute(held))
-        self._short_known = True
+        self.over_budget.clear()
+        self.over_budget.update(row[0] for row in self.execute(held))
+        self._over_budget_loaded = True
 
-    def keep_counting(self) -> None:
-        """Before rows are deleted: ids only ever rise, also when the newest are gone."""
+    def save_counters(self) -> None:
+        """Store the next ids before rows are deleted, so that ids rise even if the newest rows go."""
         self.execute(
-            "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES ('counter','ids',?,1,?)",
-            (self.shut_json([self.next_event, self.next_run]), self.now()),
+            "INSERT OR REPLACE INTO documents (kind, name, value, revision, updated_at) VALUES (?,?,?,1,?)",
+            (COUNTER, IDS, self.shut_json([self.next_event, self.next_run]), self.now()),
         )
 
-    def distrust(self) -> None:
-        """After a failed write nothing remembered is certain: read it again when it is needed."""
+    def clear_cache(self) -> None:
+        """After a failed write the cache may be wrong: read each row again when it is needed."""
         self._feeds.clear()
         self._triggers.clear()
         self._names.clear()
         self._definitions.clear()
         self._leases.clear()
-        self._short_known = False
+        self._over_budget_loaded = False
 
-    def abandon(self) -> None:
-        """The whole group was rolled back, and its counters with it."""
-        self.distrust()
+    def roll_back(self) -> None:
+        """The whole group was rolled back: drop the cache and the counts of this group."""
+        self.clear_cache()
         self._touched.clear()
         self._fired.clear()
         self._done.clear()
 
     def flush(self) -> None:
-        """Write the counters that verbs of this group have raised, one row each however often."""
+        """Write the counts of this group before it is committed: one update per row, however often it was counted."""
         if not self._touched and not self._fired and not self._done:
             return
         now = self.now()
@@ -132,7 +136,7 @@ class Transaction(Texts):
         self._done.clear()
 
     def now(self) -> int:
-        return int(self.clock.time() * 1_000_000)
+        return clock_micros(self.clock.time())
 
     def value(self, sql: str, bindings: Sequence[Any] = ()) -> Any:
         row = self.execute(sql, bindings).fetchone()
@@ -164,12 +168,12 @@ class Transaction(Texts):
         return trigger
 
     def budget(self, trigger: int) -> Budget | None:
-        """What the runs of this trigger may use."""
+        """The trigger's budget, by id."""
         definition = self._definition(trigger)
         return definition.budget if definition else None
 
     def quiet(self, trigger: int) -> Quiet | None:
-        """When no run of this trigger may start."""
+        """The trigger's quiet hours, by id."""
         definition = self._definition(trigger)
         return definition.quiet if definition else None
 
@@ -196,11 +200,11 @@ class Transaction(Texts):
             feed.touched = True
             self._touched.append(feed)
 
-    def fired(self) -> list[tuple[TriggerRow, int]]:
-        """What this group has counted so far; `fired_back` returns to it when what was counted is undone."""
+    def fired_counts(self) -> list[tuple[TriggerRow, int]]:
+        """Counts of this group so far, for `restore_fired` when a savepoint is rolled back."""
         return [(trigger, trigger.fired) for trigger in self._fired]
 
-    def fired_back(self, counted: list[tuple[TriggerRow, int]]) -> None:
+    def restore_fired(self, counted: list[tuple[TriggerRow, int]]) -> None:
         for trigger in self._fired:
             trigger.fired = 0
         for trigger, fired in counted:

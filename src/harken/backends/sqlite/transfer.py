@@ -1,4 +1,4 @@
-"""Copying the file to another home, or filling it from one: a snapshot to read, one transaction to write."""
+"""Copies the file into another store, or fills it from one: reads a snapshot, writes in one transaction."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import msgspec
 
 from harken.backends.codec import decode_feed
 from harken.backends.encryption import PlainSeal, unwrap
-from harken.backends.sqlite.connection import KEYS, connect, existing_seal, lock_file, migrate, refuse_old
+from harken.backends.sqlite.connection import WRAPPED_KEYS, connect, existing_seal, lock_file, migrate, refuse_old
 from harken.backends.sqlite.leases import GIVEN_UP
 from harken.backends.sqlite.transaction import Transaction
 from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
 from harken.backends.transfer import arrive, refuse_full
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
+from harken.store.documents import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
 from harken.store.export_rows import (
     Chunk,
     ExportedEvent,
@@ -27,14 +28,130 @@ from harken.store.export_rows import (
     ExportHeader,
     Moved,
 )
-from harken.store.transfer import HERE, MARK, Counts, chunks
+from harken.store.transfer import Counts, chunks
 
-__all__ = ["Loader", "SqliteTransfer", "all_rows"]
+__all__ = ["SqliteTransfer"]
 
 
-def all_rows(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
-    """Chunk by chunk; the caller has begun the transaction."""
-    yield [_beginning(tx, identity)]
+class SqliteTransfer:
+    """Once `writers` found none, it holds the file's lock until `close`."""
+
+    def __init__(self, path: Path, clock: Clock, key: str) -> None:
+        self.place = str(path)
+        self._path = path
+        self._clock = clock
+        self._key = key
+        self._lock: int | None = None
+
+    @classmethod
+    def at(cls, path: str | Path, clock: Clock | None = None, *, key: str = "") -> SqliteTransfer:
+        return cls(Path(path), clock or SystemClock(), key)
+
+    async def writers(self) -> Sequence[str]:
+        self._refuse_missing()
+        try:
+            self._lock_file()
+        except Refused:
+            return ["another Harken process writes it"]
+        self._refuse_marked()
+        return []
+
+    def _refuse_marked(self) -> None:
+        tx, _ = self._reader()
+        try:
+            sealed = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (TRANSFER, THIS_STORE))
+            if sealed is not None:
+                found = tx.json(sealed)
+                raise Refused(found["words"], fix=found["fix"])
+        finally:
+            tx.connection.close(True)
+
+    def _refuse_missing(self) -> None:
+        if not self._path.exists():
+            raise Misconfigured(f"there is no store at {self._path}", fix="Name the file of a store")
+
+    def _lock_file(self) -> None:
+        if self._lock is None:
+            self._lock = lock_file(self._path)
+
+    async def stay(self) -> None:
+        """Do nothing: the lock is held until `close`."""
+
+    def _reader(self) -> tuple[Transaction, bytes]:
+        """A transaction on the file as it is, and its identity key (empty if not encrypted)."""
+        self._refuse_missing()
+        seal = existing_seal(self._path, self._key, alone=False)
+        connection = connect(self._path, readonly=True)
+        refuse_old(connection)
+        tx = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
+        return tx, unwrap(self._key, bytes(tx.value(WRAPPED_KEYS)).decode())[1] if seal else b""
+
+    async def rows(self) -> AsyncIterator[Chunk]:
+        tx, identity = self._reader()
+        try:
+            tx.execute("BEGIN")
+            for chunk in _export(tx, identity):
+                yield chunk
+        finally:
+            tx.connection.close(True)
+
+    async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
+        """Load in one transaction: an interrupted copy leaves the file empty, so `force` has nothing to wipe."""
+        self._lock_file()
+        existing_seal(self._path, self._key, alone=True)
+        connection = connect(self._path)
+        try:
+            migrate(connection)
+            arrival = await arrive(rows, self._key)
+            tx = Transaction(connection, arrival.seal, self._clock, for_reading=True)
+            refuse_full(self.place, _counts(tx), "Name a file that is not there")
+            connection.execute("BEGIN IMMEDIATE")
+            loader = _Loader(tx)
+            loader.begin(arrival.beginning, arrival.wrapped)
+            async for chunk in arrival.rows:
+                loader.load(chunk)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            # rolls back what was not committed
+            connection.close(True)
+
+    async def counts(self) -> Counts:
+        tx, _ = self._reader()
+        try:
+            return _counts(tx)
+        finally:
+            tx.connection.close(True)
+
+    async def mark(self, words: str, fix: str) -> None:
+        self._lock_file()
+        reader, _ = self._reader()
+        reader.connection.close(True)
+        connection = connect(self._path)
+        try:
+            tx = Transaction(connection, reader.seal, self._clock, for_reading=True)
+            if words:
+                value = tx.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
+                row = (TRANSFER, THIS_STORE, value, 1, tx.now())
+                tx.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?,?,?)", row)
+            else:
+                tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (TRANSFER, THIS_STORE))
+        finally:
+            connection.close(True)
+
+    async def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _counts(tx: Transaction) -> Counts:
+    return {kind: tx.value(sql) for kind, sql in COUNTED.items()}
+
+
+def _export(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
+    """All rows in chunks; the caller has begun a transaction."""
+    yield [_header(tx, identity)]
     tables = Tables(tx.seal, dict(tx.execute("SELECT id, name FROM feeds")))
 
     def rows(table: str, order: str, where: str = "1") -> Iterator[Row]:
@@ -54,10 +171,10 @@ def all_rows(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
         yield from chunks(kind)
 
 
-def _beginning(tx: Transaction, identity: bytes) -> ExportHeader:
-    counted = tx.json(tx.value("SELECT value FROM documents WHERE kind='counter' AND name='ids'")) or [1, 1]
+def _header(tx: Transaction, identity: bytes) -> ExportHeader:
+    counted = tx.json(tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (COUNTER, IDS))) or [1, 1]
     generation = tx.row("SELECT epoch, name, since FROM generation")
-    assert generation is not None, "the schema puts it there"
+    assert generation is not None, "the first migration inserts it"
     return ExportHeader(
         identity=identity,
         next_event=max(counted[0], 1 + (tx.value("SELECT max(id) FROM events") or 0)),
@@ -89,7 +206,7 @@ def _column(tx: Transaction, sql: str, run: int) -> list[Any]:
 
 
 def _is_by_hand(tx: Transaction, row: Row, events: Sequence[int]) -> bool:
-    """Whether the verdicts of a run's events do not tell of it."""
+    """Whether a person or a step started the run: the verdicts of its events do not name it."""
     run_id, event, gather = row[1], row[10], row[15]
     if event is None:
         return bool(events) and gather is None
@@ -97,34 +214,34 @@ def _is_by_hand(tx: Transaction, row: Row, events: Sequence[int]) -> bool:
     return sealed is not None and run_id.hex().encode() not in tx.seal.open(sealed)
 
 
-class Loader:
-    """Writes chunk after chunk in the transaction that its caller has begun."""
+class _Loader:
+    """Inserts exported rows; the caller has begun a transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._tables = Tables(tx.seal, {})
         self._runs = TableRuns(tx.seal, {"": 0})
         self._kinds: dict[type, Callable[[Any], None]] = {
-            ExportedFeed: self._feeds,
-            ExportedTrigger: self._triggers,
-            ExportedRun: self._take_runs,
-            ExportedEvent: self._events,
+            ExportedFeed: self._load_feeds,
+            ExportedTrigger: self._load_triggers,
+            ExportedRun: self._load_runs,
+            ExportedEvent: self._load_events,
         }
         self._plain = self._tables.plain()
 
-    def begin(self, beginning: ExportHeader, wrapped: str) -> None:
+    def begin(self, header: ExportHeader, wrapped: str) -> None:
         tx = self._tx
-        tx.execute("DELETE FROM documents WHERE kind='seal'")
+        tx.execute("DELETE FROM documents WHERE kind=?", (SEAL,))
         if wrapped:
-            self._insert("documents", COLUMNS["documents"], [("seal", "keys", wrapped.encode(), 1, 0)])
-        counted = tx.shut_json([beginning.next_event, beginning.next_run])
-        self._insert("documents", COLUMNS["documents"], [("counter", "ids", counted, 1, 0)])
-        named = (beginning.epoch, beginning.generation, beginning.since)
+            self._insert("documents", COLUMNS["documents"], [(SEAL, KEYS, wrapped.encode(), 1, 0)])
+        counted = tx.shut_json([header.next_event, header.next_run])
+        self._insert("documents", COLUMNS["documents"], [(COUNTER, IDS, counted, 1, 0)])
+        named = (header.epoch, header.generation, header.since)
         tx.execute("UPDATE generation SET epoch=?, name=?, since=?", named)
-        ended = [(shard, "", token, GIVEN_UP) for shard, token in beginning.tokens]
+        ended = [(shard, "", token, GIVEN_UP) for shard, token in header.tokens]
         self._insert("leases", "shard, holder, token, until", ended)
 
-    def take(self, chunk: Chunk) -> None:
+    def load(self, chunk: Chunk) -> None:
         kind = type(chunk[0])
         if kind in self._plain:
             table, of_row = self._plain[kind]
@@ -136,10 +253,10 @@ class Loader:
         marks = ",".join("?" * len(columns.split(",")))
         self._tx.connection.executemany(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({marks})", rows)
 
-    def _events(self, chunk: Sequence[ExportedEvent]) -> None:
+    def _load_events(self, chunk: Sequence[ExportedEvent]) -> None:
         self._insert("events", COLUMNS["events"] + ", kid", [self._tables.of_event(row) for row in chunk])
 
-    def _feeds(self, chunk: Sequence[ExportedFeed]) -> None:
+    def _load_feeds(self, chunk: Sequence[ExportedFeed]) -> None:
         definitions = [decode_feed(row.definition) for row in chunk]
         rows = [
             (*self._tables.of_feed(row), definition.shard, definition.way != "poll")
@@ -148,131 +265,15 @@ class Loader:
         self._insert("feeds", COLUMNS["feeds"] + ", shard, pushed", rows)
         self._tables.feeds.update(self._tx.execute("SELECT name, id FROM feeds"))
 
-    def _triggers(self, chunk: Sequence[ExportedTrigger]) -> None:
+    def _load_triggers(self, chunk: Sequence[ExportedTrigger]) -> None:
         self._insert("triggers", COLUMNS["triggers"], [self._tables.of_trigger(row, unpaused="") for row in chunk])
         ids = self._runs.triggers
         ids.update(self._tx.execute("SELECT uid, id FROM triggers"))
         spent = [(ids[row.uid], one.what, one.since, one.amount) for row in chunk for one in row.spent]
         self._insert("spent", "trigger, what, since, amount", spent)
 
-    def _take_runs(self, chunk: Sequence[ExportedRun]) -> None:
+    def _load_runs(self, chunk: Sequence[ExportedRun]) -> None:
         self._insert("runs", COLUMNS["runs"], [self._runs.of_run(row) for row in chunk])
         self._insert("run_events", "run, event", [(row.seq, event) for row in chunk for event in row.events])
         self._insert("journal", "run, n, record", self._runs.steps(chunk))
         self._insert("slots", "key, run", self._runs.slots(chunk))
-
-
-class SqliteTransfer:
-    """Nobody else can open the file for writing once `writers` found nobody."""
-
-    def __init__(self, path: Path, clock: Clock, key: str) -> None:
-        self.place = str(path)
-        self._path = path
-        self._clock = clock
-        self._key = key
-        self._lock: int | None = None
-
-    @classmethod
-    def at(cls, path: str | Path, clock: Clock | None = None, *, key: str = "") -> SqliteTransfer:
-        return cls(Path(path), clock or SystemClock(), key)
-
-    async def writers(self) -> Sequence[str]:
-        self._refuse_missing()
-        try:
-            self._alone()
-        except Refused:
-            return ["another Harken process writes it"]
-        self._refuse_marked()
-        return []
-
-    def _refuse_marked(self) -> None:
-        tx, _ = self._reader()
-        try:
-            sealed = tx.value("SELECT value FROM documents WHERE kind=? AND name=?", (MARK, HERE))
-            if sealed is not None:
-                found = tx.json(sealed)
-                raise Refused(found["words"], fix=found["fix"])
-        finally:
-            tx.connection.close(True)
-
-    def _refuse_missing(self) -> None:
-        if not self._path.exists():
-            raise Misconfigured(f"there is no store at {self._path}", fix="Name the file of a store")
-
-    def _alone(self) -> None:
-        if self._lock is None:
-            self._lock = lock_file(self._path)
-
-    async def stay(self) -> None:
-        """The lock is ours for as long as we live."""
-
-    def _reader(self) -> tuple[Transaction, bytes]:
-        """The file as it is, and the key of its names."""
-        self._refuse_missing()
-        seal = existing_seal(self._path, self._key, alone=False)
-        connection = connect(self._path, readonly=True)
-        refuse_old(connection)
-        tx = Transaction(connection, seal or PlainSeal(), self._clock, for_reading=True)
-        return tx, unwrap(self._key, bytes(tx.value(KEYS)).decode())[1] if seal else b""
-
-    async def rows(self) -> AsyncIterator[Chunk]:
-        tx, identity = self._reader()
-        try:
-            tx.execute("BEGIN")
-            for chunk in all_rows(tx, identity):
-                yield chunk
-        finally:
-            tx.connection.close(True)
-
-    async def take(self, rows: AsyncIterator[Chunk], origin: str, *, force: bool = False) -> None:
-        """One transaction: interrupted, it leaves the file as empty as it was, so there is nothing to force."""
-        self._alone()
-        existing_seal(self._path, self._key, alone=True)
-        connection = connect(self._path)
-        try:
-            migrate(connection)
-            arrival = await arrive(rows, self._key)
-            tx = Transaction(connection, arrival.seal, self._clock, for_reading=True)
-            refuse_full(self.place, _counts(tx), "Name a file that is not there")
-            connection.execute("BEGIN IMMEDIATE")
-            taking = Loader(tx)
-            taking.begin(arrival.beginning, arrival.wrapped)
-            async for chunk in arrival.rows:
-                taking.take(chunk)
-            connection.execute("COMMIT")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            # what was not committed is undone by this
-            connection.close(True)
-
-    async def counts(self) -> Counts:
-        tx, _ = self._reader()
-        try:
-            return _counts(tx)
-        finally:
-            tx.connection.close(True)
-
-    async def mark(self, words: str, fix: str) -> None:
-        self._alone()
-        reader, _ = self._reader()
-        reader.connection.close(True)
-        connection = connect(self._path)
-        try:
-            tx = Transaction(connection, reader.seal, self._clock, for_reading=True)
-            if words:
-                value = tx.seal.shut(msgspec.json.encode({"words": words, "fix": fix, "holder": ""}))
-                row = (MARK, HERE, value, 1, tx.now())
-                tx.execute("INSERT OR REPLACE INTO documents VALUES (?,?,?,?,?)", row)
-            else:
-                tx.execute("DELETE FROM documents WHERE kind=? AND name=?", (MARK, HERE))
-        finally:
-            connection.close(True)
-
-    async def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def _counts(tx: Transaction) -> Counts:
-    return {kind: tx.value(sql) for kind, sql in COUNTED.items()}

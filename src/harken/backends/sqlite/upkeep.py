@@ -1,26 +1,67 @@
-"""Keeping the file small, sound and copied."""
+"""Housekeeping of the file: expired claims, retention, consistency check, backup, close."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import apsw
 
 from harken.backends.run_states import READY, RUNNING
+from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
+from harken.store.documents import WORKFLOW
 
-__all__ = ["backup", "bury_the_dead", "check", "prune", "requeue_expired"]
-
+__all__ = ["SqliteUpkeep", "release_orphans"]
 
 SLICE = 100
+"""Rows deleted per transaction: a few milliseconds, so that other writes need not wait."""
 
-"""Rows deleted at a time: a few milliseconds, so that nobody waits for the cleaning."""
+CHECKS = {
+    "{} runs refer to an event that is gone": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
+        AND event NOT IN (SELECT id FROM events)""",
+    "{} gathered events of open runs are gone": """SELECT count(*) FROM run_events
+        WHERE run IN (SELECT seq FROM runs WHERE state<6) AND event NOT IN (SELECT id FROM events)""",
+    "{} slots are held by a run that is over": """SELECT count(*) FROM slots WHERE run NOT IN
+        (SELECT seq FROM runs WHERE state IN (2, 4, 5) OR (state=1 AND hold='budget'))""",
+    "{} runs are blocked behind a slot that nobody holds": """SELECT count(*) FROM runs WHERE state=3
+        AND slot NOT IN (SELECT key FROM slots)""",
+    "{} runs may run without having their slot": """SELECT count(*) FROM runs WHERE state IN (2, 4, 5)
+        AND slot IS NOT NULL AND seq NOT IN (SELECT run FROM slots)""",
+    "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs WHERE trigger<>0
+        AND trigger NOT IN (SELECT id FROM triggers)""",
+    "{} events belong to a feed that does not exist": """SELECT count(*) FROM events
+        WHERE feed NOT IN (SELECT id FROM feeds)""",
+    "{} open runs pin a workflow revision that is gone": f"""SELECT count(*) FROM runs WHERE state<6 AND workflow_rev
+        NOT IN (SELECT name FROM documents WHERE kind='{WORKFLOW}')""",
+    "{} journal rows belong to no run": "SELECT count(*) FROM journal WHERE run NOT IN (SELECT seq FROM runs)",
+}
 
 
-def requeue_expired(tx: Transaction) -> int:
-    """Make runs ready whose claim ran out."""
+class SqliteUpkeep(DatabaseUser):
+    async def requeue_expired(self) -> int:
+        return await self._database.write(_requeue_expired)
+
+    async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
+        return await self._database.write(_prune, events, ticks, runs, pushed)
+
+    async def check(self) -> Sequence[str]:
+        return await self._database.read(_check)
+
+    async def backup(self, target: str) -> None:
+        await self._database.read(_backup, target)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    @property
+    def trouble(self) -> str:
+        return self._database.trouble
+
+
+def _requeue_expired(tx: Transaction) -> int:
     tx.execute(
         f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
         WHERE state<6 AND state={RUNNING} AND lease_until<?""",
@@ -29,17 +70,17 @@ def requeue_expired(tx: Transaction) -> int:
     return tx.connection.changes()
 
 
-def bury_the_dead(tx: Transaction) -> None:
-    """We have just locked the file, so whoever held a claim or lease is gone: don't wait for them to run out."""
+def release_orphans(tx: Transaction) -> None:
+    """Call it right after locking the file: processes that held claims or leases are dead, so end these at once."""
     tx.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
     tx.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
     tx.lease_changed()
 
 
-def prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
-    """Delete a slice of what is old. Ids rise with time, so the old ones are found at the beginning."""
+def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
+    """Delete one slice of old rows of each table. Ids rise with time, so the oldest rows have the lowest ids."""
     now = tx.now()
-    tx.keep_counting()
+    tx.save_counters()
     gone = _forget_runs(tx, now - round(runs * 1e6))
     needed = _needed_events(tx)
     for table, column, seconds in (
@@ -57,17 +98,6 @@ def prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: flo
     return gone + _forget_subjects(tx, "m.absent", now - round(runs * 1e6))
 
 
-def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
-    """A slice of the rows at the beginning of the table that are old, going on where the last slice ended."""
-    begin = tx.swept.get(table, 0)
-    rows = tx.execute(
-        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
-    ).fetchall()
-    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
-    tx.swept[table] = 0 if young else rows[-1][0]
-    return [id for id, at in rows if at is not None and at < before]
-
-
 def _forget_runs(tx: Transaction, before: int) -> int:
     gone = 0
     for seq in _oldest(tx, "runs", "seq", "created_at", before):
@@ -79,8 +109,19 @@ def _forget_runs(tx: Transaction, before: int) -> int:
     return gone
 
 
+def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
+    """Ids of old rows within the next slice of the table; starts again when it meets a young row."""
+    begin = tx.pruned_to.get(table, 0)
+    rows = tx.execute(
+        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
+    ).fetchall()
+    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
+    tx.pruned_to[table] = 0 if young else rows[-1][0]
+    return [id for id, at in rows if at is not None and at < before]
+
+
 def _needed_events(tx: Transaction) -> set[int]:
-    """The events of runs that are not over."""
+    """Events of open runs: they are kept whatever their age."""
     plain = tx.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
     gathered = tx.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
     return {row[0] for row in plain} | {row[0] for row in gathered}
@@ -95,28 +136,7 @@ def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
     return tx.connection.changes()
 
 
-CHECKS = {
-    "{} runs refer to an event that is gone": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
-        AND event NOT IN (SELECT id FROM events)""",
-    "{} gathered events of open runs are gone": """SELECT count(*) FROM run_events
-        WHERE run IN (SELECT seq FROM runs WHERE state<6) AND event NOT IN (SELECT id FROM events)""",
-    "{} slots are held by a run that is over": """SELECT count(*) FROM slots WHERE run NOT IN
-        (SELECT seq FROM runs WHERE state IN (2, 4, 5) OR (state=1 AND hold='budget'))""",
-    "{} runs are blocked behind a slot that nobody holds": """SELECT count(*) FROM runs WHERE state=3
-        AND slot NOT IN (SELECT key FROM slots)""",
-    "{} runs may run without having their slot": """SELECT count(*) FROM runs WHERE state IN (2, 4, 5)
-        AND slot IS NOT NULL AND seq NOT IN (SELECT run FROM slots)""",
-    "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs WHERE trigger<>0
-        AND trigger NOT IN (SELECT id FROM triggers)""",
-    "{} events belong to a feed that does not exist": """SELECT count(*) FROM events
-        WHERE feed NOT IN (SELECT id FROM feeds)""",
-    "{} open runs pin a workflow revision that is gone": """SELECT count(*) FROM runs WHERE state<6 AND workflow_rev
-        NOT IN (SELECT name FROM documents WHERE kind='workflow')""",
-    "{} journal rows belong to no run": "SELECT count(*) FROM journal WHERE run NOT IN (SELECT seq FROM runs)",
-}
-
-
-def check(tx: Transaction) -> list[str]:
+def _check(tx: Transaction) -> list[str]:
     found = [row[0] for row in tx.execute("PRAGMA integrity_check") if row[0] != "ok"]
     for sentence, sql in CHECKS.items():
         count = tx.value(sql)
@@ -125,7 +145,7 @@ def check(tx: Transaction) -> list[str]:
     return found
 
 
-def backup(tx: Transaction, target: str) -> None:
+def _backup(tx: Transaction, target: str) -> None:
     try:
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:

@@ -1,7 +1,7 @@
-"""One writer for the file: verbs queue up, and those that wait together share one commit and one fsync.
+"""Group commit: writes queue up, and those that wait at the same time share one transaction and one fsync.
 
-Each verb has a savepoint, so one that fails leaves the others whole. An error that rolled the group back fails
-every verb in it: nobody is told "done" for something that is not on disk.
+Each write has a savepoint, so that one that fails does not undo the others. When the whole group is rolled back, every
+write in it fails: none is acknowledged before it is on disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import structlog
@@ -20,27 +20,30 @@ import structlog
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import HarkenError, StoreBusy, StoreUnavailable
 
-__all__ = ["Manner", "Writer", "readable"]
+__all__ = ["Writer", "reading"]
 
 log = structlog.get_logger("harken.store")
 
 T = TypeVar("T")
-Manner = Literal["guarded", "frugal"]
-"""How a verb is run: with a savepoint, or without one, as it fails only before it writes (docs/decisions/0005)."""
-Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]", Manner]
+Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]", bool]
+"""A function with its arguments, who waits for it, and whether it runs in a savepoint."""
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 LARGEST_GROUP = 512
 GATHER_SECONDS = 0.002
-PATIENCE_MS = 5000
-IMPATIENCE_MS = 200
+BUSY_MS = 5000
+"""How long a write waits for another program that locks the file."""
+BUSY_AGAIN_MS = 200
+"""The same while the store is in trouble already, so that queued writes fail soon."""
+
+UNREADABLE = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError)
 
 
 class Writer:
-    """Runs verbs on the write connection: in a thread of its own, or inline where time is virtual.
+    """Runs functions on the write connection: in a thread of its own, or `inline` where time is virtual.
 
-    A group begins at once if as many verbs wait as last time, otherwise two milliseconds later, so that those who come
-    together share one fsync. A lone verb never waits.
+    A group is written at once if as many writes wait as the last group had, otherwise two milliseconds later, so that
+    concurrent callers share one fsync. A single caller never waits.
     """
 
     def __init__(self, tx: Transaction, *, inline: bool = False, limit: int = 10_000) -> None:
@@ -53,31 +56,34 @@ class Writer:
         self._expected = 1
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
-        self._quiet: asyncio.Event | None = None
+        self._idle: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.trouble = ""
         self._changes = 0
         self.groups = 0
-        self.verbs = 0
+        self.writes = 0
 
-    async def do(self, verb: Callable[..., T], *args: Any, manner: Manner = "guarded") -> T:
-        """Run the verb in a transaction; return when it is on disk."""
+    async def do(self, work: Callable[..., T], *args: Any, savepoint: bool = True) -> T:
+        """Run the function in a transaction; return when it is on disk.
+
+        One that fails only before it changes anything needs no savepoint (docs/decisions/0005).
+        """
         if self.inline:
-            return self._alone(verb, args)
-        return await self.submit(verb, args, manner)
+            return self._run_inline(work, args)
+        return await self.submit(work, args, savepoint)
 
-    def submit(self, verb: Callable[..., T], args: tuple[Any, ...], manner: Manner) -> asyncio.Future[T]:
-        """Queue the verb. Raise StoreBusy when too much waits already."""
+    def submit(self, work: Callable[..., T], args: tuple[Any, ...], savepoint: bool) -> asyncio.Future[T]:
+        """Queue the function. Raise StoreBusy when too many wait already."""
         if len(self._queue) >= self._limit or self._closing:
             raise StoreBusy(f"the store has {len(self._queue)} writes waiting", after=1.0)
         loop = self._loop
         if loop is None:
-            loop = self._begin()
+            loop = self._start_thread()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.append((verb, args, future, manner))
+        self._queue.append((work, args, future, savepoint))
         if not self._busy:
-            self._plan(loop)
+            self._plan_group(loop)
         return future
 
     @property
@@ -87,60 +93,59 @@ class Writer:
     async def stop(self) -> None:
         """Write what is queued, then end the thread."""
         while self._busy or self._queue:
-            self._quiet = asyncio.Event()
-            await self._quiet.wait()
+            self._idle = asyncio.Event()
+            await self._idle.wait()
         self._closing = True
         self._work.put(None)
         if self._thread is not None:
             self._thread.join()
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
+    def _start_thread(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._commits, name="harken-store", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="harken-store", daemon=True)
         self._thread.start()
         return self._loop
 
-    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _plan_group(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             if len(self._queue) < self._expected:
                 return
             self._timer.cancel()
         wait = 0.0 if len(self._queue) >= self._expected else GATHER_SECONDS
-        self._timer = loop.call_later(wait, self._go)
+        self._timer = loop.call_later(wait, self._start_group)
 
-    def _go(self) -> None:
+    def _start_group(self) -> None:
         self._timer = None
         self._busy = True
         self._work.put([self._queue.popleft() for _ in range(min(len(self._queue), LARGEST_GROUP))])
 
-    def _commits(self) -> None:
-        """The thread: execute a group, wait for the disk, tell the loop."""
+    def _run_thread(self) -> None:
+        """The thread: write a group, then give the results to the event loop."""
         while (group := self._work.get()) is not None:
-            self._tell(self._commit(group))
+            self._reply(self._commit(group))
 
     def _commit(self, group: list[Job]) -> list[Answer]:
         answers: list[Answer] = []
-        # whoever waits behind a lock that is held for long hears of it without having waited for every write before
-        patience = PATIENCE_MS if not self.trouble else IMPATIENCE_MS
-        failure = self._try(lambda: self._transact(group, answers), patience=patience, answers=answers)
+        busy_ms = BUSY_MS if not self.trouble else BUSY_AGAIN_MS
+        failure = self._try(lambda: self._transact(group, answers), busy_ms=busy_ms, answers=answers)
         if failure is None:
             return answers
-        return _undone([(future, None, None) for _, _, future, _ in group], failure)
+        return _failed_answers([(future, None, None) for _, _, future, _ in group], failure)
 
     def _transact(self, group: list[Job], answers: list[Answer]) -> None:
         self._tx.execute("BEGIN IMMEDIATE")
-        answers.extend(self._guarded(job) for job in group)
+        answers.extend(self._run_job(job) for job in group)
         self._tx.flush()
         self._tx.execute("COMMIT")
 
-    def _tell(self, answers: list[Answer]) -> None:
+    def _reply(self, answers: list[Answer]) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._answered, answers)
+            self._loop.call_soon_threadsafe(self._on_replies, answers)
         except RuntimeError:
-            return  # the loop is closed: nobody is left to tell
+            return  # the event loop is closed: no caller is left
 
-    def _answered(self, answers: list[Answer]) -> None:
+    def _on_replies(self, answers: list[Answer]) -> None:
         self._busy = False
         self._expected = max(1, len(answers))
         for future, result, error in answers:
@@ -150,79 +155,79 @@ class Writer:
                 future.set_result(result)
             else:
                 future.set_exception(error)
-        if self._quiet is not None:
-            self._quiet.set()
+        if self._idle is not None:
+            self._idle.set()
         if self._queue:
             assert self._loop is not None
-            self._plan(self._loop)
+            self._plan_group(self._loop)
 
-    def _alone(self, verb: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def _run_inline(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
         results: list[T] = []
 
         def transact() -> None:
             self._tx.execute("BEGIN IMMEDIATE")
-            results.append(verb(self._tx, *args))
+            results.append(work(self._tx, *args))
             self._tx.flush()
             self._tx.execute("COMMIT")
 
-        failure = self._try(transact, patience=PATIENCE_MS)
+        failure = self._try(transact, busy_ms=BUSY_MS)
         if failure is not None:
             raise _translate(failure)
         return results[0]
 
-    def _guarded(self, job: Job) -> Answer:
-        verb, args, future, manner = job
+    def _run_job(self, job: Job) -> Answer:
+        work, args, future, savepoint = job
         execute = self._tx.execute
-        if manner == "frugal":
-            return self._frugal(verb, args, future)
-        counted = self._tx.fired()
-        execute("SAVEPOINT verb")
+        if not savepoint:
+            return self._run_without_savepoint(work, args, future)
+        counted = self._tx.fired_counts()
+        execute("SAVEPOINT write")
         try:
-            result = verb(self._tx, *args)
+            result = work(self._tx, *args)
         except Exception as error:
             if not self._tx.connection.in_transaction:
                 raise
-            execute("ROLLBACK TO verb")
-            execute("RELEASE verb")
-            self._tx.fired_back(counted)
-            self._tx.distrust()
+            execute("ROLLBACK TO write")
+            execute("RELEASE write")
+            self._tx.restore_fired(counted)
+            self._tx.clear_cache()
             return future, None, _translate(error)
-        execute("RELEASE verb")
-        self.verbs += 1
+        execute("RELEASE write")
+        self.writes += 1
         return future, result, None
 
-    def _frugal(self, verb: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any]) -> Answer:
+    def _run_without_savepoint(
+        self, work: Callable[..., Any], args: tuple[Any, ...], future: asyncio.Future[Any]
+    ) -> Answer:
         before = self._tx.connection.total_changes()
         try:
-            result = verb(self._tx, *args)
+            result = work(self._tx, *args)
         except Exception as error:
             if self._tx.connection.total_changes() != before or not self._tx.connection.in_transaction:
-                # it has written something after all: only undoing the whole group is safe
-                raise _Spoilt(future, error) from error
+                # it changed something after all, and without a savepoint only the whole group can be undone
+                raise _GroupFailed(future, error) from error
             return future, None, _translate(error)
-        self.verbs += 1
+        self.writes += 1
         return future, result, None
 
-    def _try(
-        self, work: Callable[[], object], *, patience: int, answers: Sequence[Answer] = ()
-    ) -> BaseException | None:
-        """Do a transaction; when it fails, all of it is undone."""
+    def _try(self, work: Callable[[], object], *, busy_ms: int, answers: Sequence[Answer] = ()) -> BaseException | None:
+        """Run a transaction. When it fails, roll it back and return the error."""
         tx = self._tx
-        tx.connection.set_busy_timeout(patience)
+        tx.connection.set_busy_timeout(busy_ms)
         try:
             work()
         except BaseException as error:
             if tx.connection.in_transaction:
                 tx.execute("ROLLBACK")
-            tx.abandon()
-            self._judge([(None, None, _translate(error))])
+            tx.roll_back()
+            self._update_trouble([(None, None, _translate(error))])
             return error
         self.groups += 1
-        self._judge(answers)
+        self._update_trouble(answers)
         return None
 
-    def _judge(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
-        """Note whether the disk takes what it is given; a group that wrote nothing proves nothing."""
+    def _update_trouble(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
+        """Note whether the disk accepts writes; a group that wrote nothing proves nothing."""
         before, self._changes = self._changes, self._tx.connection.total_changes()
         found = next((str(error) for _, _, error in answers if isinstance(error, StoreUnavailable)), "")
         if found == self.trouble or (not found and self._changes == before):
@@ -234,8 +239,8 @@ class Writer:
             log.info("store.up")
 
 
-class _Spoilt(Exception):
-    """A verb failed in the middle, and took its group with it."""
+class _GroupFailed(Exception):
+    """A write without a savepoint failed after it had changed something."""
 
     def __init__(self, future: asyncio.Future[Any], error: Exception) -> None:
         super().__init__(str(error))
@@ -243,9 +248,9 @@ class _Spoilt(Exception):
         self.error = error
 
 
-def _undone(answers: list[Answer], failure: BaseException) -> list[Answer]:
-    """Nobody's verb happened. Whoever did not cause that may try again."""
-    if not isinstance(failure, _Spoilt):
+def _failed_answers(answers: list[Answer], failure: BaseException) -> list[Answer]:
+    """The group was rolled back: its cause gets the error, the other writes may try again."""
+    if not isinstance(failure, _GroupFailed):
         return [(future, None, _translate(failure)) for future, _, _ in answers]
     again = StoreBusy("another write of the same group failed", after=0.1)
     return [
@@ -253,15 +258,12 @@ def _undone(answers: list[Answer], failure: BaseException) -> list[Answer]:
     ]
 
 
-AWAY = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError)
-
-
 @contextmanager
-def readable() -> Iterator[None]:
-    """Whoever reads hears of a disk that is gone what a writer hears; a fault of ours stays what it is."""
+def reading() -> Iterator[None]:
+    """Turn errors of disk and file into StoreUnavailable for readers, as the writer does; other errors stay."""
     try:
         yield
-    except AWAY as error:
+    except UNREADABLE as error:
         fix = "Check the disk and the file's permissions"
         message = f"the database cannot be read ({type(error).__name__})"
         raise StoreUnavailable(message, after=5.0, fix=fix) from None

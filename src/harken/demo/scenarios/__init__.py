@@ -1,1 +1,1 @@
-"""What `harken demo` can put on: one module each, with `make(clock, random)`."""
+"""The scenarios of `harken demo`: one module each, with `make(clock, random)`."""

@@ -1,4 +1,4 @@
-"""The play of `harken demo` without a name: a company with an incident API, a news feed and signed webhooks."""
+"""The scenario of `harken demo` without a name: a company with an incident API, a news feed and signed webhooks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Company:
     async def advance(self) -> None:
         assert self._session is not None
         for deploy in self._world.advance():
-            # twice, as providers do when an answer gets lost
+            # sent twice, as providers do when a reply gets lost
             answers = [await announce(self._session, self._webhook, self._secret, deploy) for _ in range(2)]
             if any(answers):
                 self._world.deployed(deploy)
@@ -72,7 +72,7 @@ class Company:
 
 
 def occurrence(event: Recorded) -> str:
-    """The name by which the company knows this event, empty when it is none of its own."""
+    """The company's name for this event; empty for an event that is not its own."""
     data = event.data if isinstance(event.data, Mapping) else {}
     name = str(data.get("revision") or data.get("id") or "")
     return name if name.startswith(("INC-", "news-", "deploy-")) else ""

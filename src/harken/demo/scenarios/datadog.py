@@ -1,4 +1,4 @@
-"""The play of `harken demo datadog`: monitors with groups alert, recover and lose their data, some of them muted."""
+"""The scenario of `harken demo datadog`: monitors with groups alert, recover and lose data; some are muted."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PLATFORM, API, OTHER = "team:platform", "service:api", "team:mobile"
 WORDS = {"OK": "ok", "Alert": "triggered", "Warn": "warn", "No Data": "no_data"}
 FLAPPING = 1_234_567
 HOSTS = ("host:web-1", "host:web-2", "host:web-3")
-# two triggers read the same list, and nothing in a request says for which: after so many lists both have seen it
+# two triggers read the same list and requests don't tell which: after so many lists both have seen an item
 LISTS = 4
 DWELL = 5.0
 _MARK = re.compile(r"\((\w+)\)")
 
 
 class Account(Busy, FakeDatadog):
-    """The fake, which tells the truth what it has shown to whom. `lists`: how often a group was listed in a status."""
+    """A fake that records what each trigger was shown. `lists`: how often a group was listed in a status."""
 
     truth: Truth
     lists: Counter[str]

@@ -1,4 +1,4 @@
-"""The play of `harken demo jira`: tickets are mine or become mine later, go into review, and are talked about."""
+"""The scenario of `harken demo jira`: tickets are mine or become mine later, go into review, and are talked about."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ YOUNG = 40
 
 
 class Site(Busy, Jira):
-    """The fake, which tells the truth what it has shown to whom."""
+    """The fake Jira, which records what each trigger was shown."""
 
     truth: Truth
 
@@ -93,7 +93,7 @@ class Board:
     def _mention(self, issue: Issue) -> None:
         self._lag()
         comment = self.fake.comment(issue.key, f"[~{ME}] can you have a look?", author=BOB)
-        # a comment stays: nothing has to wait until it is shown
+        # comments are permanent, so they need not wait until a read has shown them
         self.truth.expect(MENTION, _name(issue.id, issue.comments[-1]["created"]), f"comment {comment}")
 
     def _lag(self) -> None:

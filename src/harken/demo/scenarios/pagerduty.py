@@ -1,4 +1,4 @@
-"""The play of `harken demo pagerduty`: incidents come late and together, are taken, handed on and handed back."""
+"""The scenario of `harken demo pagerduty`: incidents come late and together, are taken, handed on and handed back."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MINE, TEAM = "my-triage", "team-services"
 SERVICES = {"PSVC001": "Checkout", "PSVC002": "Search", "PSVC003": "Somebody else's"}
 OF_TEAM = ("PSVC001", "PSVC002")
 TROUBLES = ("is slow", "answers 502", "is out of disk", "lost its database", "has an old certificate")
-# who gets an incident so soon after it was made has had it from the beginning
+# an assignment this soon after creation counts as part of the creation
 AT_ONCE = timedelta(seconds=6)
 OPEN = 60
 _MARK = re.compile(r"\(harken ([0-9a-f]+)\)")
 
 
 class Account(Busy, PagerDuty):
-    """The fake, which tells the truth what it has shown to whom."""
+    """The fake PagerDuty, which records what each trigger was shown."""
 
     truth: Truth
 
@@ -99,7 +99,7 @@ class OnCall:
         self.fake.assign(name, self._random.choice(OTHERS))
 
     def _give_me(self, name: str) -> None:
-        """An old incident becomes mine: nobody makes a new one for that."""
+        """Reassign an old incident to me, without creating a new one."""
         self.fake.assign(name, ME)
         at = self.fake.incidents[name].assigned[ME]
         self.truth.expect(MINE, f"{name}@{at:%Y-%m-%dT%H:%M:%SZ}", name)

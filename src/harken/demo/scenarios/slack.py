@@ -1,4 +1,4 @@
-"""The play of `harken demo slack`: people and bots talk, in channels and in old threads, and some of it is for me."""
+"""The scenario of `harken demo slack`: people and bots talk in channels and old threads, and some mention me."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PAGE, THREADS = 40, 25
 
 
 class Account(Busy, FakeSlack):
-    """The fake as it is: what was said stays, so nothing has to wait until it is shown."""
+    """The fake Slack. Messages are permanent, so they need not wait until a read has shown them."""
 
     def is_read(self, request: web.Request) -> bool:
-        # slack.post reads, too: it looks for its own mark before it writes
+        # slack.post reads as well: it looks for its own mark before it writes
         reads = request.path in ("/conversations.history", "/conversations.replies")
         return reads and "include_all_metadata" not in request.query
 
 
 class Workspace:
-    """Five channels, all with the bot in it; four of them are asked for."""
+    """Five channels that the bot is a member of; the query names four of them."""
 
     account: Mapping[str, str] = {"token": TOKEN}
 
@@ -60,14 +60,14 @@ class Workspace:
             self._alert()
 
     def _chat(self) -> None:
-        """What is said to others, by bots or elsewhere starts nothing."""
+        """Messages to others, from bots or in other channels: none of them fires."""
         channel, user = self._random.choice((*CHANNELS, ELSEWHERE)), self._random.choice(OTHERS)
         self.fake.say(_id(channel), "<@UBOB> lunch?", user=user)
         self.fake.say(_id(channel), f"<@{ME}> your build is done", user=ALARM, bot_id="BALARM", subtype="bot_message")
         self.fake.say(_id(ELSEWHERE), f"<@{ME}> an outage, but elsewhere", user=user)
 
     def _ask(self) -> None:
-        """Somebody means me: in the channel, or below what was said long ago; some of it is shown late."""
+        """Somebody mentions me in a channel or in an old thread; some messages are shown late."""
         place = _id(self._random.choice(CHANNELS))
         thread = self._random.choice(["", self._random.choice(self._parents(place))])
         late = self._lateness()

@@ -1,4 +1,4 @@
-"""What the plays of real services share: the shipped example, a fake of the service on loopback, and the truth."""
+"""What the scenarios of real services share: the shipped example, a fake of the service, and the expected runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
 __all__ = ["Busy", "Story", "Truth", "VendorScenario"]
 
-# services tell time in whole seconds; what came in the first one could seem to be from before the opening
+# services use whole seconds: an item of the first second could look older than the start line
 SETTLING = 1.2
 LIMIT_EVERY = 4.0
 DWELL = 2.5
-# a demo is short: what takes minutes at a real service takes seconds here
+# a demo is short, so what takes minutes at a real service takes seconds here
 QUICK = {re.compile(r"\binterval: [^,}\n]+"): "interval: 1s", re.compile(r"\bwindow: [^,}\n]+"): "window: 2s"}
 ACCOUNT = """
 # the demo adds this account; its service asks for one second, a real one deserves the default of half a minute
@@ -38,34 +38,34 @@ integrations:
 
 
 class Busy(FakeServer):
-    """A fake that is asked too often now and then, and that looks at what it answers.
+    """A fake service that answers 429 now and then and records what it has shown.
 
-    Reads alone are refused: a step that is refused waits for half a minute at least, which a demo does not last.
+    Only reads get a 429: a step would then wait at least half a minute, longer than a demo lasts.
     """
 
     rate_limited = 0
     limits_at = math.inf
 
     def is_read(self, request: web.Request) -> bool:
-        """Whether a feed asks, and not a step."""
+        """Whether the request comes from a feed and not from a step."""
         raise NotImplementedError
 
     async def told(self, request: web.Request, answer: Any) -> None:
-        """It is about to answer this."""
+        """Called with each reply before it is sent."""
 
-    async def handle(self, request: web.Request, view: Handler) -> web.Response:
+    async def handle(self, request: web.Request, display: Handler) -> web.Response:
         if self.clock.monotonic() >= self.limits_at and self.is_read(request):
             self.limits_at = self.clock.monotonic() + LIMIT_EVERY
             self.rate_limited += 1
             return json_reply({"error": "too many requests"}, 429, {"Retry-After": "1"})
-        reply = await super().handle(request, view)
+        reply = await super().handle(request, display)
         if reply.status == 200 and isinstance(reply.body, bytes):
             await self.told(request, msgspec.json.decode(reply.body))
         return reply
 
 
 class Truth:
-    """What each trigger must run for. What no read has shown yet may not vanish: nobody could have seen it."""
+    """What each trigger must run for. An item may only change after a read has shown it."""
 
     def __init__(self, clock: Clock, *triggers: str, dwell: float = DWELL) -> None:
         self._clock = clock
@@ -94,7 +94,7 @@ class Truth:
 
 
 class Story(Protocol):
-    """What happens at one service. Its history is there from the beginning."""
+    """What happens at one service. Its history exists from the beginning."""
 
     @property
     def fake(self) -> Busy: ...
@@ -102,7 +102,7 @@ class Story(Protocol):
     def truth(self) -> Truth: ...
     @property
     def account(self) -> Mapping[str, str]:
-        """With what Harken signs in."""
+        """The credentials for Harken, as environment variables."""
         ...
 
     def moment(self) -> None:
@@ -111,12 +111,12 @@ class Story(Protocol):
 
     def occurrence(self, event: Recorded) -> str: ...
     def written(self) -> Iterable[tuple[str, str]]:
-        """What workflows wrote back: the mark of the step that did it, and the name of what is there now."""
+        """What workflows wrote back: the mark of the step, and the name of the resulting item."""
         ...
 
 
 class VendorScenario:
-    """A story as a play, with the example that is shipped for its service."""
+    """Makes a scenario of a story and the example that is shipped for its service."""
 
     def __init__(self, name: str, story: Story, clock: Clock) -> None:
         self._name = name

@@ -1,6 +1,7 @@
-"""The contract that every store passes: one suite for each protocol of harken.store.
+"""The contract suites that every store must pass: at least one for each protocol of harken.store.
 
-A store's test module gives two fixtures and subclasses the suites; see docs/reference/testing.md.
+The test module of a store subclasses the suites and provides the fixtures `store` and `reopen`; see StoreWorld and
+docs/reference/testing.md. A copy between stores has its own suites in harken.testing.store.transfer.
 """
 
 from harken.testing.store.budgets import BudgetContract

@@ -1,4 +1,4 @@
-"""Runs that their trigger's budget holds, and lets go again."""
+"""The contract of budgets: which runs are held, and when they are released."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answered(path: str = "ask", tokens: int = 60, usd: float = 0.0) -> StepRecor
 
 
 class BudgetContract(StoreWorld):
-    """`mail` may have two runs an hour, a hundred tokens and a dollar a day. It is 09:00."""
+    """The trigger `mail` has a budget of two runs per hour, 100 tokens and one dollar per day. It is 09:00."""
 
     @pytest.fixture
     async def given(self, store: Store, clock: HandClock) -> Given:
@@ -56,7 +56,7 @@ class BudgetContract(StoreWorld):
         await given.fires(*"abcd")
         assert [len(await given.claims(1, holder)) for holder in ("w1", "w2", "w1", "w2")] == [1, 1, 0, 0]
 
-    async def test_held_runs_go_by_themselves_in_the_next_hour_oldest_first(self, given: Given) -> None:
+    async def test_held_runs_are_released_in_the_next_hour_oldest_first(self, given: Given) -> None:
         run_ids = await given.fires(*"abcde")
         await given.claims()
         assert await given.store.next_due() == given.now(HOUR)
@@ -97,7 +97,7 @@ class BudgetContract(StoreWorld):
         await given.fires("b", "c")
         assert len(await given.claims()) == 1
 
-    async def test_a_person_lets_held_runs_go_whatever_the_budget_says(self, given: Given) -> None:
+    async def test_a_person_releases_held_runs_whatever_the_budget(self, given: Given) -> None:
         run_ids = await given.fires(*"abcd")
         await given.claims()
         assert await given.store.release("mail") == 2
@@ -183,7 +183,7 @@ class BudgetContract(StoreWorld):
         [state, _] = await given.store.triggers()
         assert state.tokens_today == 0
 
-    async def test_a_sub_run_spends_the_budget_of_who_asked_for_it(self, given: Given) -> None:
+    async def test_a_sub_run_spends_the_budget_of_its_parents_trigger(self, given: Given) -> None:
         parent = await given.running("a")
         child = NewRun(trigger="", workflow="triage", workflow_rev="r1", id_key="sub", parent=parent.id)
         await given.store.journal(parent.id, parent.token, [], start=[child])
@@ -191,19 +191,19 @@ class BudgetContract(StoreWorld):
         [state, _] = await given.store.triggers()
         assert state.tokens_today == 60
 
-    async def test_a_larger_budget_lets_held_runs_go_at_once(self, given: Given) -> None:
+    async def test_a_larger_budget_releases_held_runs_at_once(self, given: Given) -> None:
         run_ids = await given.fires(*"abc")
         await given.claims()
         await given.open(spending(Budget(runs_per_hour=3)))
         assert [claim.id for claim in await given.claims()] == run_ids[2:]
 
-    async def test_without_a_budget_everything_held_by_it_goes(self, given: Given) -> None:
+    async def test_removing_the_budget_releases_its_runs(self, given: Given) -> None:
         run_ids = await given.fires(*"abcd")
         await given.claims()
         await given.open(definitions())
         assert [claim.id for claim in await given.claims()] == run_ids[2:]
 
-    async def test_nothing_goes_by_itself_while_the_trigger_is_paused(self, given: Given) -> None:
+    async def test_nothing_is_released_while_the_trigger_is_paused(self, given: Given) -> None:
         run_ids = await given.fires(*"abc")
         await given.claims()
         await given.store.pause("mail", "holiday")

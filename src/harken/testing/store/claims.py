@@ -1,4 +1,4 @@
-"""Claims, journals and the ends of runs."""
+"""The contract of claims: claim, extend, journal and settle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park,
 from harken.store import Commit, Entry, NewRun, Settlement, Stale
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
-__all__ = ["RunningContract", "step"]
+__all__ = ["ClaimContract", "step"]
 
 
 def step(path: str = "triage", **changes: object) -> StepRecord:
@@ -29,14 +29,14 @@ def caused(given: Given, subject: str, revision: int | None = None) -> Commit:
 
 
 async def taken_over(given: Given) -> tuple[Claimed, Claimed]:
-    """A claim that ran out, and the claim of who has the run now."""
+    """An expired claim, and the claim of the worker that has the run now."""
     late = await given.running()
     given.clock.advance(61)
     await given.store.requeue_expired()
     return late, await given.claims_one("w2")
 
 
-class RunningContract(StoreWorld):
+class ClaimContract(StoreWorld):
     async def test_a_claim_has_all_that_the_run_needs(self, given: Given) -> None:
         [run_id] = await given.fires("s", input=b'{"title":"hi"}', max_attempts=5)
         claim = await given.claims_one()
@@ -96,7 +96,7 @@ class RunningContract(StoreWorld):
         assert [record.path for record in again.journal] == ["one", "two", "three"]
         assert again.journal[0] == step("one")
 
-    async def test_a_record_whose_write_was_not_answered_and_made_again_stands_there_once(self, given: Given) -> None:
+    async def test_a_record_whose_write_was_not_answered_and_made_again_is_stored_once(self, given: Given) -> None:
         claim = await given.running()
         await given.store.journal(claim.id, claim.token, [step("one"), step("two")])
         await given.store.journal(claim.id, claim.token, [step("one"), step("two")])
@@ -114,7 +114,7 @@ class RunningContract(StoreWorld):
         assert (await given.run(current.id)).journal == ()
         assert await given.subjects(feed=INTERNAL) == []
 
-    async def test_a_reaped_run_refuses_its_old_claim_before_anyone_has_it(self, given: Given) -> None:
+    async def test_a_requeued_run_refuses_its_old_claim_before_anyone_has_it(self, given: Given) -> None:
         late = await given.running()
         given.clock.advance(61)
         await given.store.requeue_expired()
@@ -143,7 +143,7 @@ class RunningContract(StoreWorld):
         }
         assert await given.store.extend({current.id: current.token}, 60) == {current.id: "kept"}
 
-    async def test_an_extended_claim_is_not_reaped(self, given: Given) -> None:
+    async def test_an_extended_claim_is_not_requeued(self, given: Given) -> None:
         claim = await given.running()
         given.clock.advance(50)
         await given.store.extend({claim.id: claim.token}, 60)

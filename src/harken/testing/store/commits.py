@@ -1,4 +1,4 @@
-"""One page of a feed: together or not at all, and never twice."""
+"""The contract of `commit`: a page is written as a whole, and an event only once; and of failed and idle reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from harken.store import Committed, Entry, Stale, Tick
 from harken.testing.store.leases import failure, rest
 from harken.testing.store.world import Given, Reopen, StoreWorld, definitions, feed
 
-__all__ = ["CommittingContract"]
+__all__ = ["CommitContract"]
 
 
-class CommittingContract(StoreWorld):
+class CommitContract(StoreWorld):
     async def test_a_page_stores_event_verdict_run_memory_and_cursor(self, given: Given) -> None:
         committed = await given.commit(given.entry("s", given.intent("s"), state="open"), cursor={"after": 7})
         event = await given.store.event(committed.event_ids[0])
@@ -50,9 +50,9 @@ class CommittingContract(StoreWorld):
         assert recorded.recorded_at == given.now()
 
     async def test_verdicts_that_matching_gave_are_kept_with_their_reason(self, given: Given) -> None:
-        said = Verdict(trigger="mail", outcome="filtered", reason="urgent was false")
-        committed = await given.commit(given.entry("s", said, given.intent("s", trigger="other")))
-        assert committed.verdicts[0][0] == said
+        filtered = Verdict(trigger="mail", outcome="filtered", reason="urgent was false")
+        committed = await given.commit(given.entry("s", filtered, given.intent("s", trigger="other")))
+        assert committed.verdicts[0][0] == filtered
         assert committed.verdicts[0][1].outcome == "fired"
 
     async def test_another_revision_is_stale_and_writes_nothing(self, given: Given) -> None:
@@ -187,7 +187,7 @@ class CommittingContract(StoreWorld):
         assert [claim.events[0].subject for claim in await given.claims()] == ["c"]
         assert [await given.settle(claim) for claim in committed.claimed] == ["settled", "settled"]
 
-    async def test_who_gets_a_run_hears_whether_others_may_wait_for_its_end(self, given: Given) -> None:
+    async def test_a_handed_run_says_whether_others_may_wait_for_its_end(self, given: Given) -> None:
         free, slotted = given.intent("a"), given.intent("b", slot="k", overlap="queue")
         committed = await given.commit(given.entry("a", free), given.entry("b", slotted), claim=2, holder="w")
         assert [(claim.events[0].subject, claim.alone) for claim in committed.claimed] == [("a", True), ("b", False)]
@@ -197,6 +197,15 @@ class CommittingContract(StoreWorld):
         committed = await given.commit(both, claim=1, holder="w")
         assert len(committed.claimed) == 1
         assert len(await given.claims()) == 1
+
+    async def test_a_run_that_is_due_now_is_handed_back_at_every_instant(self, given: Given) -> None:
+        """`Clock.time` has fractions that `Clock.now` rounds to microseconds: the store rounds in the same way."""
+        instants = 1_000
+        for number in range(instants):
+            given.clock.advance(0.001 + 1e-7 * (number % 10) + number / 3e9)
+            name = f"s{number}"
+            committed = await given.commit(given.entry(name, given.intent(name)), token=None, claim=1, holder="w")
+            assert [claim.id for claim in committed.claimed] == [committed.verdicts[0][0].run_id], given.clock.time()
 
     async def test_what_is_due_later_is_not_handed_back(self, given: Given) -> None:
         entry = given.entry("s", given.intent("s", due_at=given.now(60)))
@@ -223,7 +232,7 @@ class CommittingContract(StoreWorld):
         assert state.next_due == given.now(60)
 
     async def test_what_was_read_before_a_reset_does_not_undo_it(self, given: Given) -> None:
-        """Reads that found nothing are written a little late, and the reset may come from anywhere."""
+        """Idle reads are written with a delay, and another process may reset the feed meanwhile."""
         now = msgspec.structs.replace(rest(given), revision=given.revision, cursor=[7])
         for _ in range(2):
             assert list(await given.store.record_idle([now])) == []

@@ -1,29 +1,29 @@
-"""The contract of `Feeds`: what is read, by whom, and what becomes of it."""
+"""The contract of `Feeds`, joined from its parts."""
 
 from __future__ import annotations
 
-from harken.testing.store.commits import CommittingContract
-from harken.testing.store.gathering import GatheringContract
-from harken.testing.store.leases import LeasingContract
-from harken.testing.store.memory import RememberingContract
-from harken.testing.store.opening import OpeningContract
-from harken.testing.store.quiet_hours import QuietContract
-from harken.testing.store.shards import SharingContract
+from harken.testing.store.commits import CommitContract
+from harken.testing.store.gathering import GatherContract
+from harken.testing.store.leases import LeaseContract
+from harken.testing.store.memory import MemoryContract
+from harken.testing.store.opening import OpenContract
+from harken.testing.store.quiet_hours import QuietHoursContract
+from harken.testing.store.shards import ShardContract
 from harken.testing.store.slots import SlotContract
-from harken.testing.store.startup_modes import StartingContract
+from harken.testing.store.startup_modes import StartupModeContract
 
 __all__ = ["FeedsContract"]
 
 
 class FeedsContract(
-    OpeningContract,
-    StartingContract,
-    LeasingContract,
-    SharingContract,
-    CommittingContract,
-    RememberingContract,
-    GatheringContract,
+    OpenContract,
+    StartupModeContract,
+    LeaseContract,
+    ShardContract,
+    CommitContract,
+    MemoryContract,
+    GatherContract,
     SlotContract,
-    QuietContract,
+    QuietHoursContract,
 ):
-    """Subclass it beside a `store` and a `reopen` fixture."""
+    """Subclass it with the fixtures `store` and `reopen`."""

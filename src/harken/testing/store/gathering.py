@@ -1,4 +1,4 @@
-"""What a commit makes of intents: plain, gathered and held runs, and never a second one for one key."""
+"""The contract of intents: they become plain, gathered or held runs, and only one for each key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harken.event import Verdict
 from harken.store import GatherInto
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
-__all__ = ["GatheringContract"]
+__all__ = ["GatherContract"]
 
 WINDOW = 60.0
 
@@ -18,7 +18,7 @@ async def gathers(given: Given, subject: str, key: str = "k", most: int = 0, **i
     return await given.decides(subject, gather=into, due_at=into.due_at, **intent)
 
 
-class GatheringContract(StoreWorld):
+class GatherContract(StoreWorld):
     async def test_an_existing_run_makes_the_verdict_a_duplicate_of_it(self, given: Given) -> None:
         first = await given.decides("s")
         committed = await given.commit(given.entry("elsewhere", given.intent("s")))

@@ -1,4 +1,4 @@
-"""Who may move a cursor: leases, their tokens, and what becomes of a late writer."""
+"""The contract of leases: one holder per shard, and its token is checked with every write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harken.errors import LeaseLost
 from harken.store import Failure, IdleRead
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
-__all__ = ["LeasingContract"]
+__all__ = ["LeaseContract"]
 
 
 def failure(given: Given) -> Failure:
@@ -40,7 +40,7 @@ def rest(given: Given, result: Literal["nothing_new", "unchanged"] = "nothing_ne
     )
 
 
-class LeasingContract(StoreWorld):
+class LeaseContract(StoreWorld):
     async def test_only_one_holder_at_a_time(self, given: Given) -> None:
         assert await given.store.lease(0, "b", 30) is None
 
@@ -57,8 +57,8 @@ class LeasingContract(StoreWorld):
         assert taken is not None
         assert taken.token > given.lease.token
 
-    async def test_one_that_ran_out_unnoticed_keeps_its_token(self, given: Given) -> None:
-        """After a sleep nobody else has written, so what was read under it is still right."""
+    async def test_an_expired_lease_that_nobody_took_keeps_its_token(self, given: Given) -> None:
+        """After a laptop's sleep, for example: nobody else has written, so what was read is still valid."""
         first = given.lease.token
         given.clock.advance(3600)
         assert (await given.renew()).token == first
@@ -82,12 +82,12 @@ class LeasingContract(StoreWorld):
         assert taken.token > given.lease.token
 
     async def test_a_crash_of_the_store_never_gives_a_token_twice(self, given: Given, reopen: Reopen) -> None:
-        """The lease may survive, or end where the store knows that its holder is gone."""
+        """The lease may survive, or end if the store knows that its holder died."""
         store = await reopen(given.store)
         after = await store.lease(0, "b", 30)
         assert after is None or after.token > given.lease.token
 
-    async def test_giving_up_lets_another_in_at_once(self, given: Given) -> None:
+    async def test_a_released_lease_can_be_taken_at_once(self, given: Given) -> None:
         await given.store.release_lease(given.lease, "a")
         taken = await given.store.lease(0, "b", 30)
         assert taken is not None
@@ -112,7 +112,7 @@ class LeasingContract(StoreWorld):
         assert taken is not None
         assert taken.taken_over
 
-    async def test_giving_up_what_is_no_longer_ours_does_nothing(self, given: Given) -> None:
+    async def test_releasing_a_lost_lease_does_nothing(self, given: Given) -> None:
         given.clock.advance(31)
         await given.store.lease(0, "b", 30)
         await given.store.release_lease(given.lease, "a")
@@ -150,7 +150,7 @@ class LeasingContract(StoreWorld):
             await given.store.fail(failure(given))
         assert (await given.feed()).health == Health()
 
-    async def test_a_rest_of_an_earlier_holder_is_lost(self, given: Given) -> None:
+    async def test_an_idle_read_of_an_earlier_holder_is_lost(self, given: Given) -> None:
         given.clock.advance(31)
         await given.store.lease(0, "b", 30)
         with pytest.raises(LeaseLost):

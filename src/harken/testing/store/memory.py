@@ -1,4 +1,4 @@
-"""What a feed may forget, and what pause, resume and reset do to it."""
+"""The contract of a feed's memory: what `forget` drops; and of pause, resume and reset."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from harken.store import Stale
 from harken.testing.store.leases import failure
 from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, Given, StoreWorld, definitions, feed
 
-__all__ = ["RememberingContract"]
+__all__ = ["MemoryContract"]
 
 DAY = 86_400.0
 
 
 async def a_day_later(given: Given, *listed: str, feed: str = "inbox") -> int:
-    """Forget a day later, when the last two complete reads listed only these; how many went."""
+    """Forget after a day in which complete reads listed only these. Return how many were dropped."""
     given.clock.advance(DAY + 1)
     await given.renew()
     return await given.store.forget(feed, given.lease.token, listed, given.now(-DAY))
 
 
-class RememberingContract(StoreWorld):
+class MemoryContract(StoreWorld):
     async def test_what_is_still_listed_is_never_forgotten(self, given: Given) -> None:
         await given.commit(given.entry("s", state="open"))
         gone = [await a_day_later(given, "s") for _ in range(4)]
@@ -128,7 +128,7 @@ class RememberingContract(StoreWorld):
         assert (state.health, state.cursor, state.baselined) == (Health(), [1], True)
         assert "s" in await given.store.recall("inbox", ["s"])
 
-    async def test_reset_lets_go_what_the_pause_held(self, given: Given) -> None:
+    async def test_reset_releases_what_the_pause_held(self, given: Given) -> None:
         [run_id] = await given.fires("s", hold="paused")
         await given.store.reset("mail", cursor=False)
         assert await given.status(run_id) == "ready"

@@ -1,4 +1,4 @@
-"""What `open` keeps, what it raises, and what comes back."""
+"""The contract of `open`: what it keeps, which revisions rise, and how removed definitions come back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from harken.testing.store.world import (
     trigger,
 )
 
-__all__ = ["OpeningContract"]
+__all__ = ["OpenContract"]
 
 
-class OpeningContract(StoreWorld):
+class OpenContract(StoreWorld):
     async def test_a_new_feed_has_read_nothing(self, given: Given) -> None:
         state = await given.feed()
         assert (state.cursor, state.reads, state.baselined, state.memory) == (None, 0, False, 0)
@@ -49,7 +49,7 @@ class OpeningContract(StoreWorld):
         assert after.triggers == before.triggers
         assert after.feeds["inbox"].revision == before.feeds["inbox"].revision
 
-    async def test_what_it_says_is_what_the_listeners_are(self, given: Given) -> None:
+    async def test_open_returns_the_states_that_listeners_shows(self, given: Given) -> None:
         await given.store.pause("other", "by hand")
         changed = msgspec.structs.replace(MAIL, condition="true", backfill=3600.0)
         opened = await given.open(definitions(triggers=(OTHER, changed), generation="g2"))
@@ -119,7 +119,7 @@ class OpeningContract(StoreWorld):
         after = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, edited)))
         assert after.feeds["inbox"].revision == given.revision
 
-    async def test_a_removed_trigger_is_said_to_be_removed(self, given: Given) -> None:
+    async def test_a_removed_trigger_is_shown_as_removed(self, given: Given) -> None:
         after = await given.open(definitions(triggers=(MAIL,)))
         assert set(after.triggers) == {"mail"}
         assert after.feeds["inbox"].revision > given.revision
@@ -136,7 +136,7 @@ class OpeningContract(StoreWorld):
         store = await reopen(given.store)
         assert (await store.open(definitions())).triggers["mail"].paused == "holiday"
 
-    async def test_a_removed_feed_refuses_the_pages_of_who_has_not_heard(self, given: Given) -> None:
+    async def test_a_removed_feed_refuses_pages_matched_before(self, given: Given) -> None:
         page = given.page(given.entry("s"))
         await given.open(definitions(feeds=(INTERNAL_FEED,), triggers=()))
         assert isinstance(await given.store.commit(page), Stale)

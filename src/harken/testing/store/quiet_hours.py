@@ -1,4 +1,4 @@
-"""Runs that wait for the end of the quiet hours, and events that share a run."""
+"""The contract of quiet hours: runs wait for their end; and of windows that gather events."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harken.schedule import Quiet, quiet_hours
 from harken.store import GatherInto
 from harken.testing.store.world import Given, StoreWorld, definitions, trigger
 
-__all__ = ["QuietContract"]
+__all__ = ["QuietHoursContract"]
 
 HOUR = 3600.0
 WINDOW = 60.0
 NIGHT = Quiet(start="22:00", end="07:00")
 
 
-class QuietContract(StoreWorld):
-    """It is quiet from now on, for an hour."""
+class QuietHoursContract(StoreWorld):
+    """The next hour is quiet."""
 
     @pytest.fixture
     def quiet(self, given: Given) -> Span:
@@ -40,7 +40,7 @@ class QuietContract(StoreWorld):
         given.clock.advance(HOUR)
         assert [claim.id for claim in await given.claims()] == [second]
 
-    async def test_a_run_that_is_let_go_waits_for_the_end(self, given: Given, quiet: Span) -> None:
+    async def test_a_released_run_waits_for_the_end(self, given: Given, quiet: Span) -> None:
         [run_id] = await given.fires("a", hold="flood", quiet=quiet)
         await given.store.release("mail")
         assert await given.claims() == []
@@ -88,7 +88,7 @@ class QuietContract(StoreWorld):
         await given.store.release("mail")
         assert [claim.id for claim in await given.claims()] == [run_id]
 
-    async def test_the_reason_of_an_intent_is_told_with_its_verdict(self, given: Given) -> None:
+    async def test_the_reason_of_an_intent_is_in_its_verdict(self, given: Given) -> None:
         fired = await given.decides("a", reason="waits until 07:00")
         gathered = await given.decides("b", reason="too old", gather=GatherInto("k", given.now(WINDOW)))
         assert (fired.outcome, fired.reason) == ("fired", "waits until 07:00")

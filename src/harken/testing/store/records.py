@@ -1,4 +1,4 @@
-"""The contract of `Records`: every question that a door may ask, in keyset pages."""
+"""The contract of `Records`: every query, in keyset pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RecordsContract", "all_pages"]
 
 
 async def all_pages(ask: Callable[..., Awaitable[Page]], limit: int, **filters: Any) -> list[Any]:
-    """Follow `next` to the end."""
+    """Items of all pages."""
     page = await ask(limit=limit, **filters)
     items = list(page.items)
     while page.next is not None:
@@ -55,8 +55,8 @@ class RecordsContract(StoreWorld):
         assert await given.subjects(key="s:A") == ["s"]
 
     async def test_events_that_a_trigger_decided_about(self, given: Given) -> None:
-        said = Verdict(trigger="other", outcome="filtered", reason="no")
-        await given.commit(given.entry("a", given.intent("a")), given.entry("b", said), given.entry("c", said))
+        filtered = Verdict(trigger="other", outcome="filtered", reason="no")
+        await given.commit(given.entry("a", given.intent("a")), given.entry("b", filtered), given.entry("c", filtered))
         assert await given.subjects(trigger="other") == ["b", "c"]
         assert await given.subjects(trigger="mail") == ["a"]
 
@@ -94,7 +94,7 @@ class RecordsContract(StoreWorld):
         assert await given.store.memory_of("inbox", "s") == (Known("B", 2), first, given.now())
         assert await given.store.memory_of("inbox", "t") is None
 
-    async def test_of_what_its_source_no_longer_lists_only_the_times_are_told(self, given: Given) -> None:
+    async def test_of_a_subject_that_is_no_longer_listed_only_the_times_are_known(self, given: Given) -> None:
         first = given.now()
         await given.commit(given.entry("s", state="A"))
         given.clock.advance(10)

@@ -1,4 +1,4 @@
-"""The contract of `Registry`: named documents that two writers cannot overwrite unseen."""
+"""The contract of `Registry`: documents whose revision keeps writers from overwriting each other; audits."""
 
 from __future__ import annotations
 

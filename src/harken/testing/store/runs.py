@@ -1,10 +1,10 @@
-"""The contract of `Runs`: who runs what, once, and what people may do about it."""
+"""The contract of `Runs`: waiting runs, and what people do with runs; joined with claims."""
 
 from __future__ import annotations
 
 from harken.runs import Again, Dead, Failed, Finished, Park
 from harken.store import GatherInto, NewRun
-from harken.testing.store.claims import RunningContract, step
+from harken.testing.store.claims import ClaimContract, step
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["RunsContract"]
@@ -14,7 +14,7 @@ def by_hand(key: str = "k", **changes: object) -> NewRun:
     return NewRun(trigger="mail", workflow="triage", workflow_rev="r1", id_key=key, **changes)  # type: ignore[arg-type]
 
 
-class WaitingContract(StoreWorld):
+class WaitingRunContract(StoreWorld):
     async def test_a_parked_run_is_claimed_when_its_wait_is_over(self, given: Given) -> None:
         claim = await given.running()
         await given.store.park(claim.id, claim.token, Park(until=given.now(300)), step())
@@ -30,7 +30,7 @@ class WaitingContract(StoreWorld):
         await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
         assert await given.settle(claim) == "lost"
 
-    async def test_a_parked_run_is_not_reaped(self, given: Given) -> None:
+    async def test_a_parked_run_is_not_requeued(self, given: Given) -> None:
         claim = await given.running()
         await given.store.park(claim.id, claim.token, Park(waiting_for="approval"))
         given.clock.advance(3600)
@@ -105,7 +105,7 @@ class WaitingContract(StoreWorld):
         assert await given.store.answer(claim.id, "yes")
 
 
-class PeopleContract(StoreWorld):
+class RunControlContract(StoreWorld):
     async def test_a_run_started_by_hand_is_claimed(self, given: Given) -> None:
         run_id = await given.store.start(by_hand(input=b'{"x":1}', max_attempts=1))
         claim = await given.claims_one()
@@ -155,7 +155,7 @@ class PeopleContract(StoreWorld):
         assert (run.status, run.cancel_requested) == ("running", True)
         assert await given.store.extend({claim.id: claim.token}, 60) == {claim.id: "cancel"}
 
-    async def test_who_claims_a_run_that_was_asked_to_stop_is_told(self, given: Given) -> None:
+    async def test_a_claim_says_whether_the_run_was_asked_to_stop(self, given: Given) -> None:
         claim = await given.running()
         await given.store.cancel(claim.id)
         given.clock.advance(61)
@@ -224,5 +224,5 @@ class PeopleContract(StoreWorld):
         assert await given.status(run_id) == "ready"
 
 
-class RunsContract(RunningContract, WaitingContract, PeopleContract):
-    """Subclass it beside a `store` and a `reopen` fixture."""
+class RunsContract(ClaimContract, WaitingRunContract, RunControlContract):
+    """Subclass it with the fixtures `store` and `reopen`."""

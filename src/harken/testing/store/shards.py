@@ -1,4 +1,4 @@
-"""Several readers: each shard has its own lease, and a new generation of the configuration ends the old one's."""
+"""The contract of shards: each has its own lease, and a new generation of the configuration ends all others' leases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harken.store import (
 )
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
 
-__all__ = ["SharingContract"]
+__all__ = ["ShardContract"]
 
 NEWS = feed("news", shard=1)
 
@@ -71,10 +71,10 @@ def rest(given: Given, name: str, token: int) -> IdleRead:
     )
 
 
-class SharingContract(StoreWorld):
+class ShardContract(StoreWorld):
     @pytest.fixture
     async def news(self, given: Given) -> Lease:
-        """`a` reads the inbox on shard 0, and `b` the news on shard 1 by this lease."""
+        """The lease of `b`, who reads `news` on shard 1, while `a` reads `inbox` on shard 0."""
         await given.open(configured())
         return await take(given.store, 1, "b")
 
@@ -98,11 +98,11 @@ class SharingContract(StoreWorld):
         await given.store.fail(failure(given, "news", news.token))
         assert (await given.feed("news")).health.failures == 1
 
-    async def test_rests_of_two_shards_are_written_together(self, given: Given, news: Lease) -> None:
+    async def test_idle_reads_of_two_shards_are_written_together(self, given: Given, news: Lease) -> None:
         await given.store.record_idle([rest(given, "inbox", given.lease.token), rest(given, "news", news.token)])
         assert [(await given.feed(name)).reads for name in ("inbox", "news")] == [1, 1]
 
-    async def test_a_rest_with_the_token_of_another_shard_is_lost_and_so_are_those_beside_it(
+    async def test_an_idle_read_with_the_token_of_another_shard_is_lost_and_so_are_those_beside_it(
         self, given: Given, news: Lease
     ) -> None:
         with pytest.raises(LeaseLost):
@@ -163,8 +163,8 @@ class SharingContract(StoreWorld):
         assert isinstance(await store.commit(page(given, "news", news.token)), Committed)
 
     async def test_leases_are_listed_by_shard_while_they_live(self, given: Given, news: Lease) -> None:
-        house = await take(given.store, HOUSEKEEPING, "a")
-        expected = [(HOUSEKEEPING, "a", house), (0, "a", given.lease), (1, "b", news)]
+        housekeeping = await take(given.store, HOUSEKEEPING, "a")
+        expected = [(HOUSEKEEPING, "a", housekeeping), (0, "a", given.lease), (1, "b", news)]
         assert await given.store.leases() == held(expected)
 
     async def test_leases_that_ended_are_not_listed(self, given: Given, news: Lease) -> None:
@@ -206,7 +206,7 @@ class SharingContract(StoreWorld):
         assert (await store.open(configured("g2"))).epoch == 2
         assert (await store.open(configured("g3"))).epoch == 3
 
-    async def test_a_new_generation_ends_the_leases_of_others_but_neither_ours_nor_the_house(
+    async def test_a_new_generation_ends_the_leases_of_others_but_neither_ours_nor_housekeeping(
         self, given: Given, news: Lease
     ) -> None:
         await take(given.store, HOUSEKEEPING, "b")
@@ -237,22 +237,22 @@ class SharingContract(StoreWorld):
         await given.open(configured("g2", "a"))
         assert (await take(given.store, 1, "a")).taken_over
 
-    async def test_the_same_generation_said_by_another_ends_nothing(self, given: Given, news: Lease) -> None:
+    async def test_the_same_generation_opened_by_another_ends_nothing(self, given: Given, news: Lease) -> None:
         await given.open(configured("g1", "c"))
         assert await holders(given.store) == {0: "a", 1: "b"}
 
-    async def test_a_new_generation_that_no_replica_says_ends_nothing(self, given: Given, news: Lease) -> None:
+    async def test_a_new_generation_without_a_holder_ends_nothing(self, given: Given, news: Lease) -> None:
         await given.open(configured("g2"))
         assert await holders(given.store) == {0: "a", 1: "b"}
 
-    async def test_who_asks_with_the_current_generation_is_given_the_lease(self, given: Given) -> None:
+    async def test_a_lease_is_given_for_the_current_generation(self, given: Given) -> None:
         renewed = await take(given.store, 0, "a", generation="g1")
         assert renewed.token == given.lease.token
         await take(given.store, HOUSEKEEPING, "a", generation="g1")
         assert await given.store.lease(0, "b", 30.0, generation="g1") is None
 
     @pytest.mark.parametrize("shard", [0, HOUSEKEEPING])
-    async def test_who_asks_with_an_old_generation_loses_the_lease_at_once(self, given: Given, shard: int) -> None:
+    async def test_asking_with_an_old_generation_loses_the_lease_at_once(self, given: Given, shard: int) -> None:
         mine = await take(given.store, shard, "a", generation="g1")
         await given.open(configured("g2"))
         assert await given.store.lease(shard, "a", 30.0, generation="g1") is None

@@ -1,4 +1,4 @@
-"""Who may run now for one concurrency key: decided when a run is committed and when one settles."""
+"""The contract of slots: which run of a concurrency key may run, decided by commits and settlements."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class SlotContract(StoreWorld):
         assert await given.store.retry(first)
         assert await given.statuses([first, second]) == ["blocked", "running"]
 
-    async def test_a_reaped_run_keeps_its_slot(self, given: Given) -> None:
+    async def test_a_requeued_run_keeps_its_slot(self, given: Given) -> None:
         [first, second] = await queues(given, "a", "b")
         await given.claims_one()
         given.clock.advance(61)

@@ -1,4 +1,4 @@
-"""Where triggers begin at every start of the process, and how stored events are decided again for them."""
+"""The contract of startup modes: where triggers start, and how stored events are decided again for them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from harken.testing.store.world import (
     trigger,
 )
 
-__all__ = ["StartingContract"]
+__all__ = ["StartupModeContract"]
 
 HOUR = 3600.0
 
 
 def starting(*triggers: Trigger, **changes: Any) -> Definitions:
-    """The process begins, with these triggers."""
+    """The definitions of a process that starts with these triggers."""
     return msgspec.structs.replace(definitions(triggers=triggers or (MAIL, OTHER)), **{"starting": True, **changes})
 
 
@@ -40,13 +40,13 @@ def early(given: Given) -> Verdict:
 
 
 async def begins(given: Given, *triggers: Trigger) -> TriggerState:
-    """Start with these triggers; the first of them."""
+    """Start with these triggers. Return the state of the first."""
     opened = await given.open(starting(*triggers))
     await given.refresh()
     return opened.triggers["mail"]
 
 
-class StartingContract(StoreWorld):
+class StartupModeContract(StoreWorld):
     async def test_since_last_begins_where_it_was(self, given: Given) -> None:
         before = given.trigger()
         given.clock.advance(HOUR)
@@ -108,7 +108,7 @@ class StartingContract(StoreWorld):
         state = opened.triggers["late"]
         assert (state.start_line, state.backfilling) == (given.now(-HOUR), True)
 
-    async def test_who_has_not_heard_of_the_new_start_line_is_stale(self, given: Given) -> None:
+    async def test_a_page_matched_with_the_old_start_line_is_stale(self, given: Given) -> None:
         page = given.page(given.entry("s"))
         given.clock.advance(1)
         await given.open(starting(mode("ignore_historical"), OTHER))

@@ -1,4 +1,4 @@
-"""What a copy of a store keeps: everything that it tells, and the way in which it goes on."""
+"""The contract of a copy: it has the same contents, and behaves as the original would have."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from harken.store import HOUSEKEEPING, GatherInto, IdleRead, Stale
 from harken.store.export_rows import KINDS, Chunk, ExportedRun
 from harken.store.transfer import Counts, StoreTransfer, refuse_marked
 from harken.testing.clock import HandClock
-from harken.testing.store.transfer_world import BEFORE, WORLD, Left, Place, fill, told
+from harken.testing.store.transfer_world import BEFORE, WORLD, FilledRuns, Place, fill, snapshot
 from harken.testing.store.world import INBOX, LEASE_SECONDS, Given
 
-__all__ = ["GoingOnContract", "MovingContract", "MovingWorld", "alike", "move"]
+__all__ = ["CopiedStoreContract", "TransferContract", "TransferWorld", "comparable", "copy_store"]
 
 
 HOUR, DAY = 3600.0, 86_400.0
 
 
-def alike(found: dict[str, Any]) -> str:
-    """What a store tells, with runs by their order: they have other ids where only the copy is encrypted."""
+def comparable(found: dict[str, Any]) -> str:
+    """A snapshot as text in which runs are numbered: encryption gives them other ids."""
     text = repr(found)
     for number, run in enumerate(found["runs"]):
         text = text.replace(run.id, f"run {number}")
     return text
 
 
-async def move(origin: Place, goal: Place) -> None:
-    source, target = origin.moving(), goal.moving()
+async def copy_store(origin: Place, goal: Place) -> None:
+    source, target = origin.transfer(), goal.transfer()
     try:
         await target.take(source.rows(), source.place)
     finally:
@@ -43,21 +43,24 @@ async def move(origin: Place, goal: Place) -> None:
 
 
 class Copied(Given):
-    """A store that was filled and copied, as the copy goes on with it."""
+    """A filled store, and later its copy.
 
-    left: Left
+    `before` is a snapshot of the original, `tokens` are its leases' tokens, `former` is the uid of a removed trigger.
+    """
+
+    left: FilledRuns
     before: dict[str, Any]
     tokens: Sequence[int]
     former: str
 
     async def claims_of(self, run_id: str) -> Claimed:
-        """Claim all that is due, and give this one."""
+        """Claim all due runs and return this one."""
         claims = await self.claims(100)
         return next(claim for claim in claims if claim.id == run_id)
 
 
-class MovingWorld:
-    """Subclass a contract with the fixtures `origin` and `goal`: two empty places, made with `clock`."""
+class TransferWorld:
+    """A subclass provides the fixtures `origin` and `goal`: places of two empty stores that use `clock`."""
 
     @pytest.fixture
     def clock(self) -> HandClock:
@@ -65,7 +68,7 @@ class MovingWorld:
 
     @pytest.fixture
     async def given(self, origin: Place, clock: HandClock) -> AsyncIterator[Copied]:
-        """The store to be copied, with a bit of everything."""
+        """The filled store at `origin`."""
         store = await origin.open()
         former = (await store.open(BEFORE)).triggers["former"].uid
         opened = await store.open(WORLD)
@@ -73,7 +76,7 @@ class MovingWorld:
         given = Copied(store, clock, opened, leases[0])
         given.former = former
         given.left = await fill(given)
-        given.before = await told(store)
+        given.before = await snapshot(store)
         given.tokens = [lease.token for lease in leases]
         yield given
         await given.store.close()
@@ -81,7 +84,7 @@ class MovingWorld:
     @pytest.fixture
     async def copied(self, given: Copied, origin: Place, goal: Place, clock: HandClock) -> Copied:
         await given.store.close()
-        await move(origin, goal)
+        await copy_store(origin, goal)
         given.store = await goal.open()
         await given.renew()
         given.opened = await given.store.open(WORLD)
@@ -89,20 +92,20 @@ class MovingWorld:
         return given
 
 
-class MovingContract(MovingWorld):
-    """A copy tells the same, knows what was there, and is made as a whole or not at all."""
+class TransferContract(TransferWorld):
+    """A copy has the same contents, and is made as a whole or not at all."""
 
-    async def test_a_copy_tells_the_same(self, given: Copied, origin: Place, goal: Place) -> None:
+    async def test_a_copy_has_the_same_contents(self, given: Copied, origin: Place, goal: Place) -> None:
         await given.store.close()
-        await move(origin, goal)
+        await copy_store(origin, goal)
         given.store = await goal.open()
-        after = await told(given.store)
+        after = await snapshot(given.store)
         for what, before in given.before.items():
             assert after[what] == before, what
         assert await given.store.check() == []
 
     async def test_both_count_the_same(self, copied: Copied, origin: Place, goal: Place) -> None:
-        counts = [await _counted(place.moving()) for place in (origin, goal)]
+        counts = [await _counted(place.transfer()) for place in (origin, goal)]
         assert counts[0] == counts[1]
         assert list(counts[0]) == list(KINDS.values())
         assert all(counts[0].values())
@@ -116,7 +119,7 @@ class MovingContract(MovingWorld):
 
     async def test_ids_go_on_also_where_the_newest_are_gone(self, given: Copied, origin: Place, goal: Place) -> None:
         await given.store.close()
-        source, target = origin.moving(), goal.moving()
+        source, target = origin.transfer(), goal.transfer()
         await target.take(_later(source.rows()), source.place)
         await source.close()
         await target.close()
@@ -141,7 +144,7 @@ class MovingContract(MovingWorld):
         [verdict] = (await copied.commit(copied.entry("else", copied.intent("running", priority=9)))).verdicts[0]
         assert (verdict.outcome, verdict.run_id) == ("duplicate", copied.left.running)
 
-    async def test_what_was_seen_is_known(self, copied: Copied) -> None:
+    async def test_seen_events_are_known(self, copied: Copied) -> None:
         first = next(event for event in copied.before["events"] if event.subject == "running")
         committed = await copied.commit(copied.entry("running", copied.intent("other key")))
         assert (committed.event_ids[0], committed.verdicts[0][0].outcome) == (first.id, "duplicate")
@@ -150,13 +153,13 @@ class MovingContract(MovingWorld):
     async def test_a_store_that_is_not_empty_is_not_filled(self, copied: Copied, origin: Place, goal: Place) -> None:
         await copied.store.close()
         with pytest.raises(Refused, match="not empty"):
-            await move(origin, goal)
+            await copy_store(origin, goal)
         copied.store = await goal.open()
         assert (await copied.run(copied.left.first)).status == "ready"
 
     async def test_a_copy_that_was_cut_off_is_never_used(self, given: Copied, origin: Place, goal: Place) -> None:
         await given.store.close()
-        source, target = origin.moving(), goal.moving()
+        source, target = origin.transfer(), goal.transfer()
         with pytest.raises(StoreUnavailable):
             await target.take(_cut_off(source.rows()), source.place)
         await target.close()
@@ -165,7 +168,7 @@ class MovingContract(MovingWorld):
             with pytest.raises(Refused, match="being filled"):
                 await refuse_marked(given.store)
         await given.store.close()
-        target = goal.moving()
+        target = goal.transfer()
         await target.take(source.rows(), source.place, force=True)
         assert await source.counts() == await target.counts()
         await source.close()
@@ -174,15 +177,15 @@ class MovingContract(MovingWorld):
         await refuse_marked(given.store)
         assert await given.store.check() == []
 
-    async def test_whoever_uses_the_store_is_named(self, given: Copied, origin: Place) -> None:
-        source = origin.moving()
+    async def test_processes_that_use_the_store_are_named(self, given: Copied, origin: Place) -> None:
+        source = origin.transfer()
         assert await source.writers()
         await source.close()
 
     async def test_nobody_starts_while_it_is_copied(self, given: Copied, origin: Place, clock: HandClock) -> None:
         await given.store.close()
         clock.advance(HOUR)
-        source = origin.moving()
+        source = origin.transfer()
         assert await source.writers() == []
         with pytest.raises(Refused):
             given.store = await origin.open()
@@ -193,10 +196,10 @@ class MovingContract(MovingWorld):
         await refuse_marked(given.store)
         assert await given.store.lease(0, "b", LEASE_SECONDS) is not None
 
-    async def test_a_store_that_moved_away_says_where_to(self, given: Copied, origin: Place, clock: HandClock) -> None:
+    async def test_a_replaced_store_names_its_successor(self, given: Copied, origin: Place, clock: HandClock) -> None:
         await given.store.close()
         clock.advance(HOUR)
-        source = origin.moving()
+        source = origin.transfer()
         assert await source.writers() == []
         await source.mark("it moved to the other place", "Start with that")
         await source.close()
@@ -204,7 +207,7 @@ class MovingContract(MovingWorld):
         with pytest.raises(Refused, match="it moved to the other place"):
             await refuse_marked(given.store)
         await given.store.close()
-        again = origin.moving()
+        again = origin.transfer()
         with pytest.raises(Refused, match="it moved to the other place"):
             await again.writers()
         await again.mark("", "")
@@ -213,18 +216,18 @@ class MovingContract(MovingWorld):
         await refuse_marked(given.store)
 
 
-async def _counted(moving: StoreTransfer) -> Counts:
+async def _counted(transfer: StoreTransfer) -> Counts:
     try:
-        return await moving.counts()
+        return await transfer.counts()
     finally:
-        await moving.close()
+        await transfer.close()
 
 
 LATER = 5000
 
 
 async def _later(rows: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
-    """As from a store that had more events and runs once."""
+    """The export of a store whose newest events and runs were deleted."""
     [beginning] = await anext(rows)
     yield [msgspec.structs.replace(beginning, next_event=LATER, next_run=LATER)]
     async for chunk in rows:
@@ -238,8 +241,8 @@ async def _cut_off(rows: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
         yield chunk
 
 
-class GoingOnContract(MovingWorld):
-    """What the verbs do in a copy is what they would have done in the store that it was made of."""
+class CopiedStoreContract(TransferWorld):
+    """Every method of the copy does what it would have done in the original."""
 
     async def test_the_same_configuration_changes_nothing(self, copied: Copied) -> None:
         feeds = {state.name: state.revision for state in copied.before["feeds"]}
@@ -256,12 +259,12 @@ class GoingOnContract(MovingWorld):
         assert (journaled.token, journaled.attempt, running.cancel_requested) == (2, 1, True)
         assert await copied.settle(journaled) == "settled"
 
-    async def test_who_had_a_run_before_is_refused(self, copied: Copied) -> None:
+    async def test_an_old_claim_is_refused(self, copied: Copied) -> None:
         step = copied.before["runs"][0].journal
         with pytest.raises(LeaseLost):
             await copied.store.journal(copied.left.running, 1, step)
 
-    async def test_the_next_of_a_slot_follows(self, copied: Copied) -> None:
+    async def test_the_next_run_of_a_slot_follows(self, copied: Copied) -> None:
         copied.clock.advance(3 * HOUR)
         first = await copied.claims_of(copied.left.first)
         assert await copied.status(copied.left.second) == "blocked"
@@ -281,21 +284,21 @@ class GoingOnContract(MovingWorld):
         await copied.commit(copied.entry("c", state="open", expect=2, seq=3))
         assert (await copied.store.recall("inbox", ["c"]))["c"].seq == 3
 
-    async def test_answers_reach_those_who_wait(self, copied: Copied) -> None:
+    async def test_answers_reach_waiting_runs(self, copied: Copied) -> None:
         assert await copied.store.answer(copied.left.asking, "yes")
         claims = {claim.id: claim for claim in await copied.claims(100)}
         assert claims[copied.left.answered].answer == {"yes": True}
         assert claims[copied.left.asking].answer == "yes"
         assert [step.tokens for step in claims[copied.left.asking].journal] == [60]
 
-    async def test_a_sub_run_tells_its_parent(self, copied: Copied) -> None:
+    async def test_a_sub_run_wakes_its_parent(self, copied: Copied) -> None:
         copied.clock.advance(HOUR / 2)
         child = await copied.claims_of(copied.left.child)
         await copied.settle(child)
-        told_parent = await copied.claims_of(copied.left.parent)
-        assert (told_parent.answer["run"], told_parent.answer["status"]) == (copied.left.child, "done")
+        woken = await copied.claims_of(copied.left.parent)
+        assert (woken.answer["run"], woken.answer["status"]) == (copied.left.child, "done")
 
-    async def test_held_runs_are_let_go(self, copied: Copied) -> None:
+    async def test_held_runs_are_released(self, copied: Copied) -> None:
         left = copied.left
         assert await copied.store.release("mail", hold="flood") == 1
         await copied.store.resume("resting")
@@ -347,7 +350,7 @@ class GoingOnContract(MovingWorld):
         )
         assert [span.count for span in await copied.store.ticks("box")] == [5]
 
-    async def test_everything_is_forgotten_in_time(self, copied: Copied) -> None:
+    async def test_old_rows_are_pruned(self, copied: Copied) -> None:
         copied.clock.advance(30 * DAY)
         ages = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY}
         while await copied.store.prune(**ages):

@@ -1,4 +1,4 @@
-"""A store with a bit of everything in it, and all that a store tells of itself, to compare one home with another."""
+"""Fills a store with rows of every kind and state, and takes a snapshot of it, to compare a store with its copy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from harken.event import Event, Span, Verdict
 from harken.feed import Budget
 from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Failure, GatherInto, IdleRead, NewRun, Store, Tick
+from harken.store.documents import REPLICA
 from harken.store.transfer import StoreTransfer
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger
 
-__all__ = ["BEFORE", "WORLD", "Left", "Place", "fill", "told"]
+__all__ = ["BEFORE", "WORLD", "FilledRuns", "Place", "fill", "snapshot"]
 
 HOOK = feed("hook", way="push", identity="once")
 BOX = feed("box", identity="change", shard=3)
@@ -36,15 +37,15 @@ WINDOW = 3600.0
 
 
 class Place(Protocol):
-    """Where a store may be: opened as everybody does, or as something to be copied."""
+    """Where a store is: it can be opened, or copied."""
 
     async def open(self) -> Store: ...
 
-    def moving(self) -> StoreTransfer: ...
+    def transfer(self) -> StoreTransfer: ...
 
 
-class Left(msgspec.Struct, kw_only=True):
-    """Ids of runs, by what became of them."""
+class FilledRuns(msgspec.Struct, kw_only=True):
+    """Ids of the runs that `fill` made, by their state or kind."""
 
     finished: str
     failed: str
@@ -70,15 +71,15 @@ class Left(msgspec.Struct, kw_only=True):
     hushed: str
 
 
-async def fill(given: Given) -> Left:
-    """Put a bit of everything into the store: what is read, what is decided, what runs in every state."""
-    await _read(given)
-    await _keep(given)
-    return await _run(given)
+async def fill(given: Given) -> FilledRuns:
+    """Put rows of every kind into the store, and runs of every state."""
+    await _fill_feeds(given)
+    await _fill_registry(given)
+    return await _fill_runs(given)
 
 
-async def _read(given: Given) -> None:
-    """Feeds that were read with every result, and what they remember."""
+async def _fill_feeds(given: Given) -> None:
+    """Feeds with reads of every result, and their memory."""
     now = given.now
     covered = Span(now(-600), now(-500))
     tick = Tick(result="events", started_at=now(-2), seconds=1.5, seen=3, new=2, covered=covered)
@@ -125,13 +126,13 @@ async def _push(given: Given, subject: str, by: str = "") -> str:
     return subject
 
 
-async def _keep(given: Given) -> None:
-    """Documents, the audit trail and an event that was refused."""
+async def _fill_registry(given: Given) -> None:
+    """Documents, audits and refused events."""
     store = given.store
     for value in ({"at": 1}, {"at": 2, "text": "ünïcode"}):
         await store.put("cooldown", "page", value)
     await store.put("budget", "acct", [1, None, 2.5])
-    await store.put("replica", "r1", {"host": "here"})
+    await store.put(REPLICA, "r1", {"host": "here"})
     await store.audit("me", "paused", "mail", {"why": "tired"})
     await store.audit("you", "resumed", "mail", {})
     await store.dead_letter("inbox", Event(subject="odd", type="mail", data={"x": 1}, key="odd:1"), "it is too large")
@@ -146,7 +147,7 @@ async def _claimed(given: Given, subject: str, **intent: Any) -> Any:
     return claim
 
 
-async def _run(given: Given) -> Left:
+async def _fill_runs(given: Given) -> FilledRuns:
     store, now = given.store, given.now
     found: dict[str, str] = {}
     step = StepRecord(path="ask", action="llm", status="ok", output={"n": 1}, tokens=60)
@@ -182,7 +183,7 @@ async def _run(given: Given) -> Left:
     running = await _claimed(given, "running", priority=9)
     await store.cancel(running.id)
     await store.answer(found["answered"], {"yes": True})
-    return Left(**found, running=running.id, journaled=journaled.id)
+    return FilledRuns(**found, running=running.id, journaled=journaled.id)
 
 
 async def _slots_and_windows(given: Given, found: dict[str, str]) -> None:
@@ -218,8 +219,8 @@ async def _by_hand(given: Given, found: dict[str, str]) -> None:
     found["several"] = await given.store.start(both)
 
 
-async def told(store: Store) -> dict[str, Any]:
-    """All that a store tells by its ordinary verbs. A run that is claimed counts as ready: claims do not move."""
+async def snapshot(store: Store) -> dict[str, Any]:
+    """Everything that the store's queries return. Running runs are shown as ready, as claims are not copied."""
     feeds = await store.feeds()
     events = (await store.events(limit=1000)).items
     runs = [await store.run(run.id) for run in (await store.runs(limit=1000)).items]

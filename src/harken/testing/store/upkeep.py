@@ -1,4 +1,4 @@
-"""The contract of `Upkeep`: what dies with its worker comes back, and what goes was allowed to go."""
+"""The contract of `Upkeep`: expired claims are requeued, and retention deletes only what is old and not needed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ DAY = 86_400.0
 HOOK = Feed(name="hook", kind="webhook", integration="", way="push", identity="once")
 
 
-async def retain_all(store: Store, **seconds: float) -> int:
-    """Slice after slice, until nothing more goes; how many rows went."""
+async def prune_all(store: Store, **seconds: float) -> int:
+    """Prune until nothing more is deleted. Return how many rows were deleted."""
     limits = {"events": DAY, "ticks": DAY, "runs": DAY, "pushed": DAY} | seconds
     total = 0
     while gone := await store.prune(**limits):
@@ -37,12 +37,12 @@ class UpkeepContract(StoreWorld):
         assert await given.store.requeue_expired() == 0
         assert await given.status(claim.id) == "running"
 
-    async def test_reaping_twice_finds_nothing_more(self, given: Given) -> None:
+    async def test_requeuing_twice_finds_nothing_more(self, given: Given) -> None:
         await given.running()
         given.clock.advance(61)
         assert [await given.store.requeue_expired(), await given.store.requeue_expired()] == [1, 0]
 
-    async def test_a_run_handed_back_by_a_commit_is_reaped_too(self, given: Given) -> None:
+    async def test_a_run_handed_back_by_a_commit_is_requeued_too(self, given: Given) -> None:
         await given.commit(given.entry("s", given.intent("s")), claim=1, holder="w")
         given.clock.advance(3600)
         assert await given.store.requeue_expired() == 1
@@ -51,7 +51,7 @@ class UpkeepContract(StoreWorld):
         claim = await given.running()
         await given.settle(claim, Finished(), record=step())
         given.clock.advance(2 * DAY)
-        assert await retain_all(given.store) > 0
+        assert await prune_all(given.store) > 0
         assert await given.events() == []
         assert await given.store.run(claim.id) is None
         assert await given.store.check() == []
@@ -60,7 +60,7 @@ class UpkeepContract(StoreWorld):
         claim = await given.running()
         await given.settle(claim)
         given.clock.advance(DAY / 2)
-        assert await retain_all(given.store) == 0
+        assert await prune_all(given.store) == 0
         assert await given.status(claim.id) == "done"
         assert await given.subjects() == ["s"]
 
@@ -70,7 +70,7 @@ class UpkeepContract(StoreWorld):
         await given.fires("ready")
         await given.fires("held", hold="flood")
         given.clock.advance(400 * DAY)
-        await retain_all(given.store)
+        await prune_all(given.store)
         assert sorted(run.status for run in (await given.store.runs()).items) == ["held", "ready", "waiting"]
         assert await given.subjects() == ["waiting", "ready", "held"]
 
@@ -78,13 +78,13 @@ class UpkeepContract(StoreWorld):
         await given.commit(given.entry("s", given.intent("s")))
         await given.settle(await given.claims_one())
         given.clock.advance(400 * DAY)
-        await retain_all(given.store)
+        await prune_all(given.store)
         assert "s" in await given.store.recall("inbox", ["s"])
 
     async def test_a_repeat_is_a_duplicate_even_when_the_first_event_is_gone(self, given: Given) -> None:
         await given.settle(await given.running("s"))
         given.clock.advance(400 * DAY)
-        await retain_all(given.store)
+        await prune_all(given.store)
         await given.renew()
         assert (await given.decides("s")).outcome == "duplicate"
         assert await given.claims() == []
@@ -93,17 +93,17 @@ class UpkeepContract(StoreWorld):
         opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, HOOK)))
         await given.commit(given.entry("s"), feed="hook", revision=opened.feeds["hook"].revision, token=None)
         given.clock.advance(2 * DAY)
-        await retain_all(given.store, pushed=3 * DAY)
+        await prune_all(given.store, pushed=3 * DAY)
         assert "s" in await given.store.recall("hook", ["s"])
         given.clock.advance(2 * DAY)
-        await retain_all(given.store, pushed=3 * DAY)
+        await prune_all(given.store, pushed=3 * DAY)
         assert await given.store.recall("hook", ["s"]) == {}
 
     async def test_old_ticks_go_and_the_current_span_stays(self, given: Given) -> None:
         await given.store.record_idle([rest(given)])
         await given.store.record_idle([rest(given, "unchanged")])
         given.clock.advance(2 * DAY)
-        await retain_all(given.store)
+        await prune_all(given.store)
         assert [span.result for span in await given.store.ticks("inbox")] == ["unchanged"]
 
     async def test_a_slice_is_small_and_the_next_goes_on(self, given: Given) -> None:
@@ -112,13 +112,13 @@ class UpkeepContract(StoreWorld):
         given.clock.advance(2 * DAY)
         first = await given.store.prune(events=DAY, ticks=DAY, runs=DAY, pushed=DAY)
         assert 0 < first < len(names)
-        await retain_all(given.store)
+        await prune_all(given.store)
         assert await given.events() == []
 
     async def test_ids_do_not_come_back_after_everything_went(self, given: Given) -> None:
         before = await given.commit(given.entry("a"))
         given.clock.advance(2 * DAY)
-        await retain_all(given.store)
+        await prune_all(given.store)
         await given.renew()
         after = await given.commit(given.entry("b"))
         assert after.event_ids[0] > before.event_ids[0]
@@ -126,13 +126,13 @@ class UpkeepContract(StoreWorld):
     async def test_ids_do_not_come_back_after_a_crash_either(self, given: Given, reopen: Reopen) -> None:
         before = await given.commit(given.entry("a"))
         given.clock.advance(2 * DAY)
-        await retain_all(given.store)
+        await prune_all(given.store)
         given.store = await reopen(given.store)
         await given.renew()
         after = await given.commit(given.entry("b"))
         assert after.event_ids[0] > before.event_ids[0]
 
-    async def test_a_sound_store_has_nothing_to_say(self, given: Given) -> None:
+    async def test_a_sound_store_has_no_findings(self, given: Given) -> None:
         await given.fires("a", "b", overlap="queue", slot="k")
         await given.running("c")
         assert await given.store.check() == []

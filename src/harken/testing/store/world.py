@@ -1,4 +1,4 @@
-"""The small world that every contract test starts in: one polled feed, two triggers, one lease."""
+"""What every contract test starts with: a store with one polled feed, two triggers and one lease."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harken.testing.clock import HandClock
 __all__ = ["INBOX", "INTERNAL_FEED", "MAIL", "OTHER", "Given", "Reopen", "StoreWorld", "definitions", "feed", "trigger"]
 
 Reopen: TypeAlias = Callable[[Store], Awaitable[Store]]
-"""Drop this store object without closing it, as a crash does, and open the same home again."""
+"""Drop this store object without closing it, as a crash does, and open the same store again."""
 
 LEASE_SECONDS = 30.0
 
@@ -46,7 +46,10 @@ def definitions(
 
 
 class Given:
-    """A store with the inbox open and leased by `a`, and short ways to put events and runs into it."""
+    """A store whose feed `inbox` is leased by `a`, and short methods that put events and runs into it.
+
+    Methods take changes to the value that they build as keyword arguments: `given.intent("k", slot="s")`.
+    """
 
     def __init__(self, store: Store, clock: HandClock, opened: Opened, lease: Lease) -> None:
         self.store = store
@@ -75,7 +78,7 @@ class Given:
         return lease
 
     async def refresh(self) -> FeedState:
-        """Learn the feed's revision, as a reader does that was told Stale."""
+        """Read the feed's revision again, as a reader does after Stale."""
         state = await self.feed()
         self.revision = state.revision
         return state
@@ -106,12 +109,12 @@ class Given:
         return answer
 
     async def fires(self, *subjects: str, **intent: Any) -> list[str]:
-        """Commit an event with one intent for each subject; the runs' ids."""
+        """Commit an event with one intent for each subject. Return the ids of their runs."""
         committed = await self.commit(*(self.entry(each, self.intent(each, **intent)) for each in subjects))
         return [verdicts[0].run_id for verdicts in committed.verdicts]
 
     async def decides(self, subject: str, **intent: Any) -> Verdict:
-        """Commit an event with one intent; what the store made of it."""
+        """Commit an event with one intent. Return its verdict."""
         committed = await self.commit(self.entry(subject, self.intent(subject, **intent)))
         return committed.verdicts[0][0]
 
@@ -124,7 +127,7 @@ class Given:
         return claims[0]
 
     async def running(self, subject: str = "s", **intent: Any) -> Claimed:
-        """A run that is claimed by `w`."""
+        """Commit an event with one intent and claim its run as `w`."""
         await self.fires(subject, **intent)
         return await self.claims_one()
 
@@ -148,12 +151,12 @@ class Given:
         return list((await self.store.events(**filters)).items)
 
     async def subjects(self, **filters: Any) -> list[str]:
-        """Subjects of what is recorded, oldest first."""
+        """Subjects of the recorded events, oldest first."""
         return [event.subject for event in reversed(await self.events(**filters))]
 
 
 class StoreWorld:
-    """Subclass the contracts and give a `store` fixture, made with `clock`, and a `reopen` fixture (see Reopen)."""
+    """The fixtures of a contract. A subclass provides `store` (empty, and using `clock`) and `reopen` (see Reopen)."""
 
     @pytest.fixture
     def clock(self) -> HandClock:

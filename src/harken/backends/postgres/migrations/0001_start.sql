@@ -1,4 +1,4 @@
--- times are microseconds since 1970, UTC; texts that a person or a service wrote are sealed bytes
+-- times are microseconds since 1970, UTC; texts that a person or a service wrote are bytes, encrypted if the store is
 
 CREATE SEQUENCE event_ids;
 CREATE SEQUENCE run_seqs;
@@ -15,7 +15,7 @@ CREATE TABLE seal (
 CREATE TABLE feeds (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL UNIQUE,
-    -- whose lease moves its cursor
+    -- the shard whose lease is needed to move the cursor
     shard integer NOT NULL DEFAULT 0,
     identity text NOT NULL,
     definition bytea NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE feeds (
     cover_start bigint,
     cover_end bigint,
     coverage bytea,
-    -- the current run of reads that found nothing new; it becomes a row of `ticks` when it ends
+    -- the current span of reads that found nothing new; it becomes a row of `ticks` when it ends
     span_result text,
     span_start bigint,
     span_end bigint,
@@ -79,7 +79,7 @@ CREATE TABLE memory (
     feed integer NOT NULL,
     mid bytea NOT NULL,
     state bytea,
-    -- no longer listed: its state is forgotten, its count is not
+    -- no longer listed by its source: the state is forgotten, the count of changes is kept
     absent boolean NOT NULL DEFAULT false,
     seq bigint NOT NULL,
     event bigint NOT NULL,
@@ -102,7 +102,7 @@ CREATE TABLE events (
     last_repeat_at bigint,
     verdicts bytea NOT NULL,
     data bytea NOT NULL,
-    -- by the server's clock: whoever has a lower id and is not done yet began before this, and the tail waits for them
+    -- by the server's clock: a transaction under way with a lower id began before this, and `events_after` waits for it
     written_at bigint NOT NULL DEFAULT harken_now()
 );
 CREATE INDEX events_by_key ON events (kid);
@@ -129,10 +129,10 @@ CREATE TABLE runs (
     gather bytea,
     gathered integer NOT NULL DEFAULT 1,
     hold text,
-    -- it does not start between the two, but at the latter
+    -- the run does not start between the two, but at quiet_until
     quiet_from bigint,
     quiet_until bigint,
-    -- it counts against its trigger's budget when it starts
+    -- the run counts against its trigger's budget when it starts
     budgeted boolean NOT NULL DEFAULT false,
     cancel_requested boolean NOT NULL DEFAULT false,
     waiting_for text,
@@ -156,13 +156,13 @@ CREATE INDEX runs_dead ON runs (seq) WHERE state = 8;
 CREATE UNIQUE INDEX runs_gathering ON runs (trigger, gather) WHERE state = 0;
 CREATE INDEX runs_by_trigger ON runs (trigger, seq);
 
--- every priority that a run ever had: claiming looks at one after the other
+-- every priority that a run ever had: a claim reads one after the other
 CREATE TABLE priorities (
     priority integer PRIMARY KEY
 );
 INSERT INTO priorities VALUES (0);
 
--- events of runs that gathered them or were started by hand; those of all others are found by the event's verdicts
+-- events of runs that gathered them or were started by hand; the others are found by runs.event
 CREATE TABLE run_events (
     run bigint NOT NULL,
     event bigint NOT NULL,

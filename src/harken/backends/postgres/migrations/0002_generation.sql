@@ -1,8 +1,8 @@
--- tokens rise over all shards, so that of another one proves nothing
+-- one sequence for all shards, so that the token of one shard is never valid for another
 CREATE SEQUENCE lease_tokens;
 SELECT setval('lease_tokens', (SELECT coalesce(max(token), 0) + 1 FROM leases), false);
 
--- one row: which configuration the store is at, and how many it has seen
+-- one row: the current generation of the configuration, and its number
 CREATE TABLE generation (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     epoch bigint NOT NULL,

@@ -1,5 +1,7 @@
--- What a feed remembers of a subject: when it was seen first and last, its event, its count and its state. Kinds of
--- state: 0 none, 1 the mark itself, 2 no longer listed, 3 sealed; equal states have equal marks.
+-- with: prelude
+-- What a feed remembers of a subject: when it was first and last seen, its event, the number of its changes and its
+-- state. Kinds of state: 0 none, 1 plain (the mark is the state), 2 absent (no longer listed), 3 encrypted. Equal
+-- states have equal marks.
 local ABSENT = 2
 
 local function read_memory(value)

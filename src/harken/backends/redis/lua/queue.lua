@@ -1,14 +1,16 @@
--- Runs on their way: held, blocked behind a slot, promoted. Claiming never looks at slots.
+-- with: run_states
+-- How runs become ready: slots that admit one run at a time, holds, and gathering windows that close.
+-- Every ready run already has its slot, so that claiming never looks at slots.
 
--- The slot's blocked runs give way, and its holder too if it has not begun: true. One that runs is asked to stop:
--- false.
-local function push_out(slot, current, id)
+-- Cancel the slot's blocked runs, and its holder unless that is running. Return true if the slot is ours now, false if
+-- its holder was asked to stop and we have to wait.
+local function replace_runs(slot, current, id)
   for _, blocked in ipairs(call('ZRANGE', P .. 'b:' .. slot, 0, -1)) do
-    move(load_run(sub(blocked, 29)), CANCELLED, { over = now, why = 'replaced' })
+    set_state(load_blocked(blocked), CANCELLED, { over = now, why = 'replaced' })
   end
   local holder = load_run(current)
   if holder and (holder.state == HELD or holder.state == READY or holder.state == WAITING) then
-    move(holder, CANCELLED, { over = now, why = 'replaced' })
+    set_state(holder, CANCELLED, { over = now, why = 'replaced' })
     call('HSET', P .. 'slots', slot, id)
     return true
   end
@@ -16,7 +18,7 @@ local function push_out(slot, current, id)
   return false
 end
 
--- true: the slot is ours. false: wait behind it. nil: give way.
+-- true: the slot is ours. false: wait for it. nil: cancel the run, because its slot is taken.
 local function take_slot(id, slot, overlap)
   local current = call('HGET', P .. 'slots', slot)
   if not current or current == id then
@@ -27,12 +29,12 @@ local function take_slot(id, slot, overlap)
     return nil
   end
   if overlap == 'cancel_previous' then
-    return push_out(slot, current, id)
+    return replace_runs(slot, current, id)
   end
   return false
 end
 
--- The holder is over: the next blocked run of the slot becomes ready.
+-- The run `id` has ended: make the next blocked run of its slot ready.
 local function free_slot(slot, id)
   if call('HGET', P .. 'slots', slot) ~= id then
     return
@@ -42,35 +44,35 @@ local function free_slot(slot, id)
     call('HDEL', P .. 'slots', slot)
     return
   end
-  local run = load_run(sub(following, 29))
+  local run = load_blocked(following)
   call('HSET', P .. 'slots', slot, run.id)
-  move(run, READY)
+  set_state(run, READY)
 end
 
--- Make a run ready, or blocked behind its slot; one that may not overlap and comes second is cancelled.
+-- Make a run ready, or blocked until its slot is free, or cancel it if it must not overlap with the slot's holder.
 local function admit(run, due)
   local state = READY
   if run.slot then
     local taken = take_slot(run.id, run.slot, run.overlap)
     if taken == nil then
-      move(run, CANCELLED, { over = now, why = 'overlap', hold = false })
+      set_state(run, CANCELLED, { over = now, why = 'overlap', hold = false })
       return
     end
     state = taken and READY or BLOCKED
   end
-  move(run, state, { due = due or math.min(run.due, now), hold = false })
+  set_state(run, state, { due = due or math.min(run.due, now), hold = false })
 end
 
--- The window is over or full: the run is due, unless it is held.
+-- The gathering window has ended or is full: the run is due, unless it is held.
 local function close_gathering(run)
   if run.hold then
-    move(run, HELD, { due = now })
+    set_state(run, HELD, { due = now })
   else
     admit(run)
   end
 end
 
--- The holds that a trigger's runs may be under: this one, or all there are.
+-- The given hold, or with '' every hold that runs of the trigger have been under.
 local function holds_of(uid, hold)
   if hold ~= '' then
     return { hold }
@@ -78,7 +80,7 @@ local function holds_of(uid, hold)
   return call('SMEMBERS', P .. 'hk:' .. uid)
 end
 
--- The trigger's gathering runs that will be held when their window closes.
+-- The trigger's gathering runs that become held when their window closes.
 local function gathering_held(uid, hold)
   local found = {}
   for _, id in ipairs(call('HVALS', P .. 'g:' .. uid)) do
@@ -90,12 +92,12 @@ local function gathering_held(uid, hold)
   return found
 end
 
--- Release (or cancel) the trigger's held runs, oldest first; how many.
-local function let_go(uid, hold, drop)
+-- Release (or with `drop` cancel) the trigger's held runs, oldest first. Return how many.
+local function release_held(uid, hold, drop)
   local held = {}
   for _, each in ipairs(holds_of(uid, hold)) do
-    for _, at in ipairs(call('ZRANGE', held_key(uid, each), 0, -1)) do
-      held[#held + 1] = load_run(sub(at, 13))
+    for _, found in ipairs(call('ZRANGE', held_key(uid, each), 0, -1)) do
+      held[#held + 1] = load_member(found)
     end
   end
   table.sort(held, function(a, b)
@@ -108,7 +110,7 @@ local function let_go(uid, hold, drop)
   end
   for _, run in ipairs(held) do
     if drop then
-      move(run, CANCELLED, { over = now, why = 'dropped' })
+      set_state(run, CANCELLED, { over = now, why = 'dropped' })
       if run.slot then
         free_slot(run.slot, run.id)
       end
@@ -119,10 +121,10 @@ local function let_go(uid, hold, drop)
   return #held
 end
 
--- The first read is complete: few enough held runs go, too many wait for a person.
+-- The first read of a feed is complete: release its held runs if they are at most `limit`. More wait for a person.
 local function release_flood(uid, limit)
   local held = call('ZCARD', held_key(uid, 'flood')) + #gathering_held(uid, 'flood')
   if held > 0 and held <= limit then
-    let_go(uid, 'flood', false)
+    release_held(uid, 'flood', false)
   end
 end

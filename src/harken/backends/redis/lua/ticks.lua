@@ -1,10 +1,12 @@
--- The ledger of reads: a row for each that mattered, one span for those that found nothing, and what time they cover.
-local SPANS = 200
+-- with: prelude
+-- The history of reads: a row (tick) per read that mattered, one open span for consecutive reads that found nothing,
+-- and the coverage, i.e. the spans of time that reads have proven to be complete.
+local MAX_SPANS = 200
 
 local function add_tick(feed, started, ended, times, result, seen, new, seconds, error)
   local row = pack('>I8I8I4BI4I4d', started, ended, times, result, seen, new, seconds) .. error
   call('RPUSH', P .. 't:' .. feed, row)
-  -- retention takes them from the front of all feeds alike
+  -- the order over all feeds, in which pruning deletes ticks
   call('RPUSH', P .. 'tq', feed)
 end
 
@@ -16,8 +18,9 @@ local function close_span(feed)
   end
 end
 
--- Add a proven span; adjoining ones grow together.
-local function cover(feed, begin, finish)
+-- Add a span to the coverage of a feed and merge it with spans that it touches. The newest span has fields of its own,
+-- so that extending it, the usual case, needs no sorting.
+local function add_coverage(feed, begin, finish)
   local key = P .. 'f:' .. feed
   local row = call('HMGET', key, 'cover_start', 'cover_end', 'coverage')
   local first, last = tonumber(row[1]), tonumber(row[2])
@@ -45,14 +48,9 @@ local function cover(feed, begin, finish)
     end
   end
   local older = {}
-  for i = math.max(1, #merged - SPANS), #merged - 1 do
+  for i = math.max(1, #merged - MAX_SPANS), #merged - 1 do
     older[#older + 1] = int(merged[i][1]) .. '-' .. int(merged[i][2])
   end
   local newest = merged[#merged]
   call('HSET', key, 'cover_start', newest[1], 'cover_end', newest[2], 'coverage', table.concat(older, ','))
-end
-
-local function lease_is_lost(token, shard)
-  local lease = call('HMGET', P .. 'lease:' .. (shard or '0'), 'token', 'until')
-  return tonumber(lease[1]) ~= token or tonumber(lease[2]) < now
 end

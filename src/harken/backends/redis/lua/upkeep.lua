@@ -1,0 +1,309 @@
+-- with: prelude
+-- Housekeeping: expired claims, retention, and a check of the store. Each call does a small slice, because nobody else
+-- is served while a script runs.
+
+-- verb: requeue_expired
+-- with: run_states
+-- Make up to `limit` runs ready whose claim has expired. Return how many.
+local function requeue_expired(limit)
+  local expired = call('ZRANGEBYSCORE', P .. 'running', '-inf', '(' .. int(now), 'LIMIT', 0, limit)
+  for _, found in ipairs(expired) do
+    set_state(load_member(found), READY, UNCLAIMED)
+  end
+  write_counts()
+  return #expired
+end
+
+-- verb: prune
+-- with: run_states events memory
+-- Delete runs, ticks and events that are older than these times, up to `slice` of each kind. Return how many.
+local BUCKETS_PER_CALL = 10
+
+-- Numbers rise with time, so old rows are found at the beginning. Call `delete` on up to `slice` rows from where the
+-- last call stopped (the counter `progress`), until it returns 'young'; then the next call begins at the oldest row.
+local function sweep(progress, prefix, field, buckets, slice, delete)
+  local begin = tonumber(call('HGET', P .. 'n', progress)) or 0
+  local looked, going_on = 0, 0
+  local existing = call('ZRANGEBYSCORE', P .. buckets, int(math.floor(begin / BUCKET)), '+inf', 'LIMIT', 0,
+    BUCKETS_PER_CALL)
+  for _, bucket in ipairs(existing) do
+    local key = P .. prefix .. bucket
+    for number = math.max(begin, bucket * BUCKET), bucket * BUCKET + BUCKET - 1 do
+      local value = call('HGET', key, field .. int(number))
+      if value then
+        looked = looked + 1
+        if looked > slice then
+          going_on = number
+          break
+        end
+        if delete(number, value, key) == 'young' then
+          looked = slice + 1
+          break
+        end
+      end
+    end
+    if call('EXISTS', key) == 0 then
+      call('ZREM', P .. buckets, bucket)
+    end
+    if looked > slice then
+      break
+    end
+  end
+  if looked <= slice and #existing == BUCKETS_PER_CALL then
+    going_on = (existing[BUCKETS_PER_CALL] + 1) * BUCKET
+  end
+  call('HSET', P .. 'n', progress, going_on)
+end
+
+local function is_open(id)
+  local state = tonumber(call('HGET', P .. 'r:' .. id, 'state'))
+  return state and state < DONE
+end
+
+local function delete_run(run, number, key)
+  local events = call('LRANGE', P .. 're:' .. run.id, 0, -1)
+  events[#events + 1] = run.event
+  for _, event in ipairs(events) do
+    call('SREM', P .. 'er:' .. event, run.id)
+  end
+  remove_from_index(run)
+  call('UNLINK', P .. 'r:' .. run.id, P .. 'x:' .. run.id, P .. 'j:' .. run.id, P .. 'jc:' .. run.id,
+    P .. 're:' .. run.id)
+  call('HDEL', key, int(number))
+  if run.trigger ~= '' then
+    call('LREM', P .. 'rt:' .. run.trigger, 1, member(run))
+  end
+  count('s' .. run.state, -1)
+end
+
+-- Whether a run that has not ended still needs the event.
+local function is_needed(event, frames)
+  for _, verdict in ipairs(split_frames(frames)) do
+    if verdict.run ~= '' and verdict.outcome ~= DUPLICATE and is_open(verdict.run) then
+      return true
+    end
+  end
+  for _, id in ipairs(call('SMEMBERS', P .. 'er:' .. int(event))) do
+    if is_open(id) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Forget which run gathered an occurrence, once its event is deleted.
+local function prune_gathered(slice)
+  for _, noted in ipairs(call('LRANGE', P .. 'gq', 0, slice - 1)) do
+    local event, key, uid = unpack_struct('>I8', noted), sub(noted, 9, 24), sub(noted, 25)
+    if event_exists(event) then
+      return
+    end
+    call('LPOP', P .. 'gq')
+    local found = call('HGET', P .. 'gb:' .. uid, key)
+    if found and unpack_struct('>I8', found) == event then
+      call('HDEL', P .. 'gb:' .. uid, key)
+    end
+  end
+end
+
+local function prune_ticks(before, slice)
+  for deleted = 0, slice - 1 do
+    local feed = call('LINDEX', P .. 'tq', 0)
+    local row = feed and call('LINDEX', P .. 't:' .. feed, 0)
+    if not feed or (row and unpack_struct('>I8', row, 9) >= before) then
+      return deleted
+    end
+    call('LPOP', P .. 'tq')
+    call('LPOP', P .. 't:' .. feed)
+  end
+  return slice
+end
+
+local function prune_refused_events(before, slice)
+  local deleted = 0
+  for _, number in ipairs(call('ZRANGE', P .. 'bz', 0, slice - 1)) do
+    local row = call('HGET', P .. 'buried', number)
+    if unpack_struct('>I8', row) >= before then
+      break
+    end
+    call('HDEL', P .. 'buried', number)
+    call('ZREM', P .. 'bz', number)
+    call('HDEL', P .. 'bk', sub(row, 9, 24))
+    deleted = deleted + 1
+  end
+  return deleted
+end
+
+-- Forget subjects that have not been listed for as long as runs are kept.
+local function prune_absent(before, slice)
+  local deleted = 0
+  for _, found in ipairs(call('ZRANGEBYSCORE', P .. 'ma', '-inf', '(' .. int(before), 'LIMIT', 0, slice)) do
+    local key, mid = P .. 'm:' .. sub(found, 17), sub(found, 1, 16)
+    local value = call('HGET', key, mid)
+    local known = value and read_memory(value)
+    if known and known.kind == ABSENT and known.last < before then
+      deleted = deleted + call('HDEL', key, mid)
+    end
+    call('ZREM', P .. 'ma', found)
+  end
+  return deleted
+end
+
+local function prune(runs_before, ticks_before, events_before, slice)
+  local deleted = 0
+  sweep('swept_run', 'rn:', '', 'rb', slice, function(number, id, key)
+    local run = load_run(id)
+    if tonumber(run.made) >= runs_before then
+      return 'young'
+    end
+    local ended = run.state >= DONE and tonumber(run.over) < runs_before
+    if ended and not (run.parent and is_open(run.parent)) then
+      delete_run(run, number, key)
+      deleted = deleted + 1
+    end
+    return nil
+  end)
+  sweep('swept_event', 'e:', 'v', 'eb', slice, function(event, row, key)
+    if unpack_struct('>I8', row) >= events_before then
+      return 'young'
+    end
+    local size = unpack_struct('>H', row, 25)
+    if not is_needed(event, sub(row, 27 + size)) then
+      local id = int(event)
+      call('HDEL', key, id, 'v' .. id, 'r' .. id)
+      call('ZREM', P .. 'ek', sub(row, 9, 24) .. pack('>I8', event))
+      call('LREM', P .. 'ef:' .. sub(row, 27, 26 + size), 1, id)
+      call('UNLINK', P .. 'er:' .. id)
+      count('events', -1)
+      deleted = deleted + 1
+    end
+    return nil
+  end)
+  prune_gathered(slice)
+  deleted = deleted + prune_ticks(ticks_before, slice)
+  deleted = deleted + prune_refused_events(events_before, slice)
+  deleted = deleted + prune_absent(runs_before, slice)
+  write_counts()
+  return deleted
+end
+
+-- verb: prune_pushed
+-- with: memory
+-- Forget subjects of pushed feeds that were last seen before `before`, up to `slice` per feed: nothing lists them, so
+-- only time tells. The list `mo:<feed>` has an entry for each time that a subject was noted.
+local function prune_pushed(before, slice, feeds)
+  local deleted = 0
+  for _, feed in ipairs(feeds) do
+    for _, noted in ipairs(call('LRANGE', P .. 'mo:' .. feed, 0, slice - 1)) do
+      if unpack_struct('>I8', noted) >= before then
+        break
+      end
+      call('LPOP', P .. 'mo:' .. feed)
+      local mid = sub(noted, 9)
+      local value = call('HGET', P .. 'm:' .. feed, mid)
+      if value and read_memory(value).last < before then
+        deleted = deleted + call('HDEL', P .. 'm:' .. feed, mid)
+      end
+    end
+  end
+  return deleted
+end
+
+-- verb: check
+-- with: run_states events
+-- Look for inconsistencies in a slice of `what` (runs, events or slots) from `place` on. Return {next place, findings}.
+local ROWS_PER_CALL, SLOTS_PER_CALL = 250, 200
+local MAY_RUN = { [READY] = true, [RUNNING] = true, [WAITING] = true }
+
+local findings = {}
+local function report(finding)
+  findings[#findings + 1] = finding
+end
+
+local function is_indexed(run)
+  if run.state == READY then return call('ZSCORE', ready_key(run), member(run)) end
+  if run.state == HELD then return call('ZSCORE', held_key(run.trigger, run.hold), member(run)) end
+  if run.state == BLOCKED then return call('ZSCORE', P .. 'b:' .. run.slot, blocked_member(run)) end
+  if run.state == RUNNING then return call('ZSCORE', P .. 'running', member(run)) end
+  -- gathering or waiting; a run that is never due is woken by an answer only
+  return run.due == NEVER or call('ZSCORE', P .. 'wake', member(run))
+end
+
+local function check_run(id)
+  local run = load_run(id)
+  if not run then
+    return report('numbered runs are gone')
+  end
+  if run.trigger ~= '' and call('EXISTS', P .. 'tr:' .. run.trigger) == 0 then
+    report('runs belong to a trigger that does not exist')
+  end
+  if run.state >= DONE then
+    return nil
+  end
+  if run.event and not event_exists(run.event) then
+    report('runs refer to an event that is gone')
+  end
+  for _, event in ipairs(call('LRANGE', P .. 're:' .. id, 0, -1)) do
+    if not event_exists(event) then
+      report('gathered events of open runs are gone')
+    end
+  end
+  if call('HEXISTS', P .. 'd:workflow', run.rev) == 0 then
+    report('open runs pin a workflow revision that is gone')
+  end
+  if not call('ZSCORE', P .. 'open', member(run)) then
+    report('open runs are missing from the list of open runs')
+  end
+  if not is_indexed(run) then
+    report('runs are missing from the index of their state')
+  end
+  if run.slot and MAY_RUN[run.state] and call('HGET', P .. 'slots', run.slot) ~= id then
+    report('runs may run without having their slot')
+  end
+  if run.state == BLOCKED and call('HEXISTS', P .. 'slots', run.slot) == 0 then
+    report('runs are blocked behind a slot that nobody holds')
+  end
+  return nil
+end
+
+local function check_event(row)
+  local size = unpack_struct('>H', row, 25)
+  if call('EXISTS', P .. 'f:' .. sub(row, 27, 26 + size)) == 0 then
+    report('events belong to a feed that does not exist')
+  end
+end
+
+local function check_slot(id)
+  local run = load_run(id)
+  local state = run and run.state
+  if not MAY_RUN[state] and not (state == HELD and run.hold == 'budget') then
+    report('slots are held by a run that is over')
+  end
+end
+
+local function check(what, place)
+  if what == 'slots' then
+    local page = call('HSCAN', P .. 'slots', place, 'COUNT', SLOTS_PER_CALL)
+    for i = 2, #page[2], 2 do
+      check_slot(page[2][i])
+    end
+    return { page[1], findings }
+  end
+  local prefix, buckets, field, check_row = P .. 'rn:', P .. 'rb', '', check_run
+  if what == 'events' then
+    prefix, buckets, field, check_row = P .. 'e:', P .. 'eb', 'v', check_event
+  end
+  local bucket = call('ZRANGEBYSCORE', buckets, math.floor(place / BUCKET), '+inf', 'LIMIT', 0, 1)[1]
+  if not bucket then
+    return { '0', findings }
+  end
+  local begin = math.max(place, bucket * BUCKET)
+  local finish = math.min(begin + ROWS_PER_CALL - 1, bucket * BUCKET + BUCKET - 1)
+  for number = begin, finish do
+    local row = call('HGET', prefix .. bucket, field .. int(number))
+    if row then
+      check_row(row)
+    end
+  end
+  return { int(finish + 1), findings }
+end

@@ -1,0 +1,56 @@
+"""Every kind of document in the registry, and the names of those that exist once. The values are stored: keep them."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ALERT",
+    "APPLIED",
+    "CONFIG",
+    "COUNTER",
+    "FLEET",
+    "IDS",
+    "KEYS",
+    "NEWS",
+    "NOT_COPIED",
+    "RATE_LIMIT",
+    "REPLICA",
+    "SEAL",
+    "STALE_REPORT",
+    "THIS_STORE",
+    "TRANSFER",
+    "UNWIPED",
+    "WORKFLOW",
+]
+
+WORKFLOW = "workflow"
+"""A workflow's name and definition, by revision: a run keeps the revision that it began with."""
+
+CONFIG, APPLIED = "config", "applied"
+"""The feeds and triggers that were applied last."""
+
+RATE_LIMIT = "budget"
+"""What is left of a credential's quota at its vendor, by account."""
+
+ALERT = "alert"
+"""Which trouble of a feed was reported, and when, so that it is reported once."""
+
+STALE_REPORT = "stale"
+"""Since when a trigger has been reported as stale."""
+
+REPLICA = "replica"
+"""A process that uses the store, by holder; rewritten with each heartbeat."""
+
+FLEET, NEWS = "fleet", "news"
+"""Its revision rises when somebody changed the store and every replica should look."""
+
+TRANSFER, THIS_STORE = "moving", "here"
+"""Says that this store is being copied or filled, or was replaced by its copy: refuse to start with it."""
+
+NOT_COPIED = frozenset({TRANSFER, REPLICA})
+"""Kinds that describe one store or its processes, not its contents: a copy does without them."""
+
+SEAL, KEYS, UNWIPED = "seal", "keys", "unwiped"
+"""SQLite's own: the wrapped keys of an encrypted file, and a note that plain text may be left in free pages."""
+
+COUNTER, IDS = "counter", "ids"
+"""SQLite's own: the next ids of events and runs, so that ids rise even after the newest rows were deleted."""

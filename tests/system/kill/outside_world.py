@@ -1,0 +1,255 @@
+"""The world around a Harken that is killed again and again: a listing, a sender of webhooks, a taker of effects."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle, islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from harken.clock import SystemClock
+from harken.testing.fakes import Answer, Listing
+
+NURSERY = Path(__file__).with_name("process_forker.py")
+SECRET = "not much of a secret"
+
+MAIN = """
+store: harken.db
+integrations:
+  shop: {kind: json, allow_private_networks: true, backoff: {initial: 1s, max: 1s}}
+feeds:
+"""
+
+FEED = """  {name}:
+    integration: {integration}
+    interval: 1s
+    query:
+      url: {listing}/offsets
+      items_path: items
+      time_field: created_at
+      paging: {{offset: {{size: 40}}, more: more}}
+"""
+
+POSTING = """
+name: {name}
+trigger:
+  {trigger}
+steps:
+"""
+
+POST = """  - id: {step}
+    action: http
+    url: "{sink}/{step}"
+    allow_private_networks: true
+    json: {{id: "{{{{.trigger.event.id}}}}", of: {name}}}
+"""
+
+HOOKS = f"webhook: {{id: hooks, secret: {SECRET}, id_field: id}}"
+
+QUICK = """
+name: quick
+trigger:
+  feed: items
+steps:
+  - {id: note, action: transform, set: {text: seen}}
+"""
+
+
+class Sink:
+    """Takes what steps send, and remembers which idempotency key came with it."""
+
+    def __init__(self) -> None:
+        self.got: dict[tuple[str, str, str], list[str]] = {}
+        self.url = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        said = await request.json()
+        what = (said["of"], said["id"], request.match_info["step"])
+        self.got.setdefault(what, []).append(request.headers["Idempotency-Key"])
+        return web.json_response({"ok": True})
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        app = web.Application()
+        app.add_routes([web.post("/{step}", self.take)])
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+
+class Shop:
+    """Items that appear all the time, some of them late."""
+
+    def __init__(self, listing: Listing, random: Random) -> None:
+        self.listing = listing
+        self._random = random
+        self.added: list[str] = []
+
+    async def trade(self) -> None:
+        while True:
+            for _ in range(self._random.choice((1, 1, 1, 6))):
+                id = f"item-{len(self.added)}"
+                self.listing.add(id, late=self._random.choice((0.0, 0.0, 0.0, 1.5)))
+                self.added.append(id)
+            trouble_at_times(self.listing, self._random)
+            await asyncio.sleep(self._random.uniform(0.1, 0.6))
+
+
+LIMITED = Answer(status=429, headers={"Retry-After": "1"})
+BROKEN = Answer(status=502, body=b"<html>")
+
+
+def trouble_at_times(listing: Listing, random: Random) -> None:
+    """One at a time: a feed that fails backs off, and would never be through with those that pile up meanwhile."""
+    if random.random() < 0.04 and not listing.answers:
+        listing.answers.append(random.choice((LIMITED, BROKEN)))
+
+
+def signed(id: str) -> tuple[bytes, dict[str, str]]:
+    """A webhook: its body and its headers."""
+    body = f'{{"id": "{id}"}}'.encode()
+    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    return body, {"X-Signature-256": f"sha256={signature}"}
+
+
+class Sender:
+    """Sends each webhook until it is accepted, and some of them once more."""
+
+    def __init__(self, url: str, random: Random) -> None:
+        self._url = url
+        self._random = random
+        self.accepted: list[str] = []
+        self.tries = 0
+
+    @property
+    def next(self) -> str:
+        return f"hook-{len(self.accepted)}"
+
+    async def send(self) -> None:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while True:
+                if not await self._post(session, self.next):
+                    await asyncio.sleep(0.03)
+                    continue
+                self.accepted.append(self.next)
+                if self._random.random() < 0.2:
+                    await self._post(session, self._random.choice(self.accepted))
+                await asyncio.sleep(self._random.uniform(0.0, 0.12))
+
+    async def _post(self, session: aiohttp.ClientSession, id: str) -> bool:
+        body, headers = signed(id)
+        self.tries += 1
+        try:
+            async with session.post(self._url, data=body, headers=headers) as reply:
+                return reply.status in (200, 202)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return False
+
+
+class Nursery:
+    """Starts Harken processes and kills them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, directory: Path, port: int) -> AsyncIterator[Nursery]:
+        with (directory / "harken.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, str(NURSERY), str(directory), str(port)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+        try:
+            yield cls(process)
+        finally:
+            process.kill()
+            await process.wait()
+
+    async def start(self) -> int:
+        return await self._ask("start")
+
+    async def reap(self) -> int:
+        """Wait for the end of what was started; its exit code, or minus the signal."""
+        return await self._ask("reap")
+
+    async def _ask(self, word: str) -> int:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(f"{word}\n".encode())
+        return int(await self._process.stdout.readline())
+
+
+def feed(name: str, integration: str, listing: str) -> str:
+    """An entry below `feeds:` that reads this listing."""
+    return FEED.format(name=name, integration=integration, listing=listing)
+
+
+def posting(name: str, trigger: str, sink: str, steps: Sequence[str]) -> str:
+    """A workflow that posts the event once for each of the steps."""
+    posts = [POST.format(step=step, sink=sink, name=name) for step in steps]
+    return POSTING.format(name=name, trigger=trigger) + "".join(posts)
+
+
+def configure(directory: Path, listing: str, sink: str) -> None:
+    workflows = directory / "workflows"
+    workflows.mkdir()
+    (directory / "harken.yaml").write_text(MAIN + feed("items", "shop", listing))
+    for name, trigger in {"posting": "feed: items", "hooks": HOOKS}.items():
+        (workflows / f"{name}.yaml").write_text(posting(name, trigger, sink, ("one", "two")))
+    (workflows / "quick.yaml").write_text(QUICK)
+
+
+def free_port() -> int:
+    """Below those that the system hands out, and for each test process others: nobody gets it while its Harken is
+    between two lives."""
+    for port in islice(_ports, 100):
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+def _own_ports() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = range(20_000 + worker % WORKERS, 30_000, WORKERS)
+    return cycle(Random().sample(own, len(own)))
+
+
+WORKERS = 16
+_ports = _own_ports()
+
+
+async def answers(url: str, seconds: float) -> Any:
+    """Wait until something answers there."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session, asyncio.timeout(seconds):
+        while True:
+            try:
+                async with session.get(url) as reply:
+                    if reply.status < 500:
+                        return await reply.text()
+            except (aiohttp.ClientError, OSError):
+                pass
+            await asyncio.sleep(0.02)
+
+
+def listing_of_now() -> Listing:
+    return Listing(SystemClock(), cap=100)
