@@ -5,35 +5,30 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from harken.event import Event
-from harken.http import raise_for
+from harken.kit import AccountModel, JsonApi, QueryModel
 from harken.source import Batch, Cursor, Host, Plugin
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     token: SecretStr
     base_url: str = "https://guestbook.example"
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     book: str = Field(description="name of the guestbook")
 
 
 class Guestbook:
     def __init__(self, query: Query, account: Account, host: Host) -> None:
-        self._url = f"{account.base_url}/books/{query.book}/entries"
-        self._headers = {"Authorization": f"Bearer {account.token.get_secret_value()}"}
-        self._host = host
+        headers = {"Authorization": f"Bearer {account.token.get_secret_value()}"}
+        self._api = JsonApi(host, base_url=account.base_url, headers=headers)
+        self._url = self._api.url("books", query.book, "entries")
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        params = {"after": str(cursor or 0), "limit": "100"}
-        reply = await self._host.http.request(
-            "GET", self._url, params=params, headers=self._headers, allow_private=self._host.allow_private
-        )
-        raise_for(reply)
-        answer = reply.json()
+        answer = self._api.expect_object(await self._api.get(self._url, {"after": cursor or 0, "limit": 100}))
         entries = answer["entries"]
         return Batch(
             events=[_event(entry) for entry in entries],

@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 def walked(since: Any, now: Any, width: timedelta) -> list[Slice]:
     found = [resume(None, since, now, width)]
-    while (following := found[-1].following(width)) is not None:
+    while (following := found[-1].next_slice(width)) is not None:
         found.append(following)
     return found
 
@@ -33,7 +33,7 @@ def test_slices_cover_everything_from_since_to_now_without_a_gap(minutes: int):
 
 
 def test_a_read_goes_on_where_its_cursor_was_and_keeps_its_top():
-    here = resume(None, START, START + 5 * HOUR, HOUR).turned("page-2")
+    here = resume(None, START, START + 5 * HOUR, HOUR).next_page("page-2")
     stored = msgspec.json.decode(msgspec.json.encode(here.cursor()))
     assert resume(stored, START + 9 * HOUR, START + 9 * HOUR, HOUR) == here
 
@@ -43,15 +43,15 @@ def test_a_slice_that_is_too_full_is_halved_until_it_is_narrow():
     widths = []
     while full is not None:
         widths.append((full.end - full.start).total_seconds())
-        full = full.halved(SECOND)
+        full = full.lower_half(SECOND)
     assert widths[:3] == [3600, 1800, 900]
     assert widths[-1] == 1
 
 
 def test_after_a_half_comes_the_rest():
-    half = resume(None, START, START + HOUR, HOUR).halved(SECOND)
+    half = resume(None, START, START + HOUR, HOUR).lower_half(SECOND)
     assert half is not None
-    rest = half.following(HOUR)
+    rest = half.next_slice(HOUR)
     assert rest is not None
     assert (rest.start, rest.end, rest.page) == (START + HOUR / 2, START + HOUR, None)
 
@@ -68,4 +68,4 @@ def test_without_a_cursor_of_ours_a_read_begins_at_since(cursor: Any):
 def test_a_since_ahead_of_now_makes_an_empty_slice():
     found = resume(None, START + HOUR, START, HOUR)
     assert found.start == found.end == START
-    assert found.following(HOUR) is None
+    assert found.next_slice(HOUR) is None

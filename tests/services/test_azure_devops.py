@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.services.azure_devops import WorkItems, plugin
+from harken.services.azure_devops import plugin
 from harken.source import Host, PollSource
 from harken.testing import START, HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.server import Answer, Seen
 from harken.testing.source import Service, SourceContract
-from tests.services.boards import SHOP, source
+from tests.services.azure_devops import SHOP, source
 from tests.services.reading import events, page, read, subjects
 
 
@@ -30,7 +30,7 @@ class AtWork:
     page_size = 200
     since = START - timedelta(seconds=1)
 
-    def __init__(self, clock: HandClock, board: AzureDevOps, source: WorkItems, *, tagging: bool = False) -> None:
+    def __init__(self, clock: HandClock, board: AzureDevOps, source: PollSource, *, tagging: bool = False) -> None:
         self.source: PollSource = source
         self._clock = clock
         self._board = board

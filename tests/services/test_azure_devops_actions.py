@@ -14,7 +14,7 @@ from harken.services.azure_devops import plugin
 from harken.source import Call, Host
 from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps, WorkItem
-from tests.services.boards import account
+from tests.services.azure_devops import account
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def test_a_comment_that_is_tried_again_is_written_once(board: AzureDevOps,
     first = await act(board, host, "comment", text="Looks like <DNS> 🔥\nto me")
     again = await act(board, host, "comment", text="worded differently by a model")
     assert (first["changed"], again["changed"]) == (True, False)
-    (said,) = board.said(item)
+    (said,) = board.comments(item)
     assert said.startswith("<div>Looks like &lt;DNS&gt; 🔥<br>to me</div>")
     assert "[harken " in said
     assert "run/step" not in said
@@ -58,7 +58,7 @@ async def test_a_comment_that_is_tried_again_is_written_once(board: AzureDevOps,
 async def test_a_comment_of_another_step_is_another_comment(board: AzureDevOps, host: Host, item: WorkItem):
     await act(board, host, "comment", text="one", key="a")
     await act(board, host, "comment", text="one", key="b")
-    assert len(board.said(item)) == 2
+    assert len(board.comments(item)) == 2
 
 
 async def test_our_comment_is_found_among_hundreds_of_changes(board: AzureDevOps, host: Host, item: WorkItem):
@@ -114,7 +114,7 @@ async def test_a_state_is_set_with_its_comment_in_one_change_and_once(board: Azu
     first = await act(board, host, "set_state", state="Resolved", comment="done & well")
     again = await act(board, host, "set_state", state="resolved", comment="done & well")
     assert (first["state"], first["changed"], again["changed"]) == ("Resolved", True, False)
-    assert (board.said(item), item.rev) == (["done &amp; well"], 2)
+    assert (board.comments(item), item.rev) == (["done &amp; well"], 2)
 
 
 async def test_a_state_that_the_type_does_not_have_is_said_with_those_that_it_has(board: AzureDevOps, host: Host):

@@ -79,7 +79,7 @@ class TestAzureDevOps(TrackerContract):
             unlabel=board.untag,
             labels=lambda item: item.fields["System.Tags"],
             comment=board.comment,
-            comments=lambda item: len(board.said(item)),
+            comments=lambda item: len(board.comments(item)),
             moves=tuple(partial(board.move, state=state) for state in ("Active", "New", "Active")),
             limit=board.limit,
             revoke=board.tokens.clear,

@@ -10,7 +10,7 @@ import pytest
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
-from tests.services.boards import histories, source
+from tests.services.azure_devops import histories, source
 from tests.services.reading import events, read, shown, times
 
 DAY = 86_400.0
@@ -127,7 +127,7 @@ async def test_a_history_that_is_behind_is_asked_for_again(board: AzureDevOps, h
     old = board.create(age=DAY)
     board.tag(old, "bug")
     tagged = clock.now()
-    old.told_at = clock.time() + 40
+    old.history_visible_at = clock.time() + 40
     batches = await read(reader)
     assert [event.occurred_at for event in events(batches)] == [tagged]
     clock.advance(45)

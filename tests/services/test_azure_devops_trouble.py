@@ -14,7 +14,7 @@ from harken.services.azure_devops.text import html_of, plain_text
 from harken.source import Host
 from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.server import Answer
-from tests.services.boards import SHOP, account, source
+from tests.services.azure_devops import SHOP, account, source
 from tests.services.reading import page, read, subjects
 
 

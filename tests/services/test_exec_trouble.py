@@ -76,7 +76,7 @@ async def test_a_poller_killed_between_two_reads_costs_nothing(tricked, tmp_path
     await ledger.put(1)
     (first,) = await read(ledger.source)
     os.kill(ledger.source._talk.child.pid, signal.SIGKILL)
-    await ledger.source._talk.child.code()
+    await ledger.source._talk.child.exit_code()
     await ledger.put(1)
     second = await read(ledger.source, first.cursor)
     await ledger.source.aclose()
@@ -145,7 +145,7 @@ async def test_what_it_says_on_stderr_is_logged_as_far_as_that_is_bearable(trick
     with structlog.testing.capture_logs() as logs:
         await page(ledger.source)
         await ledger.source.aclose()
-    said = [entry for entry in logs if entry["event"] == "program.said"]
+    said = [entry for entry in logs if entry["event"] == "program.output"]
 
     assert [entry["line"] for entry in said[:2]] == ["line 0", "line 1"]
     assert len(said) == 20

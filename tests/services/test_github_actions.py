@@ -13,7 +13,7 @@ from harken.services.github import plugin
 from harken.source import Call, Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
-from tests.services.hub import SHOP, account
+from tests.services.github import SHOP, account
 
 UGLY = "area/ui ü?"
 

@@ -10,7 +10,7 @@ import pytest
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
-from tests.services.hub import histories, source
+from tests.services.github import histories, source
 from tests.services.reading import events, read, shown, times
 
 DAY = 86_400.0
@@ -122,7 +122,7 @@ async def test_a_history_that_is_behind_the_list_is_asked_for_again(hub: GitHub,
     old = hub.open(age=DAY)
     hub.label(old, "bug")
     labelled = clock.now()
-    old.told_at = clock.time() + 40
+    old.history_visible_at = clock.time() + 40
     batches = await read(reader)
     assert events(batches) == []
     clock.advance(45)

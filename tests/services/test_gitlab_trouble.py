@@ -13,7 +13,7 @@ from harken.services.gitlab.check import check, whoami
 from harken.source import Call, Host
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.server import Answer
-from tests.services.lab import SHOP, account, source
+from tests.services.gitlab import SHOP, account, source
 from tests.services.reading import events, page, read
 
 UGLY = "area::ui ü/?"

@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from harken.services.jira import Query
-from harken.services.jira.query import quoted, whole_jql
+from harken.services.jira.query import check_jql, quote
 from harken.source import Host
 from harken.testing import HandClock
-from harken.testing.fakes.jira import BadJql, Jira, compiled
+from harken.testing.fakes.jira import BadJql, Jira, compile_jql
 from tests.services.jira import serving, source
 from tests.services.reading import events, read
 
@@ -51,7 +51,7 @@ async def test_a_nasty_label_finds_the_issues_with_that_label_and_no_secret(jira
 
 @pytest.mark.parametrize("value", NASTY)
 def test_a_quoted_value_is_read_back_as_it_was(value: str):
-    test, _ = compiled(f"labels = {quoted(value)}", {})
+    test, _ = compile_jql(f"labels = {quote(value)}", {})
     assert test is not None
     assert test({"labels": [value]})
     assert not test({"labels": ["hidden"]})
@@ -94,7 +94,7 @@ def test_raw_jql_needs_its_switch():
 )
 def test_raw_jql_that_would_break_out_is_refused(jql: str, wrong: str):
     with pytest.raises(ValueError, match=wrong):
-        whole_jql(jql)
+        check_jql(jql)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_raw_jql_that_would_break_out_is_refused(jql: str, wrong: str):
     ],
 )
 def test_raw_jql_that_is_complete_is_taken(jql: str):
-    assert whole_jql(jql).replace(" ", "") == "".join(jql.split())
+    assert check_jql(jql).replace(" ", "") == "".join(jql.split())
 
 
 async def test_an_or_in_raw_jql_stays_within_the_other_conditions(jira: Jira, host: Host):
@@ -118,8 +118,8 @@ async def test_an_or_in_raw_jql_stays_within_the_other_conditions(jira: Jira, ho
 
 
 def test_the_fake_itself_notices_an_unquoted_value():
-    test, _ = compiled('labels = "x" OR project = SECRET', {})
+    test, _ = compile_jql('labels = "x" OR project = SECRET', {})
     assert test is not None
     assert test({"labels": [], "project": ["SECRET"]})
     with pytest.raises(BadJql):
-        compiled("labels = x) OR (project = SECRET", {})
+        compile_jql("labels = x) OR (project = SECRET", {})

@@ -222,11 +222,11 @@ def test_an_account_shows_its_secrets_nowhere():
 
 
 async def test_cloud_is_known_by_its_address_and_asks_nothing(host: Host):
-    from harken.services.jira.api import Site
+    from harken.services.jira.api import Api
 
     cloud = Account.model_validate({"base_url": "https://acme.atlassian.net", "email": "a@b.c", "token": "x"})
     lookalike = Account.model_validate(
         {"base_url": "https://acme.atlassian.net.example", "token": "x", "deployment": "server"}
     )
-    assert await Site(cloud, host).cloud()
-    assert not await Site(lookalike, host).cloud()
+    assert await Api(cloud, host).is_cloud()
+    assert not await Api(lookalike, host).is_cloud()

@@ -1,4 +1,4 @@
-"""What workflows on a service do in the whole engine, whichever service it is. Each runs this on its own fake:
+"""The suite for workflows on an issue tracker, run through the whole engine. Each tracker subclasses it with its fake:
 
 class TestGitHub(TrackerContract):
     kind, main, triage, life, secret = "github", MAIN, TRIAGE, LIFE, TOKEN
@@ -24,7 +24,7 @@ from tests.timings import LONG_NAPS
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """A fake with things that workflows run for. A thing is whatever the fake calls one; `key` is its name in runs."""
+    """A fake, and how to change it. `key` is the name of an item in runs."""
 
     fake: FakeServer
     open: Callable[..., Any]
@@ -35,7 +35,7 @@ class Watched:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracker(Watched):
-    """Issues in two places, in words that all trackers share. `moves` change the state: away, back and away again."""
+    """Issues in two projects. `moves` change the state: away, back and away again."""
 
     open_elsewhere: Callable[..., Any]
     label: Callable[[Any, str], None]
@@ -49,7 +49,7 @@ class Tracker(Watched):
 class LimitContract:
     """Subclass it with a configuration, a workflow that runs for whatever is opened, and what it watches.
 
-    `mark` ends the name of a thing in the key of an occurrence; `waits` is how long nobody asks after a limit of 700 s.
+    `mark` ends the name of an item in the key of an event; `waits`: seconds without requests after a limit of 700 s.
     """
 
     kind: ClassVar[str]

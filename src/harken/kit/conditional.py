@@ -1,4 +1,4 @@
-"""An address that is asked again and again, and may answer that nothing has changed."""
+"""Conditional requests: an address that is read again and again, and may answer 304, nothing has changed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def host_of(url: str) -> str:
 
 
 def validators_of(etag: str | None, last_modified: str | None) -> Validators | None:
-    """What makes a request conditional; None when nothing was kept of the last answer."""
+    """Return what makes a request conditional; None when the last reply had neither."""
     return Validators(etag=etag, last_modified=last_modified) if etag or last_modified else None
 
 
 def expect_answer(reply: Reply, conditional: Validators | None, whose: str) -> None:
-    """RetryLater when the answer is that nothing has changed, and that was not asked."""
+    """Raise RetryLater if the reply is a 304 although the request was not conditional."""
     if reply.not_modified and conditional is None:
         raise RetryLater(f"{whose} answered 304 to a request for everything")

@@ -1,4 +1,4 @@
-"""Reading a value out of what a stranger's API sent: ids, instants, states. A wrong shape is None, never a crash."""
+"""Values out of a payload of any shape: ids, instants, states. What is missing or has another type is None."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any, Literal, TypeAlias
 from harken.language.paths import lookup
 from harken.suggest import suggest_clause
 
-__all__ = ["Precision", "described", "folded", "instant", "list_of", "stamp", "text_of", "whole_number"]
+__all__ = ["Precision", "describe", "folded_text", "instant", "list_of", "rfc3339", "text_of", "whole_number"]
 
 Precision: TypeAlias = Literal["auto", "milliseconds"]
 
-_NUMBER = re.compile(r"-?\d{9,17}(\.\d{1,9})?")
+_EPOCH = re.compile(r"-?\d{9,17}(\.\d{1,9})?")
+# smallest numbers that are milliseconds and microseconds
 _MS, _US = 1e11, 1e14
-_SHOWN = 12
+_MAX_KEYS = 12
 
 
 def text_of(data: Any, path: str) -> str | None:
-    """The text or number at the path as text; None when it is missing, empty or not a plain value."""
+    """Return the plain value at the dotted path as text; None when it is missing, empty, a list or an object."""
     value = data[path] if type(data) is dict and path in data else lookup(data, path)
     if isinstance(value, str):
         return value or None
@@ -30,8 +31,8 @@ def text_of(data: Any, path: str) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
-def folded(data: Any, path: str) -> str:
-    """The text at the path for comparing it without capitals; empty when it is missing."""
+def folded_text(data: Any, path: str) -> str:
+    """Return the text at the path for a comparison that ignores case; empty when it is missing."""
     return (text_of(data, path) or "").casefold()
 
 
@@ -44,41 +45,41 @@ def list_of(value: Any) -> list[Any]:
 
 
 def instant(value: Any) -> datetime | None:
-    """An instant written as RFC 3339, RFC 2822, or epoch seconds, ms or µs. Without a zone it is taken as UTC."""
+    """Parse RFC 3339, RFC 2822, or epoch seconds, milliseconds or microseconds. Without a zone it is taken as UTC."""
     try:
         if isinstance(value, str):
-            return _written(value.strip())
+            return _parse_text(value.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return _counted(value)
+            return _from_epoch(value)
     except (ValueError, OverflowError, OSError, TypeError, IndexError):
         return None
     return None
 
 
-def stamp(at: datetime | None, precision: Precision = "auto") -> str | None:
-    """The instant as RFC 3339; in UTC with a Z."""
+def rfc3339(at: datetime | None, precision: Precision = "auto") -> str | None:
+    """Return the instant as RFC 3339, with a Z if it is in UTC."""
     return None if at is None else at.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def described(data: Any, wanted: str = "") -> str:
-    """What is there instead, for an error: the names of an object's keys, never its values."""
+def describe(data: Any, wanted: str = "") -> str:
+    """Describe what was found instead, for an error: the keys of an object, never its values."""
     if not isinstance(data, Mapping):
         kind = "nothing" if data is None else "a list" if isinstance(data, list) else "a plain value"
         return f"there is {kind}"
     if not data:
         return "the object is empty"
-    names = ", ".join(_short(data))
+    names = ", ".join(_key_names(data))
     return f"its keys are {names}{suggest_clause(wanted.partition('.')[0], data) if wanted else ''}"
 
 
-def _short(keys: Iterable[Any]) -> list[str]:
+def _key_names(keys: Iterable[Any]) -> list[str]:
     names = [str(key)[:40] for key in keys]
-    return names if len(names) <= _SHOWN else [*names[:_SHOWN], "…"]
+    return names if len(names) <= _MAX_KEYS else [*names[:_MAX_KEYS], "…"]
 
 
-def _written(text: str) -> datetime | None:
-    if _NUMBER.fullmatch(text):
-        return _counted(float(text))
+def _parse_text(text: str) -> datetime | None:
+    if _EPOCH.fullmatch(text):
+        return _from_epoch(float(text))
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -86,6 +87,6 @@ def _written(text: str) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-def _counted(number: float) -> datetime:
+def _from_epoch(number: float) -> datetime:
     size = abs(number)
     return datetime.fromtimestamp(number / (1e6 if size >= _US else 1e3 if size >= _MS else 1), UTC)

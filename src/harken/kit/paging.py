@@ -1,22 +1,23 @@
-"""How listings continue. Pure: where a read stands is a value, and each page decides where the next one is.
+"""Listings of any API, paged by link, page number, offset or cursor, as the query describes it. All functions are pure.
 
-Listings lie: a next link leads back, a page parameter is ignored, `more` is always true. Each of these ends in an
-error with a reason, because the alternative is a read that never ends or one that silently stops after a page.
+Listings are not to be trusted: a next link leads back, a page parameter is ignored, `more` is always true. Each of
+these ends in an error with a reason, because otherwise the read would never end, or silently stop after a page.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from yarl import URL
 
 from harken.errors import NeedsAttention, Refused
 from harken.http import Reply
+from harken.kit.digest import digest_of
+from harken.kit.models import QueryModel
 from harken.language.paths import lookup
 
 __all__ = [
@@ -24,48 +25,42 @@ __all__ = [
     "ByOffset",
     "ByPage",
     "Paging",
-    "Place",
+    "PagingCursor",
     "Position",
-    "address",
-    "digest_of",
-    "digest_of_json",
-    "first",
-    "following",
-    "restarted",
-    "slipped",
-    "turn",
+    "advance",
+    "first_position",
+    "has_slipped",
+    "next_position",
+    "page_url",
+    "restart",
 ]
 
 Position: TypeAlias = str | int | None
-_RESTARTS = 3
-_SAME_PAGES = 3
+_MAX_RESTARTS = 3
+_MAX_SAME_PAGES = 3
 
 
-class ByPage(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ByPage(QueryModel):
     param: str = Field("page", description="query parameter that takes the page number")
     start: int = Field(1, ge=0, description="number of the first page")
     size_param: str = Field("", description="query parameter that takes the size of a page")
     size: int = Field(0, ge=0, description="items to ask for per page; 0 leaves it to the server")
 
 
-class ByOffset(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ByOffset(QueryModel):
     param: str = Field("offset", description="query parameter that takes the number of items to skip")
     size_param: str = Field("limit", description="query parameter that takes the size of a page")
     size: int = Field(100, ge=2, description="items to ask for per page")
 
 
-class ByCursor(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ByCursor(QueryModel):
     param: str = Field("cursor", description="query parameter that takes the cursor of the next page")
     path: str = Field("next_cursor", min_length=1, description="dotted path of that cursor in the answer")
 
 
-class Paging(BaseModel):
+class Paging(QueryModel):
     """Exactly one of next, page, offset, cursor."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     next: str = Field("", description="`link` for the Link header, else the dotted path of the next URL in the answer")
     page: ByPage | None = Field(None, description="pages are numbered")
     offset: ByOffset | None = Field(None, description="pages start at an offset")
@@ -74,26 +69,26 @@ class Paging(BaseModel):
     max_pages: int = Field(1000, ge=1, description="a longer listing is taken for one that never ends")
 
     @model_validator(mode="after")
-    def _one_way(self) -> Paging:
+    def _check_one_way(self) -> Paging:
         if sum(map(bool, (self.next, self.page, self.offset, self.cursor))) != 1:
             raise ValueError("name exactly one of next, page, offset, cursor")
         return self
 
     @property
-    def numbered(self) -> bool:
+    def is_numbered(self) -> bool:
         return bool(self.page or self.offset)
 
     @property
-    def told_in_body(self) -> bool:
-        """Whether a page that is byte for byte the same also continues the same way."""
+    def is_in_body(self) -> bool:
+        """Whether the body of a page tells how it continues, so that the same body continues in the same way."""
         return bool(self.more or self.cursor or (self.next and self.next != "link"))
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a read stands, as a cursor. `of` names the query: a place in another query's listing means nothing.
+class PagingCursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`of` is the fingerprint of the query: a position in another listing means nothing.
 
-    etag, last_modified and digest belong to the last complete read, and are kept only if it was a single page.
-    `since` is fixed when a read begins, because its first page moves the engine's; `asked` is what that was then.
+    `etag`, `last_modified` and `digest` belong to the last complete read, and are kept only if it was a single page.
+    `since` is fixed when a read begins, because its first page moves the engine's; `asked` is the engine's then.
     """
 
     of: str
@@ -112,15 +107,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial: bool = False
 
 
-def first(paging: Paging | None) -> Position:
-    """Where a listing begins."""
+def first_position(paging: Paging | None) -> Position:
+    """Return the position of the first page."""
     if paging and paging.page:
         return paging.page.start
     return 0 if paging and paging.offset else None
 
 
-def address(paging: Paging | None, url: str, at: Position) -> URL:
-    """The URL of the page at this position."""
+def page_url(paging: Paging | None, url: str, at: Position) -> URL:
+    """Return the URL of the page at this position."""
     target = URL(url)
     if paging is None or at is None:
         return target
@@ -134,10 +129,12 @@ def address(paging: Paging | None, url: str, at: Position) -> URL:
     return target.update_query({sized.param: str(at), **size})
 
 
-def following(paging: Paging | None, reply: Reply, document: Any, place: Place, ids: Sequence[str]) -> Position:
-    """Where the next page is; None at the end.
+def next_position(
+    paging: Paging | None, reply: Reply, document: Any, cursor: PagingCursor, ids: Sequence[str]
+) -> Position:
+    """Return the position of the next page; None at the end.
 
-    Pages and offsets end with a page that shows nothing new: a short page proves nothing where servers cap its size.
+    Numbered pages and offsets end with a page that shows nothing new. A short page is no proof: servers cap the size.
     """
     if paging is None:
         return None
@@ -148,28 +145,28 @@ def following(paging: Paging | None, reply: Reply, document: Any, place: Place, 
         return str(token) if isinstance(token, str | int) and not isinstance(token, bool) and token != "" else None
     if paging.more and not lookup(document, paging.more):
         return None
-    if not paging.more and (not ids or set(ids) == {place.last_id}):
+    if not paging.more and (not ids or set(ids) == {cursor.last_id}):
         return None
-    at = place.at if isinstance(place.at, int) else 0
-    # offsets overlap by an item: if it is not there again, something before it went, and others slipped past
+    at = cursor.at if isinstance(cursor.at, int) else 0
+    # offsets overlap by an item: if it is missing on the next page, one before it was deleted and others were skipped
     return at + (1 if paging.page else max(len(ids) - 1, 1 if ids else 0))
 
 
-def turn(place: Place, paging: Paging, to: Position, ids: Sequence[str], whose: str) -> Place:
-    """The place at the next page, or an error when the listing goes in circles."""
+def advance(cursor: PagingCursor, paging: Paging, to: Position, ids: Sequence[str], whose: str) -> PagingCursor:
+    """Return the cursor at the next page. Raise NeedsAttention when the listing goes in circles."""
     shown = digest_of("\0".join(ids).encode()) if ids else ""
-    same = place.same + 1 if shown and shown == place.shown else 0
-    # inserts can push a whole page down once, or even twice; a parameter that is ignored repeats for ever
-    if same >= _SAME_PAGES:
+    same = cursor.same + 1 if shown and shown == cursor.shown else 0
+    # new items can push a whole page down once or twice; an ignored parameter repeats the page for ever
+    if same >= _MAX_SAME_PAGES:
         raise NeedsAttention(
             f"{whose} shows the same page again and again", fix="Check `paging`: it seems to be ignored"
         )
-    spot = digest_of(str(to).encode())
-    if to == place.at or spot == place.mark:
+    position_digest = digest_of(str(to).encode())
+    if to == cursor.at or position_digest == cursor.mark:
         raise NeedsAttention(f"{whose} continues with a page that was read already", fix="Check `paging`")
-    pages = place.pages + 1
+    pages = cursor.pages + 1
     return msgspec.structs.replace(
-        place,
+        cursor,
         etag=None,
         last_modified=None,
         digest="",
@@ -178,31 +175,22 @@ def turn(place: Place, paging: Paging, to: Position, ids: Sequence[str], whose: 
         last_id=ids[-1] if paging.offset and len(ids) > 1 else "",
         shown=shown,
         same=same,
-        # remembering the place at every power of two finds any circle, in constant space
-        mark=spot if pages & (pages - 1) == 0 else place.mark,
+        # remembering the position at every power of two finds any circle, in constant space (Brent)
+        mark=position_digest if pages & (pages - 1) == 0 else cursor.mark,
     )
 
 
-def slipped(place: Place, ids: Sequence[str]) -> bool:
-    """Whether items may have slipped over the page border: the item that both pages should show is gone."""
-    return bool(place.last_id) and place.last_id not in ids
+def has_slipped(cursor: PagingCursor, ids: Sequence[str]) -> bool:
+    """Whether items may have moved over the border of a page: the item that both pages should show is missing."""
+    return bool(cursor.last_id) and cursor.last_id not in ids
 
 
-def restarted(place: Place, paging: Paging) -> Place | None:
-    """The beginning of the listing again; None when that was tried often enough and the read stays partial."""
-    if place.restarts >= _RESTARTS:
+def restart(cursor: PagingCursor, paging: Paging) -> PagingCursor | None:
+    """Return the beginning of the listing; None when it was restarted often enough and the read stays partial."""
+    if cursor.restarts >= _MAX_RESTARTS:
         return None
-    again = place.restarts + 1
-    return Place(of=place.of, at=first(paging), since=place.since, asked=place.asked, restarts=again)
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=12).hexdigest()
-
-
-def digest_of_json(value: Any) -> str:
-    """The same for equal values, in whichever order their keys are."""
-    return digest_of(msgspec.json.encode(value, order="deterministic"))
+    again = cursor.restarts + 1
+    return PagingCursor(of=cursor.of, at=first_position(paging), since=cursor.since, asked=cursor.asked, restarts=again)
 
 
 def _next_url(reply: Reply, value: Any) -> str | None:

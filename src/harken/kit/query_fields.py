@@ -1,33 +1,40 @@
-"""What people write in a query, as a service needs it: one value for several, each once, and nothing but plain text."""
+"""Validators for the fields of a query: one value for a list, unique names, text without control characters."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
 
-from harken.kit.paging import digest_of_json
+from harken.kit.digest import digest_of_json
+from harken.kit.text import has_control_character
 
-__all__ = ["each_once", "fingerprint_of", "has_control", "label_name", "plain_value", "several", "several_texts"]
+__all__ = [
+    "as_list",
+    "as_text_list",
+    "fingerprint_of",
+    "label_name",
+    "plain_value",
+    "unique_names",
+]
 
 LONGEST_VALUE = 255
 
 
-def several(value: Any) -> Any:
-    """A text or number alone stands for a list of one."""
+def as_list(value: Any) -> Any:
+    """A text or number alone becomes a list of one."""
     return [value] if isinstance(value, str) or type(value) is int else value
 
 
-def several_texts(value: Any) -> Any:
-    """Like `several`; a number is a name that YAML takes for one."""
-    found = several(value)
-    return [str(one) if type(one) is int else one for one in found] if isinstance(found, list | tuple) else found
+def as_text_list(value: Any) -> Any:
+    """Like `as_list`, with numbers as text: YAML reads a name such as 2024 as a number."""
+    values = as_list(value)
+    return [str(one) if type(one) is int else one for one in values] if isinstance(values, list | tuple) else values
 
 
-def each_once(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as they were first written; capitals make no other name."""
+def unique_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names without repeats, as they were first written. Case makes no difference."""
     known: dict[str, str] = {}
     for name in names:
         known.setdefault(name.lower(), name)
@@ -35,7 +42,7 @@ def each_once(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def label_name(name: str, whose: str) -> str:
-    """The label without blanks around it. ValueError where it cannot stand in a list with commas between."""
+    """Return the stripped label. Raise ValueError where it cannot be part of a list with commas between."""
     if not name.strip() or not name.isprintable():
         raise ValueError("a label is empty, or has characters that cannot be printed")
     if "," in name:
@@ -44,7 +51,7 @@ def label_name(name: str, whose: str) -> str:
 
 
 def plain_value(value: object) -> str:
-    """A value as it may stand in a query: short text without control characters. ValueError says what is wrong."""
+    """Return the value as stripped text. Raise ValueError unless it is short and without control characters."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError("must be text")
     text = str(value).strip()
@@ -52,15 +59,11 @@ def plain_value(value: object) -> str:
         raise ValueError("must not be empty")
     if len(text) > LONGEST_VALUE:
         raise ValueError(f"is longer than {LONGEST_VALUE} characters")
-    if has_control(text):
+    if has_control_character(text):
         raise ValueError("holds a control character, such as a line end. Remove it")
     return text
 
 
-def has_control(text: str) -> bool:
-    return any(unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") for letter in text)
-
-
 def fingerprint_of(query: BaseModel) -> str:
-    """Changes when anything of the query does."""
+    """A digest that changes with any field of the query. `QueryModel.fingerprint` is the same."""
     return digest_of_json(query.model_dump(mode="json"))

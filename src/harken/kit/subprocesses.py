@@ -1,4 +1,4 @@
-"""Programs that a service runs: without a shell, with an environment of their own, bounded, and never left behind."""
+"""Programs that a service runs: without a shell, with a minimal environment, bounded, and never left behind."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.http.redact import redact
 from harken.source import Host
 
-__all__ = ["LONGEST_LINE", "Child", "Program", "secrets_in", "started"]
+__all__ = ["LONGEST_LINE", "Child", "Program", "secrets_in", "start_program"]
 
 log = structlog.get_logger("harken.services")
 
 LONGEST_LINE = 8 * 1024 * 1024
 GRACE_SECONDS = 2.0
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
-_LEASH = str(Path(__file__).with_name("leash.py"))
+_DIE_WITH_PARENT = str(Path(__file__).with_name("die_with_parent.py"))
 _SECRET_NAME = re.compile(r"auth|cookie|credential|dsn|key|passw|secret|signature|token|url", re.IGNORECASE)
 _QUERY_STRING = re.compile(r"\?[\w.%\[\]-]+=[^\s\"')]*")
 _CHUNK = 65_536
@@ -39,38 +39,38 @@ _LINES_PER_SPAN, _SPAN_SECONDS = 20, 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What to run. `env` is added to a minimal environment: nothing else of ours is inherited, least of all secrets."""
+    """What to run. `env` is added to a minimal environment; nothing else is inherited. `secrets` stay out of logs."""
 
-    words: tuple[str, ...]
+    command: tuple[str, ...]
     env: Mapping[str, str]
     directory: str = ""
     secrets: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
-        """How it is called in errors: by its script where it has one. Other arguments may hold anything."""
-        script = self.words[1] if len(self.words) > 1 else ""
+        """The name for errors: that of the script where there is one. Other arguments may hold secrets."""
+        script = self.command[1] if len(self.command) > 1 else ""
         is_script = bool(script) and os.path.isfile(os.path.join(self.directory, script))
-        return os.path.basename(script if is_script else self.words[0])
+        return os.path.basename(script if is_script else self.command[0])
 
-    def surroundings(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         return {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **self.env}
 
-    def discreet(self, text: str) -> str:
-        """What it said, without what it was entrusted with, and without the query strings of addresses."""
+    def redact(self, text: str) -> str:
+        """Return its output without the secrets, and without the query strings of URLs."""
         return _QUERY_STRING.sub("?***", redact(text, self.secrets))
 
 
 class Child:
-    """A program that runs. Its group dies with it, and on Linux it dies with us."""
+    """A running program. Its process group ends with it, and on Linux it ends when our process does."""
 
     def __init__(self, program: Program, process: asyncio.subprocess.Process, clock: Clock) -> None:
         assert process.stdin and process.stdout and process.stderr
         self.program = program
         self._process = process
         self._in, self._out = process.stdin, process.stdout
-        self._voice = _Voice(program, clock)
-        self._listening = asyncio.create_task(self._voice.hear(process.stderr), name=f"stderr of {program.name}")
+        self._stderr = _Stderr(program, clock)
+        self._stderr_task = asyncio.create_task(self._stderr.read(process.stderr), name=f"stderr of {program.name}")
 
     @property
     def alive(self) -> bool:
@@ -80,14 +80,14 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    async def write(self, line: bytes) -> None:
-        # one that does not listen any more is noticed when it is read from
+    async def write_line(self, line: bytes) -> None:
+        # a program that closed its input is noticed when its output is read
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._in.write(line + b"\n")
             await self._in.drain()
 
-    async def line(self) -> bytes | None:
-        """Its next line; None at the end. Cancelling loses nothing. One that is too long ends the program."""
+    async def read_line(self) -> bytes | None:
+        """Return its next line; None at the end. Cancelling loses nothing. A line that is too long ends the program."""
         try:
             return (await self._out.readuntil(b"\n")).rstrip(b"\r\n")
         except asyncio.IncompleteReadError as error:
@@ -98,74 +98,73 @@ class Child:
             fix = "Let it write less at a time"
             raise NeedsAttention(f"{self.program.name} wrote a line of more than {size}", fix=fix) from None
 
-    async def code(self) -> int:
-        """Its exit code, once it has closed its output. One that goes on nevertheless is ended."""
+    async def exit_code(self) -> int:
+        """Return its exit code, once it has closed its output. End it if it does not exit by itself."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
                 await self._process.wait()
         await self.end()
         return await self._process.wait()
 
-    async def crashed(self) -> RetryLater:
-        """Why it ended although it was still needed."""
-        code = await self.code()
+    async def crash_error(self) -> RetryLater:
+        """Return the error for a program that ended although it was still needed."""
+        code = await self.exit_code()
         how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        said = f": {self.last_words}" if self.last_words else ""
-        return RetryLater(f"{self.program.name} {how}{said}")
+        output = f": {self.last_output}" if self.last_output else ""
+        return RetryLater(f"{self.program.name} {how}{output}")
 
     @property
-    def last_words(self) -> str:
-        """The end of its stderr, without secrets: what went wrong mostly stands in the last line."""
-        return " | ".join(self._voice.last)[-_LONGEST_KEPT:]
+    def last_output(self) -> str:
+        """The end of its stderr, without secrets: the last lines mostly tell what went wrong."""
+        return " | ".join(self._stderr.last)[-_LONGEST_KEPT:]
 
     async def end(self, *, patience: float = 0.0) -> None:
-        """End it and all that it started. With `patience` it may first end by itself, now that its input is closed."""
+        """End it and all that it started. Its input is closed, and it has `patience` seconds to exit by itself."""
         self._in.close()
         try:
             if patience:
-                await self._waited(patience)
+                await self._wait(patience)
             if self.alive:
                 self._signal(signal.SIGTERM)
-                await self._waited(GRACE_SECONDS)
+                await self._wait(GRACE_SECONDS)
         finally:
-            # also when it has ended: it may have left others behind
+            # also when it has ended: it may have started others
             self._signal(signal.SIGKILL)
         await self._process.wait()
-        await self._emptied()
+        await self._drain()
 
-    async def _waited(self, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._process.wait()
 
-    async def _emptied(self) -> None:
-        """Read what is left in the pipes, for they close only then; who left the group may hold them open."""
+    async def _drain(self) -> None:
+        """Read what is left in the pipes, so that they close. A process that left the group may hold them open."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
                 while await self._out.read(_CHUNK):
                     pass
-                await asyncio.wait({self._listening})
-        self._listening.cancel()
+                await asyncio.wait({self._stderr_task})
+        self._stderr_task.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
-async def started(program: Program, host: Host) -> Child:
-    """Start it, if the configuration allows programs at all."""
+async def start_program(program: Program, host: Host) -> Child:
+    """Start the program. Raise Refused if the configuration does not allow programs."""
     if not host.allow_programs:
         fix = "Set services.allow_programs: true in harken.yaml to allow them"
         raise Refused(f"services may not run programs such as {program.name}", fix=fix)
-    env = program.surroundings()
-    found = _found(program, env)
-    words = [found, *program.words[1:]]
+    env = program.environment()
+    command = [_find_executable(program, env), *program.command[1:]]
     if sys.platform == "linux":
-        words = [sys.executable, "-I", "-S", _LEASH, str(os.getpid()), *words]
+        command = [sys.executable, "-I", "-S", _DIE_WITH_PARENT, str(os.getpid()), *command]
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *words,
+            *command,
             env=env,
             cwd=program.directory or None,
             stdin=pipe,
@@ -181,7 +180,7 @@ async def started(program: Program, host: Host) -> Child:
 
 
 def secrets_in(value: Any, name: str = "") -> Iterator[str]:
-    """The texts in a configuration whose names say that they are secret."""
+    """Yield the texts of a configuration whose names say that they are secret."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from secrets_in(inner, str(key))
@@ -192,14 +191,14 @@ def secrets_in(value: Any, name: str = "") -> Iterator[str]:
         yield value
 
 
-def _found(program: Program, env: Mapping[str, str]) -> str:
-    word = program.words[0]
-    if os.path.dirname(word):
-        word = os.path.join(program.directory, os.path.expanduser(word))
-    found = shutil.which(word, path=env.get("PATH"))
+def _find_executable(program: Program, env: Mapping[str, str]) -> str:
+    name = program.command[0]
+    if os.path.dirname(name):
+        name = os.path.join(program.directory, os.path.expanduser(name))
+    found = shutil.which(name, path=env.get("PATH"))
     if found is None:
         fix = "Check the command; a relative path starts at the directory of harken.yaml"
-        raise NeedsAttention(f"there is no program {program.words[0]} that may be executed", fix=fix)
+        raise NeedsAttention(f"there is no program {program.command[0]} that may be executed", fix=fix)
     return os.path.abspath(found)
 
 
@@ -210,8 +209,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class _Voice:
-    """What a program writes to stderr: logged at debug as far as that is bearable; the last lines are kept."""
+class _Stderr:
+    """What a program writes to stderr: logged at debug level at a bounded rate; the last lines are kept."""
 
     def __init__(self, program: Program, clock: Clock) -> None:
         self.last: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -219,19 +218,19 @@ class _Voice:
         self._clock = clock
         self._since, self._lines = clock.monotonic(), 0
 
-    async def hear(self, stream: asyncio.StreamReader) -> None:
-        rest = b""
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        partial = b""
         while chunk := await stream.read(_CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
+            *lines, partial = (partial + chunk).split(b"\n")
             for line in lines:
                 self._note(line)
-            # a line without an end is kept as far as it will be shown
-            rest = rest[: 16 * _LONGEST_KEPT]
-        self._note(rest)
+            # of a line without an end, keep only as much as will be shown
+            partial = partial[: 16 * _LONGEST_KEPT]
+        self._note(partial)
 
     def _note(self, line: bytes) -> None:
-        # secrets go first: a cut through one would hide it from the search
-        text = self._program.discreet(line[: 16 * _LONGEST_KEPT].decode("utf-8", "replace")).strip()[:_LONGEST_KEPT]
+        # redact before cutting: half a secret would not be found
+        text = self._program.redact(line[: 16 * _LONGEST_KEPT].decode("utf-8", "replace")).strip()[:_LONGEST_KEPT]
         if not text:
             return
         self.last.append(text)
@@ -240,6 +239,6 @@ class _Voice:
             self._since, self._lines = now, 0
         self._lines += 1
         if self._lines <= _LINES_PER_SPAN:
-            log.debug("program.said", program=self._program.name, line=text)
+            log.debug("program.output", program=self._program.name, line=text)
         elif self._lines == _LINES_PER_SPAN + 1:
-            log.debug("program.chatters", program=self._program.name, until_seconds=_SPAN_SECONDS)
+            log.debug("program.output_dropped", program=self._program.name, until_seconds=_SPAN_SECONDS)

@@ -1,8 +1,8 @@
-"""RSS, RDF, Atom and JSON Feed as the entries people mean, whichever parser read them.
+"""Entries of RSS, RDF, Atom and JSON Feed.
 
-Sound documents go to fastfeedparser. It drops entries and letters of broken ones, so those go to feedparser, which is
-much slower and forgives nearly everything. Both must give an entry the same id, or a feed that is broken for
-one day would show all of its entries as new.
+Well-formed documents are parsed with fastfeedparser. It drops entries and characters of broken ones, so those are
+parsed with feedparser, which is much slower and accepts nearly everything. Both must give an entry the same id, or a
+feed that is broken for one day would show all of its entries as new.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from urllib.parse import urljoin
 import msgspec
 
 from harken.kit.fields import instant
+from harken.kit.html import html_to_line
 
-__all__ = ["Entry", "NotAFeed", "alternate", "entries_of", "is_page", "oldest_first", "text_of_html"]
+__all__ = ["Entry", "NotAFeed", "entries_of", "feed_link", "is_page", "oldest_first"]
 
-# beyond this size the slow parser would hold everybody up
+# bytes; beyond this size feedparser would block the event loop for too long
 _SLOW_PARSER_CAP = 4_000_000
 _LONGEST_SUMMARY = 10_000
 _INLINE = re.compile(
@@ -31,12 +32,8 @@ _INLINE = re.compile(
     r"(?:\s[^<>]*)?/?>",
     re.IGNORECASE,
 )
-_UNSEEN = re.compile(
-    r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)|<!doctype\b[^<>]*>", re.IGNORECASE | re.DOTALL
-)
 _SEEN_TEXT = ".//text()[not(ancestor::*[local-name()='script' or local-name()='style'])]"
 _DECLARED = re.compile(r"""(<\?xml\b[^<>]*?)\s+encoding\s*=\s*["']([\w.:-]+)["']""")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _SPACE = re.compile(r"\s+")
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _ELEMENT = re.compile(rb"<[A-Za-z][\w:.-]*")
@@ -51,7 +48,7 @@ _FEED_TYPES = ("application/rss+xml", "application/atom+xml", "application/feed+
 
 
 class NotAFeed(ValueError):
-    """There is nothing in it that any of the parsers takes for a feed."""
+    """No parser recognises the document as a feed."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,33 +61,33 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries_of(body: bytes, url: str, charset: str = "") -> list[Entry]:
-    """Every entry, in the document's order. Raises NotAFeed.
+    """Return every entry, in the order of the document. Raise NotAFeed.
 
-    `url` is what relative links are relative to, `charset` the encoding that the server names.
+    `url` is the base of relative links, `charset` the encoding that the server names.
     """
-    body = _recoded(body, charset)
+    body = _as_utf8(body, charset)
     if body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
-        return _json_feed(body, url)
-    tree = _tree(body)
+        return _parse_json_feed(body, url)
+    tree = _parse_tree(body)
     if tree is not None:
-        return _sound(body, url, tree)
+        return _parse_well_formed(body, url, tree)
     try:
-        rescued = _quick(body, url, _tree(body, recover=True))
+        recovered = _parse_fast(body, url, _parse_tree(body, recover=True))
     except NotAFeed:
-        rescued = []
-    forgiven = _forgiven(body, url) if len(body) <= _SLOW_PARSER_CAP or not rescued else []
-    return forgiven if len(forgiven) >= len(rescued) else rescued
+        recovered = []
+    lenient = _parse_lenient(body, url) if len(body) <= _SLOW_PARSER_CAP or not recovered else []
+    return lenient if len(lenient) >= len(recovered) else recovered
 
 
 def is_page(body: bytes) -> bool:
-    """Whether this is a web page rather than a damaged feed, or one that calls itself a page."""
+    """Whether this is a web page, and not a broken feed or a feed with the doctype of a page."""
     head = _COMMENT.sub(b"", body[:4096])
     first = _ELEMENT.search(head)
     return _PAGE.search(head[: first.end() if first else None]) is not None and not (first and _FEED.match(first[0]))
 
 
-def alternate(page: str, url: str) -> str:
-    """The feed that a web page names as its own, or nothing."""
+def feed_link(page: str, url: str) -> str:
+    """Return the URL of the feed that a web page links to; empty if there is none."""
     for tag in _LINK.findall(page[:200_000]):
         given = {name.lower(): html.unescape(a or b or c) for name, a, b, c in _ATTRIBUTE.findall(tag)}
         kind = given.get("type", "").lower()
@@ -99,13 +96,8 @@ def alternate(page: str, url: str) -> str:
     return ""
 
 
-def text_of_html(markup: str) -> str:
-    """What a reader would see, on one line."""
-    return _SPACE.sub(" ", html.unescape(_TAG.sub(" ", _UNSEEN.sub(" ", markup)))).strip()
-
-
-def _tree(body: bytes, *, recover: bool = False) -> Any:
-    """The document as a tree; None if it is not well-formed, or declares entities, which we do not resolve."""
+def _parse_tree(body: bytes, *, recover: bool = False) -> Any:
+    """Parse the document; None if it is not well-formed, or declares entities, which are not resolved."""
     from lxml import etree  # type: ignore[import-untyped]
 
     if b"<!ENTITY" in body[:4096] and not recover:
@@ -117,37 +109,37 @@ def _tree(body: bytes, *, recover: bool = False) -> Any:
         return None
 
 
-def _recoded(body: bytes, charset: str) -> bytes:
-    """In UTF-8, if the server names another encoding than the document: its word counts (RFC 7303), when it fits."""
+def _as_utf8(body: bytes, charset: str) -> bytes:
+    """Re-encode the document if the server names another encoding, which takes precedence (RFC 7303) if it fits."""
     declared = _DECLARED.search(body[:200].decode("ascii", "replace"))
     own = declared[2].lower() if declared else "utf-8"
     if not charset or charset.lower() == own or body.startswith(_BOMS):
         return body
-    text = _decoded(body, charset)
-    # servers name Latin-1 out of habit, and no text in it happens to be UTF-8
-    if text is None or (own == "utf-8" and _decoded(body, own) is not None):
+    text = _decode(body, charset)
+    # many servers always say Latin-1; a document that decodes as UTF-8 is UTF-8
+    if text is None or (own == "utf-8" and _decode(body, own) is not None):
         return body
     return _DECLARED.sub(r"\1", text, count=1).encode()
 
 
-def _decoded(body: bytes, charset: str) -> str | None:
+def _decode(body: bytes, charset: str) -> str | None:
     try:
         return body.decode(charset)
     except (LookupError, UnicodeError):
         return None
 
 
-def _sound(body: bytes, url: str, tree: Any) -> list[Entry]:
-    """The entries of a well-formed document; dialects that the quick parser does not know go to the slow one."""
+def _parse_well_formed(body: bytes, url: str, tree: Any) -> list[Entry]:
+    """Parse a well-formed document; with feedparser if fastfeedparser does not know the dialect."""
     try:
-        return _quick(body, url, tree)
+        return _parse_fast(body, url, tree)
     except NotAFeed:
         if len(body) > _SLOW_PARSER_CAP:
             raise
-    return _forgiven(body, url)
+    return _parse_lenient(body, url)
 
 
-def _quick(body: bytes, url: str, tree: Any) -> list[Entry]:
+def _parse_fast(body: bytes, url: str, tree: Any) -> list[Entry]:
     import fastfeedparser
 
     if tree is None:
@@ -162,12 +154,12 @@ def _quick(body: bytes, url: str, tree: Any) -> list[Entry]:
     elements = [element for element in listed if _is_entry(element)]
     if len(elements) != len(found):
         elements = [None] * len(found)
-    return [_quick_entry(entry, element, url) for entry, element in zip(found, elements, strict=True)]
+    return [_fast_entry(entry, element, url) for entry, element in zip(found, elements, strict=True)]
 
 
-def _quick_entry(found: Mapping[str, Any], element: Any, url: str) -> Entry:
-    """The parser's entry, with what it leaves out (xml:base, the type of a title) or guesses (dates) from the tree."""
-    # an id that is the link may be a missing one, which the parser fills in
+def _fast_entry(found: Mapping[str, Any], element: Any, url: str) -> Entry:
+    """Return the parser's entry; what it ignores (xml:base, the type of a title) or guesses (dates) is read here."""
+    # where the id is missing, the parser fills in the link
     given = {**found, "id": None} if found.get("id") == found.get("link") else dict(found)
     if element is None:
         return _entry({**given, "published": None}, url)
@@ -180,18 +172,18 @@ def _quick_entry(found: Mapping[str, Any], element: Any, url: str) -> Entry:
     return _entry(given, urljoin(url, element.base or ""), title=title)
 
 
-def _forgiven(body: bytes, url: str) -> list[Entry]:
+def _parse_lenient(body: bytes, url: str) -> list[Entry]:
     import feedparser
 
-    # a stream: bytes and text would be tried as the name of a file
+    # a stream, because feedparser takes bytes and text for a file name first
     parsed = feedparser.parse(BytesIO(body), sanitize_html=False, resolve_relative_uris=False)
     if not parsed.entries and not parsed.get("version"):
         raise NotAFeed
-    return [_forgiven_entry(entry, url) for entry in parsed.entries]
+    return [_lenient_entry(entry, url) for entry in parsed.entries]
 
 
-def _forgiven_entry(found: Any, url: str) -> Entry:
-    # the link of an entry without one is its guid, but then it is not among its links
+def _lenient_entry(found: Any, url: str) -> Entry:
+    # feedparser fills in the guid for a missing link, but not in `links`
     link = found.get("link") if found.get("links") else None
     name = found.get("id") if found.get("id") != link else None
     date = dict.get(found, "published") or dict.get(found, "updated")
@@ -200,7 +192,7 @@ def _forgiven_entry(found: Any, url: str) -> Entry:
     return _entry({**{key: found.get(key) for key in ("title", "author", "content")}, **named}, urljoin(url, base))
 
 
-def _json_feed(body: bytes, url: str) -> list[Entry]:
+def _parse_json_feed(body: bytes, url: str) -> list[Entry]:
     try:
         items = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))["items"]
         return [_json_entry(item, url) for item in items]
@@ -209,7 +201,7 @@ def _json_feed(body: bytes, url: str) -> list[Entry]:
 
 
 def _json_entry(item: Mapping[str, Any], url: str) -> Entry:
-    text = item.get("summary") or item.get("content_text") or text_of_html(_text(item.get("content_html")))
+    text = item.get("summary") or item.get("content_text") or html_to_line(_text(item.get("content_html")))
     authors = item.get("authors") or [item.get("author") or {}]
     title = _SPACE.sub(" ", _text(item.get("title"))).strip()
     date = item.get("date_published") or item.get("date_modified")
@@ -227,7 +219,7 @@ def _local(element: Any) -> str:
 
 
 def _rss_names(element: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """What an item calls itself: a title of its media is not its title; some write id for guid, or a link with href."""
+    """Return the item's own names: not the title of its media; some feeds write id for guid, or a link with href."""
     space = element.tag.rpartition("}")[0]
     own = {_local(child): child for child in reversed(element) if str(child.tag).rpartition("}")[0] == space}
     title, name, link = own.get("title"), own.get("id"), own.get("link")
@@ -243,25 +235,29 @@ def _atom_title(element: Any) -> str:
     if title is None:
         return ""
     text = "".join(title.xpath(_SEEN_TEXT))
-    return text_of_html(text) if title.get("type") in ("html", "text/html") else _SPACE.sub(" ", text).strip()
+    return html_to_line(text) if title.get("type") in ("html", "text/html") else _SPACE.sub(" ", text).strip()
 
 
 def _entry(found: Mapping[str, Any], base: str, *, title: str | None = None, summary: str | None = None) -> Entry:
-    link, name, date = _joined(base, _text(found.get("link"))), _text(found.get("title")), _text(found.get("published"))
+    link, name, date = (
+        _join_url(base, _text(found.get("link"))),
+        _text(found.get("title")),
+        _text(found.get("published")),
+    )
     if summary is None:
-        summary = text_of_html(_text(found.get("description")) or _content(found))
+        summary = html_to_line(_text(found.get("description")) or _content(found))
     return Entry(
-        id=_text(found.get("id")) or link or _hashed(name, date),
+        id=_text(found.get("id")) or link or _digest(name, date),
         title=_title(name) if title is None else title,
         link=link,
         summary=summary[:_LONGEST_SUMMARY],
-        author=text_of_html(_text(found.get("author"))),
+        author=html_to_line(_text(found.get("author"))),
         published=instant(date),
     )
 
 
 def _title(text: str) -> str:
-    """A title of RSS, where nobody says whether it is markup: known tags go, entities are resolved once."""
+    """Return a title of RSS, which may be markup or not: known tags are removed, entities resolved once."""
     return _SPACE.sub(" ", html.unescape(_INLINE.sub("", text))).strip()
 
 
@@ -270,7 +266,7 @@ def _content(found: Mapping[str, Any]) -> str:
     return "".join(_text(part.get("value")) for part in parts[:1])
 
 
-def _joined(base: str, link: str) -> str:
+def _join_url(base: str, link: str) -> str:
     try:
         return urljoin(base, link) if link else ""
     except ValueError:
@@ -281,12 +277,12 @@ def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else str(value) if isinstance(value, int) else ""
 
 
-def _hashed(*parts: str) -> str:
+def _digest(*parts: str) -> str:
     return "sha256:" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def oldest_first(entries: Iterable[Entry]) -> list[Entry]:
-    """Feeds list the newest first; dates decide where every entry has one."""
+    """Return the entries oldest first: by date where every entry has one, else in reverse order of the feed."""
     ordered = list(entries)[::-1]
     if all(entry.published for entry in ordered):
         ordered.sort(key=lambda entry: entry.published or datetime.min.replace(tzinfo=UTC))

@@ -17,17 +17,17 @@ _LONGEST = 30
 
 
 def new_service(name: str, directory: Path | None = None) -> Plain:
-    """Write the package, or raise Refused and leave everything as it is. Returns what was written."""
+    """Write the package and return what was written. Raise Refused, and write nothing, if its name is taken."""
     kind = _kind(name)
-    home = directory or Path(f"harken-{kind.replace('_', '-')}")
-    _check_empty(home)
-    written = _rendered(kind)
-    for file, text in written.items():
-        path = home / file
+    target = directory or Path(f"harken-{kind.replace('_', '-')}")
+    _check_empty(target)
+    texts = _render(kind)
+    for file, text in texts.items():
+        path = target / file
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
-    return {"kind": kind, "directory": str(home), "files": [str(home / file) for file in written]}
+    return {"kind": kind, "directory": str(target), "files": [str(target / file) for file in texts]}
 
 
 def _kind(name: str) -> str:
@@ -46,23 +46,24 @@ def _is_taken(kind: str) -> bool:
     return kind in registry() or kind in registry().broken
 
 
-def _check_empty(home: Path) -> None:
-    if home.is_dir() and not any(home.iterdir()):
+def _check_empty(target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
         return
-    if home.exists() or home.is_symlink():
-        raise Refused(f"{home} is there already", fix="Name another directory: harken new service NAME DIRECTORY")
+    if target.exists() or target.is_symlink():
+        raise Refused(f"{target} is there already", fix="Name another directory: harken new service NAME DIRECTORY")
 
 
-def _rendered(kind: str) -> dict[str, str]:
-    """Each file's path and text."""
+def _render(kind: str) -> dict[str, str]:
+    """Return the text of each file by its path."""
     words = {"kind": kind, "module": f"harken_{kind}", "package": f"harken-{kind.replace('_', '-')}"}
     templates = files("harken.operate") / "scaffolds" / "service"
-    named = {
+    template_of = {
         "pyproject.toml": "pyproject.toml.txt",
         f"{words['module']}.py": "service.py.txt",
         "tests/conftest.py": "conftest.py.txt",
         f"tests/test_{kind}.py": "test_service.py.txt",
     }
     return {
-        file: Template((templates / template).read_text("utf-8")).substitute(words) for file, template in named.items()
+        file: Template((templates / template).read_text("utf-8")).substitute(words)
+        for file, template in template_of.items()
     }

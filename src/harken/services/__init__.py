@@ -1,4 +1,4 @@
-"""The services that are installed. Built-ins and plugins come through one entry-point group, and load when needed."""
+"""The installed services, built-in or not. All are found through one entry point group and imported when needed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _OURS = "harken."
 
 
 class Services(Mapping[str, Plugin]):
-    """Plugins by kind or alias. One that cannot be loaded is left out and its reason is in `broken`."""
+    """Plugins by kind or alias. One that cannot be loaded is left out; `broken` has the reason."""
 
     def __init__(self, points: Iterable[EntryPoint]) -> None:
         self._points: dict[str, EntryPoint] = {}
         self._loaded: dict[str, Plugin] = {}
         self._broken: dict[str, str] = {}
-        # ours first: a plugin may add a kind, but not take one over
+        # built-ins first: a plugin can add a kind, but not replace one
         for point in sorted(points, key=lambda point: not point.value.startswith(_OURS)):
             self._add(point)
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Why each of these cannot be used, by its name. Loads everything."""
+        """Why a service cannot be used, by its name. Loads all services."""
         self._load_all()
         return self._broken
 
@@ -39,7 +39,7 @@ class Services(Mapping[str, Plugin]):
         return self._loaded[kind]
 
     def __iter__(self) -> Iterator[str]:
-        """Every kind by its own name, without aliases. Loads everything."""
+        """Yield every kind by its own name, without aliases. Loads all services."""
         self._load_all()
         return iter([name for name, plugin in self._loaded.items() if plugin.kind == name])
 
@@ -62,7 +62,7 @@ class Services(Mapping[str, Plugin]):
         try:
             plugin = point.load()
         except (Exception, SystemExit) as error:
-            # whatever a stranger's module does on import must not take the others down
+            # a plugin that fails on import must not break the others
             self._broken[name] = f"{point.value} cannot be imported: {type(error).__name__}: {error}"[:300]
             return
         if not isinstance(plugin, Plugin):
@@ -74,5 +74,5 @@ class Services(Mapping[str, Plugin]):
 
 @cache
 def registry() -> Services:
-    """All installed services. Looking one up imports only that one."""
+    """Return all installed services. Looking one up imports only that one."""
     return Services(entry_points(group=GROUP))

@@ -1,4 +1,4 @@
-"""What a job may ask of a mailbox, whatever kind it is, and what must hold before a mail is delivered."""
+"""The query that all kinds of mailboxes share, and the condition that a mail must meet to be delivered."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from harken.kit.mail.extract import check
-from harken.kit.mail.sender import entry
+from harken.kit.mail.extract import check_pattern
+from harken.kit.mail.sender import allowlist_entry
+from harken.kit.models import QueryModel
 from harken.source import Delivery
 
 __all__ = ["FIELDS", "LISTS", "MailQuery", "condition", "delivery"]
@@ -35,17 +36,16 @@ FIELDS = LISTS | {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _AGE = re.compile(r"(\d{1,4})([hdwy])")
 _SECONDS = {"h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-# words that CEL does not take as the name of a field
+# names that CEL reserves, so that a field must be written event["name"]
 _RESERVED = (
     "as break const continue else false for function if import in let loop namespace null package return true var void"
     " while"
 )
 
 
-class MailQuery(BaseModel):
+class MailQuery(QueryModel):
     """Which mails are delivered, and what is taken out of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     fields: ClassVar[frozenset[str]] = FIELDS
     newer_than: str = Field("1d", description="how far the first read looks back: 12h, 1d, 2w or 1y")
     sender_allowlist: list[str] = Field(
@@ -65,7 +65,7 @@ class MailQuery(BaseModel):
 
     @field_validator("newer_than")
     @classmethod
-    def _age(cls, value: str) -> str:
+    def _check_age(cls, value: str) -> str:
         if value.strip().endswith("m"):
             raise ValueError("m means months to Gmail and minutes to others: write 12h, 1d, 2w or 1y")
         if not _AGE.fullmatch(value.strip()):
@@ -74,20 +74,20 @@ class MailQuery(BaseModel):
 
     @field_validator("sender_allowlist", "require_fields", mode="before")
     @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
+    def _as_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
 
     @field_validator("sender_allowlist")
     @classmethod
-    def _senders(cls, value: list[str]) -> list[str]:
-        entries = list(dict.fromkeys(map(entry, value)))
+    def _check_senders(cls, value: list[str]) -> list[str]:
+        entries = list(dict.fromkeys(map(allowlist_entry, value)))
         if sum(map(len, entries)) > LONGEST_LIST:
             raise ValueError("the list is too long for a condition: let the mailbox choose, by a label or a folder")
         return entries
 
     @field_validator("extract")
     @classmethod
-    def _expressions(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_expressions(cls, value: dict[str, str]) -> dict[str, str]:
         if len(value) > MOST_NAMES:
             raise ValueError(f"at most {MOST_NAMES} expressions are allowed")
         for name, pattern in value.items():
@@ -95,11 +95,11 @@ class MailQuery(BaseModel):
                 raise ValueError(f"{name[:80]!r} is no name of a field: use letters, digits and _")
             if name in cls.fields:
                 raise ValueError(f"every mail has a field {name}: choose another name")
-            check(pattern)
+            check_pattern(pattern)
         return value
 
     @model_validator(mode="after")
-    def _can_be_required(self) -> MailQuery:
+    def _check_required(self) -> MailQuery:
         known = self.fields | set(self.extract)
         for name in self.require_fields:
             if name not in known:
@@ -108,12 +108,12 @@ class MailQuery(BaseModel):
 
 
 def condition(query: MailQuery) -> str:
-    """The CEL that a mail must satisfy, in clauses that a person can read when it does not."""
-    required = [_is_there(name) for name in dict.fromkeys(query.require_fields)]
-    return " && ".join([*_from_listed(query.sender_allowlist), *required])
+    """Return the condition in CEL, in clauses that `explain` can show one by one."""
+    required = [_presence_clause(name) for name in dict.fromkeys(query.require_fields)]
+    return " && ".join([*_sender_clauses(query.sender_allowlist), *required])
 
 
-def _from_listed(entries: list[str]) -> list[str]:
+def _sender_clauses(entries: list[str]) -> list[str]:
     domains = [one for one in entries if "@" not in one]
     people = [one for one in entries if "@" in one]
     clauses = [
@@ -124,13 +124,13 @@ def _from_listed(entries: list[str]) -> list[str]:
     return [f"({' || '.join(clauses)})"] if len(clauses) > 1 else clauses
 
 
-def _is_there(name: str) -> str:
+def _presence_clause(name: str) -> str:
     field = f'event["{name}"]' if name in _RESERVED.split() else f"event.{name}"
     return f"size({field}) > 0" if name in LISTS else f'{field} != ""'
 
 
 def delivery(query: MailQuery, mark_read: Mapping[str, Any]) -> Delivery:
-    """What a job of a mailbox adds to its message; the mail is marked after that is delivered."""
+    """Return what a job of a mailbox adds to its message. The mail is marked as read after the delivery."""
     return Delivery(
         template=TEMPLATE,
         max_per_tick=20,

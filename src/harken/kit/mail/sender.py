@@ -1,6 +1,6 @@
-"""Who a mail is from: the address, never the name beside it, which anybody may choose.
+"""The address that a mail is from. The name beside it is ignored, because anybody can choose it.
 
-Where a From header can be read in two ways, it names nobody.
+A From header that can be read in two ways has no sender.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["domain_of", "entry", "sender_of"]
+__all__ = ["allowlist_entry", "domain_of", "sender_of"]
 
 LONGEST = 2_000
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -20,7 +20,7 @@ _DEEPEST = 20
 
 
 def sender_of(headers: Sequence[str]) -> str:
-    """The one address in the From headers of a mail, in lower case; empty when there is none, or more than one."""
+    """Return the only address in the From headers, in lower case; empty when there is none, or more than one."""
     if len(headers) != 1 or len(headers[0]) > LONGEST:
         return ""
     text = _QUOTED.sub(" ", headers[0])
@@ -28,11 +28,11 @@ def sender_of(headers: Sequence[str]) -> str:
         text, before = _COMMENT.sub(" ", text), text
         if text == before:
             break
-    return address(_angled(text.strip()))
+    return address(_in_brackets(text.strip()))
 
 
-def _angled(text: str) -> str:
-    """What stands in the only pair of brackets, at the end; the text itself when there are none."""
+def _in_brackets(text: str) -> str:
+    """Return what is in the only pair of angle brackets, at the end; the text itself when there are none."""
     if "<" not in text and ">" not in text:
         return text
     found = _ANGLE.fullmatch(text)
@@ -44,9 +44,9 @@ def _angled(text: str) -> str:
 
 
 def address(text: str) -> str:
-    """The address in lower case, its domain as DNS knows it; empty when the text is none."""
+    """Return the address in lower case, its domain as in DNS; empty when the text is no address."""
     found = _ADDRESS.fullmatch(text)
-    domain = _in_dns(found[2]) if found else ""
+    domain = _dns_name(found[2]) if found else ""
     return f"{found[1].lower()}@{domain}" if found and domain else ""
 
 
@@ -54,17 +54,17 @@ def domain_of(sender: str) -> str:
     return sender.rpartition("@")[2]
 
 
-def entry(text: str) -> str:
-    """An entry of an allowlist: an address, or a domain without the @ before it. ValueError when it is neither."""
+def allowlist_entry(text: str) -> str:
+    """Return an entry of an allowlist: an address, or a domain without @. Raise ValueError when it is neither."""
     written = text.strip().lower()
     local, at, domain = written.rpartition("@")
-    whole = address(written) if local else _in_dns(domain)
+    whole = address(written) if local else _dns_name(domain)
     if not whole or "*" in whole or (at and not domain):
         raise ValueError(f"{text[:80]!r} is no sender: write name@example.com, @example.com or example.com")
     return whole
 
 
-def _in_dns(domain: str) -> str:
+def _dns_name(domain: str) -> str:
     domain = domain.strip().rstrip(".").lower()
     try:
         domain = domain if domain.isascii() else domain.encode("idna").decode("ascii")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.errors import NeedsAttention
 from harken.event import Event
-from harken.kit.paging import digest_of
+from harken.kit.digest import digest_of
 from harken.services.datadog.actions import Mute, Unmute, mute, unmute
 from harken.services.datadog.api import Account, Api, Page
 from harken.services.datadog.cursor import Occurrence, Seen, named, occurrence, pack, unpack

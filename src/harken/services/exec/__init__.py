@@ -46,7 +46,7 @@ class Query(BaseModel):
     def program(self, host: Host) -> Program:
         env = {name: value.get_secret_value() for name, value in self.env.items()}
         secrets = frozenset([*secrets_in(env), *secrets_in(self.config)])
-        return Program(words=tuple(self.command), env=env, directory=host.directory, secrets=secrets)
+        return Program(command=tuple(self.command), env=env, directory=host.directory, secrets=secrets)
 
     def conversation(self, host: Host) -> Conversation:
         return Conversation(self.program(host), host, timeout=self.timeout, config=self.config)

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.kit.subprocesses import Child, Program, started
+from harken.kit.subprocesses import Child, Program, start_program
 from harken.source import Host
 
 __all__ = ["PROTOCOL", "Conversation", "UnknownMethod", "shaped"]
@@ -110,7 +110,7 @@ class Conversation:
         if self.child is None or not self.child.alive:
             # one that ended between two questions took nothing with it
             await self.end()
-            self.child = await started(self._program, self._host)
+            self.child = await start_program(self._program, self._host)
             try:
                 await self._greet(self.child)
             except BaseException:
@@ -131,8 +131,8 @@ class Conversation:
     async def _exchange(self, child: Child, method: str, params: Mapping[str, Any]) -> Any:
         number, self._asking = next(self._numbers), method
         question = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        await child.write(msgspec.json.encode(question))
-        while (line := await child.line()) is not None:
+        await child.write_line(msgspec.json.encode(question))
+        while (line := await child.read_line()) is not None:
             answer = await self._understood(child, line)
             if answer.method and answer.id is None:
                 log.debug("exec.notified", program=self._program.name, method=answer.method[:60])
@@ -143,7 +143,7 @@ class Conversation:
                 return answer.result
             await self.end()
             raise RetryLater(f"{self._program.name} answered {method} with neither a result nor an error of its id")
-        crash = await child.crashed()
+        crash = await child.crash_error()
         self.child = None
         raise crash
 
@@ -168,7 +168,7 @@ def shaped(value: Any, kind: type[T], name: str, method: str) -> T:
 
 def _meaning(error: Failed, program: Program, method: str) -> HarkenError:
     """What is to follow from an error of the program: sorted by its code, never by its words."""
-    words = program.discreet(error.message)[:_LONGEST_MESSAGE] or "without a word"
+    words = program.redact(error.message)[:_LONGEST_MESSAGE] or "without a word"
     message = f"{program.name} answered {method} with error {error.code}: {words}"
     data = error.data if isinstance(error.data, dict) else {}
     if error.code == NO_SUCH_METHOD:
@@ -176,7 +176,7 @@ def _meaning(error: Failed, program: Program, method: str) -> HarkenError:
     if error.code in (PERMANENT, CONFIG):
         own = "Check the config that the program is given" if error.code == CONFIG else "See what the program asks for"
         fix = data.get("fix")
-        return NeedsAttention(message, fix=program.discreet(fix)[:_LONGEST_MESSAGE] if isinstance(fix, str) else own)
+        return NeedsAttention(message, fix=program.redact(fix)[:_LONGEST_MESSAGE] if isinstance(fix, str) else own)
     after = data.get("retry_after") if error.code == TRANSIENT else None
     asked = isinstance(after, int | float) and not isinstance(after, bool) and 0 <= after <= _LONGEST_WAIT
     return RetryLater(message, after=float(after) if asked and after is not None else None)

@@ -5,71 +5,58 @@ https://docs.github.com/en/rest/issues/issues#list-repository-issues
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import partial
 
-from harken.event import Event
-from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
-from harken.kit.issues import Gone, Histories, History, ask, history_of, page_of, together
+from harken.kit.changed_lists import ListCursor
+from harken.kit.json_api import Params
+from harken.kit.tracker import IssueTracker, TrackerSource
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
 from harken.services.github.event import (
     Issue,
     event_of,
-    fits,
+    filter_of,
     issue_of,
     matched_at,
+    matches,
     needs_history,
     read_history,
-    wanted_by,
 )
 from harken.services.github.query import Query
-from harken.source import Batch, Cursor, Delivery, Host, Plugin
+from harken.source import Delivery, Host, Plugin
 
-__all__ = ["Account", "Issues", "Query", "plugin"]
-
-
-class Issues:
-    """Reads one page a call, one repository after the other, and shows since when each issue matches: see `issue`."""
-
-    def __init__(self, query: Query, account: Account, host: Host) -> None:
-        self._api = Api(account, host)
-        self._clock = host.clock
-        self._repos = query.repos
-        self._filters = query.filters()
-        self._of = query.fingerprint()
-        self._wanted = wanted_by(query, host.identity)
-        self._histories = Histories()
-
-    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = resume(cursor, self._of, since, self._repos)
-        params = [*self._filters, *_in_order(place)]
-        reply = await ask(self._api, place, self._api.repo(place.name, "issues"), params)
-        now = server_time(reply, self._clock.now())
-        if reply.not_modified:
-            return batch_at(unchanged(place, now, self._repos), unchanged=True)
-        issues = [issue_of(item, place.name) for item in self._api.listed(reply, f"the issues of {place.name}")]
-        wanted = [issue for issue in issues if fits(issue, self._wanted)]
-        events = await together(self._event(issue, place.name, now) for issue in wanted)
-        page = page_of(self._api, reply, issues, now)
-        return batch_at(following(place, page, self._repos), fresh(events, place, now))
-
-    async def _event(self, issue: Issue, repo: str, now: datetime) -> Event | None:
-        history: History = ()
-        if needs_history(issue, self._wanted):
-            try:
-                history = await history_of(issue, self._histories, now, partial(read_history, self._api, issue, repo))
-            except Gone:
-                return None
-        return event_of(issue, matched_at(issue, history, self._wanted), self._wanted, repo)
+__all__ = ["Account", "Query", "plugin", "source"]
 
 
-def _in_order(place: Place) -> list[tuple[str, str | int]]:
-    assert place.start is not None
-    # a second earlier, whichever side of the border GitHub counts in
-    since = (place.start - timedelta(seconds=1)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return [("sort", "updated"), ("direction", "asc"), ("since", since), ("per_page", 100)]
+def source(query: Query, account: Account, host: Host) -> TrackerSource[Issue]:
+    api = Api(account, host)
+    tracker = IssueTracker(
+        api,
+        filter_of(query, host.identity),
+        page_of=partial(_page_of, api, query),
+        parse=issue_of,
+        matches=matches,
+        needs_history=needs_history,
+        read_history=partial(read_history, api),
+        matched_at=matched_at,
+        event_of=event_of,
+    )
+    return TrackerSource(tracker, names=query.repos, fingerprint=query.fingerprint())
+
+
+def _page_of(api: Api, query: Query, cursor: ListCursor) -> tuple[str, Params]:
+    assert cursor.start is not None
+    # a second earlier: the documentation does not say whether `since` is included
+    since = (cursor.start - timedelta(seconds=1)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    order: list[tuple[str, str | int]] = [
+        ("sort", "updated"),
+        ("direction", "asc"),
+        ("since", since),
+        ("per_page", 100),
+    ]
+    return api.repo_url(cursor.name, "issues"), [*query.params(), *order]
 
 
 plugin = Plugin(
@@ -78,7 +65,7 @@ plugin = Plugin(
     docs="reference/services/github.md",
     account=Account,
     query=Query,
-    source=Issues,
+    source=source,
     actions=ACTIONS,
     whoami=whoami,
     check=check,

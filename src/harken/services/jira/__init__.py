@@ -14,155 +14,138 @@ from typing import Any
 import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.event import Event, Identity
+from harken.event import Event
 from harken.http import Reply
-from harken.kit.changed_lists import server_time
-from harken.kit.fields import instant, text_of
-from harken.kit.issues import together
-from harken.services.jira.actions import COMMENT, TRANSITION
-from harken.services.jira.api import Account, Site, find_person
+from harken.kit.cursor import dump_cursor
+from harken.kit.fields import text_of
+from harken.kit.gather import gather
+from harken.kit.json_api import server_time
+from harken.services.jira.actions import ACTIONS
+from harken.services.jira.api import Account, Api, find_person
 from harken.services.jira.check import check, whoami
-from harken.services.jira.cursor import Place, ended, place_at, restarted, slipped, turned
-from harken.services.jira.event import FIELDS, Occurrence, data_of, history_since, mentions_since, occurrences
-from harken.services.jira.query import Meant, Query, filter_of, jql_of
+from harken.services.jira.cursor import SearchCursor, end, has_slipped, next_page, restart, resume
+from harken.services.jira.event import (
+    FIELDS,
+    Occurrence,
+    data_of,
+    found_event,
+    occurrence_event,
+    occurrences,
+    read_history,
+    read_mentions,
+    version_event,
+)
+from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
 
-PAGE = 50
-AT_ONCE = 5
-KNOWN_SECONDS = 3600.0
+PAGE_SIZE = 50
+PARALLEL_READS = 5
+PEOPLE_SECONDS = 3600.0
 
 
 class Issues:
-    """Reads the issues that changed since the last read and shows what happened to each: see `issue`.
+    """Reads the issues that changed since the last read, and returns what happened to each: see `event.occurrences`.
 
-    Raw JQL may ask for anything, also for what the passing of time makes true. What it finds is read whole each time.
+    Raw JQL may ask for something that becomes true as time passes, so all that it finds is read each time.
     """
 
     def __init__(self, query: Query, account: Account, host: Host) -> None:
         self._query = query
-        self._site = Site(account, host)
-        self._host = host
-        self._of = query.fingerprint()
-        self._meant: Meant | None = None
-        self._met_at = 0.0
-        self._busy = asyncio.Semaphore(AT_ONCE)
+        self._api = Api(account, host)
+        self._clock = host.clock
+        self._identity = host.identity
+        self._fingerprint = query.fingerprint()
+        self._people: QueryPeople | None = None
+        self._people_read_at = 0.0
+        self._parallel_reads = asyncio.Semaphore(PARALLEL_READS)
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = place_at(cursor, self._of, since)
-        begin, meant = place.since or since, await self._people()
-        reply = await self._search(place, begin, meant)
-        if reply.status == 400 and place.token and (again := restarted(place)):
-            # a token lives for days only, and a read may be resumed after weeks
-            return Batch(cursor=msgspec.to_builtins(again), more=True)
-        self._site.check(reply)
-        place = msgspec.structs.replace(place, began=place.began or server_time(reply, self._host.clock.now()))
+        position = resume(cursor, self._fingerprint, since)
+        begin, people = position.since or since, await self._find_people()
+        reply = await self._search(position, begin, people)
+        if reply.status == 400 and position.token and (again := restart(position)):
+            # a page token is valid for some days, and a read may be resumed after weeks
+            return Batch(cursor=dump_cursor(again), more=True)
+        self._api.check(reply)
+        began = position.began or server_time(reply, self._clock.now())
+        position = msgspec.structs.replace(position, began=began)
         answer = reply.json()
         issues = self._issues(answer)
-        events = await self._events(issues, begin, meant)
-        return self._page(place, answer, [str(issue["id"]) for issue in issues], events, await self._site.cloud())
+        events = await self._events(issues, begin, people)
+        return await self._batch(position, answer, [str(issue["id"]) for issue in issues], events)
 
-    def _page(
-        self, place: Place, answer: Mapping[str, Any], ids: Sequence[str], events: list[Event], cloud: bool
+    async def _batch(
+        self, position: SearchCursor, answer: Mapping[str, Any], ids: Sequence[str], events: list[Event]
     ) -> Batch:
-        if slipped(place, ids):
-            again = restarted(place)
+        if has_slipped(position, ids):
+            again = restart(position)
             if again is not None:
-                return Batch(events=events, cursor=msgspec.to_builtins(again), more=True)
-            place = msgspec.structs.replace(place, partial=True)
-        following = turned(place, answer, ids, cloud, self._site.name)
-        cursor = msgspec.to_builtins(following or ended(place))
-        return Batch(events=events, cursor=cursor, more=following is not None, complete=not place.partial)
+                return Batch(events=events, cursor=dump_cursor(again), more=True)
+            position = msgspec.structs.replace(position, partial=True)
+        following = next_page(position, answer, ids, cloud=await self._api.is_cloud(), server=self._api.name)
+        cursor = dump_cursor(following or end(position))
+        return Batch(events=events, cursor=cursor, more=following is not None, complete=not position.partial)
 
-    async def _people(self) -> Meant:
-        """Whom the query means; asked again every hour, because accounts are renamed and closed."""
-        now = self._host.clock.monotonic()
-        if self._meant is None or now - self._met_at > KNOWN_SECONDS:
-            assignees = [await find_person(self._site, name) for name in self._query.assignee]
-            mentioned = [await find_person(self._site, name) for name in self._query.mentioned]
-            self._meant, self._met_at = Meant(assignees=tuple(assignees), mentioned=tuple(mentioned)), now
-        return self._meant
+    async def _find_people(self) -> QueryPeople:
+        """Look up the users of the query; again every hour, because accounts are renamed and closed."""
+        now = self._clock.monotonic()
+        if self._people is None or now - self._people_read_at > PEOPLE_SECONDS:
+            assignees = [await find_person(self._api, name) for name in self._query.assignee]
+            mentioned = [await find_person(self._api, name) for name in self._query.mentioned]
+            self._people = QueryPeople(assignees=tuple(assignees), mentioned=tuple(mentioned))
+            self._people_read_at = now
+        return self._people
 
-    async def _search(self, place: Place, since: datetime, meant: Meant) -> Reply:
+    async def _search(self, position: SearchCursor, since: datetime, people: QueryPeople) -> Reply:
         fields = [*FIELDS, *(["comment"] if self._query.mentioned else [])]
-        asked: dict[str, Any] = {"jql": jql_of(self._query, meant, since), "maxResults": PAGE}
-        if not self._query.jql and self._host.identity != "change":
-            asked["expand"] = "changelog"
-        if await self._site.cloud():
-            token = {"nextPageToken": place.token} if place.token else {}
-            return await self._site.reply("POST", "/rest/api/3/search/jql", json={**asked, **token, "fields": fields})
-        params = {**asked, "startAt": place.start, "fields": ",".join(fields)}
-        return await self._site.reply("GET", "/rest/api/2/search", params=params)
+        search: dict[str, Any] = {"jql": jql_of(self._query, people, since), "maxResults": PAGE_SIZE}
+        if not self._query.jql and self._identity != "change":
+            search["expand"] = "changelog"
+        if await self._api.is_cloud():
+            token = {"nextPageToken": position.token} if position.token else {}
+            body = {**search, **token, "fields": fields}
+            return await self._api.request("POST", "/rest/api/3/search/jql", json=body)
+        params = {**search, "startAt": position.start, "fields": ",".join(fields)}
+        return await self._api.request("GET", "/rest/api/2/search", params=params)
 
     def _issues(self, answer: Any) -> list[Mapping[str, Any]]:
-        listed = answer.get("issues") if isinstance(answer, Mapping) else None
-        if not isinstance(listed, list):
-            raise RetryLater(f"{self._site.name} answered a search without a list of issues")
-        for number, issue in enumerate(listed, 1):
+        issues = answer.get("issues") if isinstance(answer, Mapping) else None
+        if not isinstance(issues, list):
+            raise RetryLater(f"{self._api.name} answered a search without a list of issues")
+        for number, issue in enumerate(issues, 1):
             if not isinstance(issue, Mapping) or not text_of(issue, "id"):
-                raise NeedsAttention(f"issue {number} of {self._site.name} has no id", fix="Check base_url")
-        return listed
+                raise NeedsAttention(f"issue {number} of {self._api.name} has no id", fix="Check base_url")
+        return issues
 
-    async def _events(self, issues: Sequence[Mapping[str, Any]], since: datetime, meant: Meant) -> list[Event]:
-        each = await together(self._shown(issue, since, meant) for issue in issues)
-        # what is older was read long ago, and may be forgotten
-        shown = [event for one in each for event in one]
-        events = [event for event in shown if event.occurred_at is None or event.occurred_at >= since]
-        return sorted(events, key=lambda event: event.occurred_at.timestamp() if event.occurred_at else 0.0)
-
-    async def _shown(self, issue: Mapping[str, Any], since: datetime, meant: Meant) -> list[Event]:
-        data = data_of(issue, self._site.browse(text_of(issue, "key") or ""))
-        if self._query.jql:
-            return [_found(data, self._host.identity)]
-        if self._host.identity == "change":
-            return [_version(data)]
-        async with self._busy:
-            return [_event(data, one) for one in await self._happened(issue, since, meant)]
-
-    async def _happened(self, issue: Mapping[str, Any], since: datetime, meant: Meant) -> list[Occurrence]:
-        wanted, each = filter_of(self._query, meant), self._host.identity == "transition"
-        history = await history_since(self._site, issue, since)
-        if not self._query.mentioned:
-            return occurrences(issue, history, wanted, statuses=each)
-        written = occurrences(issue, history, wanted, statuses=False)
-        named = [
-            msgspec.structs.replace(one, type="jira.mention", name=f"d{one.name or issue['id']}") for one in written
+    async def _events(self, issues: Sequence[Mapping[str, Any]], since: datetime, people: QueryPeople) -> list[Event]:
+        lists = await gather(self._events_of(issue, since, people) for issue in issues)
+        # older events were returned by an earlier read, and the engine may have forgotten them
+        recent = [
+            event for events in lists for event in events if event.occurred_at is None or event.occurred_at >= since
         ]
-        return [*named, *await mentions_since(self._site, issue, wanted.mentioned, since)]
+        return sorted(recent, key=lambda event: event.occurred_at.timestamp() if event.occurred_at else 0.0)
 
+    async def _events_of(self, issue: Mapping[str, Any], since: datetime, people: QueryPeople) -> list[Event]:
+        data = data_of(issue, self._api.browse_url(text_of(issue, "key") or ""))
+        if self._query.jql:
+            return [found_event(data, self._identity)]
+        if self._identity == "change":
+            return [version_event(data)]
+        async with self._parallel_reads:
+            return [occurrence_event(data, one) for one in await self._occurrences(issue, since, people)]
 
-def _event(data: Mapping[str, Any], one: Occurrence) -> Event:
-    subject = f"{data['id']}:{one.name}" if one.name else str(data["id"])
-    whole = {**data, **one.more}
-    return Event(
-        subject=subject,
-        key=_key(data, one.name or subject),
-        type=one.type,
-        state=one.state,
-        occurred_at=one.at,
-        data=whole,
-    )
-
-
-def _version(data: Mapping[str, Any]) -> Event:
-    """Each update of an issue, for `identity: change`."""
-    id, updated = str(data["id"]), data["updated"]
-    key = _key(data, f"{id}@{updated}")
-    return Event(subject=id, key=key, type="jira.updated", state=updated, occurred_at=instant(updated), data=data)
-
-
-def _found(data: Mapping[str, Any], identity: Identity) -> Event:
-    """What raw JQL found. Nothing tells since when, so the event has no time and counts from when it was read."""
-    id = str(data["id"])
-    state = {"once": None, "transition": data["status"], "change": data["updated"]}[identity]
-    key = _key(data, f"{id}@{state}" if state else id)
-    return Event(subject=id, key=key, type="jira.found", state=state, data=data)
-
-
-def _key(data: Mapping[str, Any], occurrence: str) -> str:
-    # an issue's key changes when it moves, and may come back in a project that was made anew: the id does not
-    return f"{data['key'] or 'issue'}#{occurrence}"
+    async def _occurrences(self, issue: Mapping[str, Any], since: datetime, people: QueryPeople) -> list[Occurrence]:
+        wanted = filter_of(self._query, people)
+        history = await read_history(self._api, issue, since)
+        if not self._query.mentioned:
+            return occurrences(issue, history, wanted, statuses=self._identity == "transition")
+        descriptions = [
+            msgspec.structs.replace(one, type="jira.mention", name=f"d{one.name or issue['id']}")
+            for one in occurrences(issue, history, wanted, statuses=False)
+        ]
+        return [*descriptions, *await read_mentions(self._api, issue, wanted.mentioned, since)]
 
 
 plugin = Plugin(
@@ -172,7 +155,7 @@ plugin = Plugin(
     account=Account,
     query=Query,
     source=Issues,
-    actions={"comment": COMMENT, "transition": TRANSITION},
+    actions=ACTIONS,
     whoami=whoami,
     check=check,
     lookback_seconds=600.0,

@@ -1,4 +1,4 @@
-"""Writing back: a comment, and a move to another status. Both look first, because a step may be tried twice.
+"""What a step may do at Jira: comment, and move to another status. Both look first, because a step may be retried.
 
 https://developer.atlassian.com/cloud/jira/platform/rest/v3/api-group-issue-comments/ and …/api-group-issues/
 """
@@ -7,27 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from harken.errors import NeedsAttention
-from harken.kit.fields import instant, text_of
-from harken.services.jira.api import Site, myself, person_of
+from harken.kit.comments import nonempty_text
+from harken.kit.fields import instant, list_of, text_of
+from harken.kit.models import ParamsModel
+from harken.services.jira.api import Api, person_of, read_myself
 from harken.services.jira.text import document_of, text_in
 from harken.source import Act, Call
 
-__all__ = ["COMMENT", "TRANSITION", "Comment", "Transition"]
+__all__ = ["ACTIONS"]
 
+# the property of a comment that says which step of which run wrote it
 MARK = "harken"
-"""The property of a comment that says which step of which run wrote it."""
+# on a server without properties, a comment with the same text counts as ours for this long
 UNMARKED = timedelta(hours=1)
 LONGEST_TEXT = 30_000
 _ISSUE = r"^(?:[A-Za-z][A-Za-z0-9_]{0,99}-[0-9]{1,18}|[0-9]{1,18})$"
 
 
-class _OnIssue(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _OnIssue(ParamsModel):
     issue: str = Field(pattern=_ISSUE, description="key or id of the issue, such as MYTEAM-12")
 
     @field_validator("issue", mode="before")
@@ -39,14 +41,9 @@ class _OnIssue(BaseModel):
 class Comment(_OnIssue):
     """What to say about which issue."""
 
-    text: str = Field(min_length=1, description="text of the comment; empty lines part paragraphs")
-
-    @field_validator("text")
-    @classmethod
-    def _something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("is empty")
-        return value if len(value) <= LONGEST_TEXT else value[: LONGEST_TEXT - 1] + "…"
+    text: Annotated[str, nonempty_text(LONGEST_TEXT)] = Field(
+        min_length=1, description="text of the comment; empty lines part paragraphs"
+    )
 
 
 class Transition(_OnIssue):
@@ -57,80 +54,77 @@ class Transition(_OnIssue):
 
 async def _comment(call: Call) -> Mapping[str, Any]:
     params: Comment = call.params
-    site = Site(call.account, call.host)
-    earlier = await _written(site, params, call.idempotency_key)
+    api = Api(call.account, call.host)
+    earlier = await _find_earlier(api, params, call.idempotency_key)
     if earlier is not None:
-        return _shown(site, params.issue, earlier, posted=False)
-    body = document_of(params.text) if await site.cloud() else params.text
+        return _comment_result(api, params.issue, earlier, posted=False)
+    body = document_of(params.text) if await api.is_cloud() else params.text
     mark = [{"key": MARK, "value": {"key": call.idempotency_key}}]
-    made = await site.ask("POST", f"/issue/{params.issue}/comment", json={"body": body, "properties": mark})
-    return _shown(site, params.issue, made, posted=True)
+    created = await api.call("POST", f"/issue/{params.issue}/comment", json={"body": body, "properties": mark})
+    return _comment_result(api, params.issue, created, posted=True)
 
 
-async def _written(site: Site, params: Comment, key: str) -> Mapping[str, Any] | None:
-    """Our comment, if an earlier try has written it and only its answer was lost."""
-    me = person_of(await myself(site))
-    listed = await site.ask("GET", f"/issue/{params.issue}/comment", params={"orderBy": "-created", "maxResults": 50})
-    comments = listed.get("comments") if isinstance(listed, Mapping) else None
-    for comment in comments if isinstance(comments, list) else []:
+async def _find_earlier(api: Api, params: Comment, key: str) -> Mapping[str, Any] | None:
+    """Return our comment, if an earlier try wrote it and only the reply was lost."""
+    me = person_of(await read_myself(api))
+    page = await api.call("GET", f"/issue/{params.issue}/comment", params={"orderBy": "-created", "maxResults": 50})
+    comments = page.get("comments") if isinstance(page, Mapping) else None
+    for comment in list_of(comments):
         author = person_of(comment.get("author")) if isinstance(comment, Mapping) else None
-        same = author is not None and me is not None and author.id == me.id
-        if same and _words(text_in(comment.get("body"))) == _words(params.text) and await _ours(site, comment, key):
+        same_author = author is not None and me is not None and author.id == me.id
+        # compared by words, because Jira may store line ends and blanks in another way
+        same_text = same_author and text_in(comment.get("body")).split() == params.text.split()
+        if same_text and await _is_ours(api, comment, key):
             return dict(comment)
     return None
 
 
-async def _ours(site: Site, comment: Mapping[str, Any], key: str) -> bool:
-    mark = await site.find(f"/comment/{text_of(comment, 'id')}/properties/{MARK}")
+async def _is_ours(api: Api, comment: Mapping[str, Any], key: str) -> bool:
+    mark = await api.find(f"/comment/{text_of(comment, 'id')}/properties/{MARK}")
     if mark is not None:
         return text_of(mark, "value.key") == key
-    # a server that keeps no properties: the same words by the same account, just now
-    written = instant(comment.get("created"))
-    return written is not None and site.host.clock.now() - written < UNMARKED
+    created = instant(comment.get("created"))
+    return created is not None and api.host.clock.now() - created < UNMARKED
 
 
-def _words(text: str) -> list[str]:
-    """What stays of a text when line ends and blanks are stored in another way."""
-    return text.split()
-
-
-def _shown(site: Site, issue: str, comment: Any, *, posted: bool) -> dict[str, Any]:
+def _comment_result(api: Api, issue: str, comment: Any, *, posted: bool) -> dict[str, Any]:
     id = text_of(comment, "id")
-    return {"id": id, "issue": issue, "posted": posted, "url": f"{site.browse(issue)}?focusedCommentId={id}"}
+    return {"id": id, "issue": issue, "posted": posted, "url": f"{api.browse_url(issue)}?focusedCommentId={id}"}
 
 
 async def _transition(call: Call) -> Mapping[str, Any]:
     params: Transition = call.params
-    site = Site(call.account, call.host)
+    api = Api(call.account, call.host)
     wanted = params.to.strip().casefold()
-    now = text_of(await site.ask("GET", f"/issue/{params.issue}", params={"fields": "status"}), "fields.status.name")
-    if now is not None and now.casefold() == wanted:
-        return {"issue": params.issue, "status": now, "changed": False}
-    listed = await site.ask("GET", f"/issue/{params.issue}/transitions")
-    offered = listed.get("transitions") if isinstance(listed, Mapping) else None
-    chosen = _chosen(offered if isinstance(offered, list) else [], wanted)
+    issue = await api.call("GET", f"/issue/{params.issue}", params={"fields": "status"})
+    status = text_of(issue, "fields.status.name")
+    if status is not None and status.casefold() == wanted:
+        return {"issue": params.issue, "status": status, "changed": False}
+    answer = await api.call("GET", f"/issue/{params.issue}/transitions")
+    transitions = list_of(answer.get("transitions") if isinstance(answer, Mapping) else None)
+    chosen = _choose(transitions, wanted)
     if chosen is None:
-        raise NeedsAttention(f"{params.issue} cannot go to {params.to!r} from {now!r}", fix=_choices(offered))
-    await site.ask("POST", f"/issue/{params.issue}/transitions", json={"transition": {"id": text_of(chosen, "id")}})
-    return {"issue": params.issue, "status": text_of(chosen, "to.name"), "previous": now, "changed": True}
+        fix = _describe_choices(transitions)
+        raise NeedsAttention(f"{params.issue} cannot go to {params.to!r} from {status!r}", fix=fix)
+    await api.call("POST", f"/issue/{params.issue}/transitions", json={"transition": {"id": text_of(chosen, "id")}})
+    return {"issue": params.issue, "status": text_of(chosen, "to.name"), "previous": status, "changed": True}
 
 
-def _chosen(offered: Sequence[Any], wanted: str) -> Any:
-    """The transition to the status of that name, or else the one that is called so; whole names only."""
+def _choose(transitions: Sequence[Any], wanted: str) -> Any:
+    """Return the transition to the status of that name, or else the transition of that name; None if there is none."""
     for path in ("to.name", "name"):
-        for one in offered:
-            if (text_of(one, path) or "").casefold() == wanted:
-                return one
+        for transition in transitions:
+            if (text_of(transition, path) or "").casefold() == wanted:
+                return transition
     return None
 
 
-def _choices(offered: Any) -> str:
-    names = [
-        f"{text_of(one, 'name')} (to {text_of(one, 'to.name')})"
-        for one in (offered if isinstance(offered, list) else [])
-    ]
+def _describe_choices(transitions: Sequence[Any]) -> str:
+    names = [f"{text_of(one, 'name')} (to {text_of(one, 'to.name')})" for one in transitions]
     return f"It can do: {', '.join(names[:20])}" if names else "The account may not move it, or its workflow ends here"
 
 
-COMMENT = Act(params=Comment, run=_comment)
-TRANSITION = Act(params=Transition, run=_transition)
+ACTIONS = {
+    "comment": Act(params=Comment, run=_comment),
+    "transition": Act(params=Transition, run=_transition),
+}

@@ -1,7 +1,7 @@
-"""An issue as Jira sends it: the fields that events have, and the history that tells when it came to match.
+"""From an issue as Jira sends it to events: the fields that they have, and since when the issue matches.
 
-`updated` moves with every edit, so an issue that changed is not yet an occurrence. Going back through its history from
-what it is now, the change before which the filter did not fit is the one that a person would name.
+`updated` moves with every edit, so an issue that changed is not yet an occurrence. Its history is undone change by
+change, starting with what the issue is now: the change before which the filter did not match is the one to report.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from harken.kit.fields import instant, text_of
-from harken.services.jira.api import Site
+from harken.event import Event, Identity
+from harken.kit.fields import instant, list_of, text_of, whole_number
+from harken.services.jira.api import Api
 from harken.services.jira.text import mentions, text_in
 
 __all__ = [
@@ -22,21 +23,27 @@ __all__ = [
     "History",
     "Occurrence",
     "data_of",
-    "history_of",
-    "history_since",
-    "mentions_since",
+    "found_event",
+    "occurrence_event",
     "occurrences",
+    "parse_history",
+    "read_history",
+    "read_mentions",
+    "version_event",
 ]
-
 
 FIELDS = (
     *("summary", "description", "status", "issuetype", "priority", "labels", "components", "project", "parent"),
     *("assignee", "reporter", "created", "updated", "duedate"),
 )
+PAGE_SIZE = 100
+MAX_PAGES = 20
+# in place of the current description, of which is known only that it has the mention
+_MENTIONED = "\0mentioned"
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What an issue has to be, in lower case; an empty set asks for nothing. `mentioned` looks at the description."""
+    """What an issue has to be, in lower case. An empty set matches everything. `mentioned` looks at the description."""
 
     assignees: frozenset[str] = frozenset()
     statuses: frozenset[str] = frozenset()
@@ -57,17 +64,17 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to an issue. `name` tells it from others of that issue; empty: its creation."""
+    """Something that happened to an issue. `name` is unique within the issue, and empty for its creation."""
 
     at: datetime | None
     type: str
     name: str = ""
     state: str | None = None
-    more: Mapping[str, Any] = {}
+    extra: Mapping[str, Any] = {}
 
 
-def history_of(changelog: Any, *, total: int | None = None) -> History | None:
-    """The changes in a `changelog`; None when there is none that can be read."""
+def parse_history(changelog: Any, *, total: int | None = None) -> History | None:
+    """Read a `changelog`; None when it is missing or has another shape. `total`: how many changes there are."""
     listed = changelog.get("histories", changelog.get("values")) if isinstance(changelog, Mapping) else None
     if not isinstance(listed, list):
         return None
@@ -80,57 +87,58 @@ def history_of(changelog: Any, *, total: int | None = None) -> History | None:
         kept = tuple(item for item in items if isinstance(item, Mapping)) if isinstance(items, list) else ()
         changes.append((at, text_of(one, "id") or at.isoformat(), kept))
     changes.sort(key=lambda change: (change[0], len(change[1]), change[1]), reverse=True)
-    told = changelog.get("total") if total is None else total
-    return History(changes=tuple(changes), complete=not isinstance(told, int) or told <= len(changes))
+    count = changelog.get("total") if total is None else total
+    return History(changes=tuple(changes), complete=not isinstance(count, int) or count <= len(changes))
 
 
 def occurrences(
     issue: Mapping[str, Any], history: History | None, wanted: Filter, *, statuses: bool
 ) -> list[Occurrence]:
-    """When the issue came to match, newest first, and with `statuses` each change of its status while it matched."""
+    """Return when the issue began to match, newest first; with `statuses` also its changes of status since then."""
     fields = _table(issue, "fields")
     created = instant(fields.get("created"))
     found: list[Occurrence] = []
     values = _values(fields, wanted)
-    fits = _fits(values, wanted)
-    if not fits:
-        return []  # the index is behind: it has left already, and will be shown when it comes back
+    is_match = _matches(values, wanted)
+    if not is_match:
+        return []  # Jira's index lags behind: the issue does not match any more
     if history is None:
-        # nothing tells when it came to match: better at its last change than not at all
+        # without a history the last change is the best guess
         now = text_of(fields, "status.name") if statuses else None
         return [Occurrence(at=instant(fields.get("updated")) or created, type="jira.matched", state=now)]
     for at, id, items in history.changes:
-        before = _undone(values, items)
-        fitted = _fits(before, wanted)
+        before = _undo(values, items)
+        was_match = _matches(before, wanted)
         moved = next((item for item in items if _field(item) == "status"), None)
-        if fits and (not fitted or (statuses and moved)):
-            found.append(_changed(at, id, moved, "jira.status" if fitted else "jira.matched"))
-        values, fits = before, fitted
-    if fits and history.complete:
+        if is_match and (not was_match or (statuses and moved)):
+            found.append(_change(at, id, moved, "jira.status" if was_match else "jira.matched"))
+        values, is_match = before, was_match
+    if is_match and history.complete:
         found.append(Occurrence(at=created, type="jira.created"))
     return found
 
 
-def _changed(at: datetime, id: str, moved: Mapping[str, Any] | None, type: str) -> Occurrence:
-    more = {"previous_status": text_of(moved, "fromString")} if moved else {}
-    return Occurrence(at=at, type=type, name=f"h{id}", state=text_of(moved, "toString") if moved else None, more=more)
+def _change(at: datetime, id: str, moved: Mapping[str, Any] | None, type: str) -> Occurrence:
+    extra = {"previous_status": text_of(moved, "fromString")} if moved else {}
+    state = text_of(moved, "toString") if moved else None
+    return Occurrence(at=at, type=type, name=f"h{id}", state=state, extra=extra)
 
 
 def _values(fields: Mapping[str, Any], wanted: Filter) -> dict[str, frozenset[str] | None]:
-    """What the issue is now, by the field names of histories. None: it cannot be told, and counts as fitting."""
+    """What the issue is now, by the field names of histories. None: unknown, and counts as a match."""
     labels = fields.get("labels")
     return {
         "assignee": _set(fields["assignee"], "accountId", "name", "key") if "assignee" in fields else None,
         "labels": frozenset(name.casefold() for name in _names(labels)) if isinstance(labels, list) else None,
-        # Jira found it by these, perhaps by a translated name, so what they are now fits
+        # Jira compared these itself, perhaps by a translated name, so the current values match
         "status": None,
         "issuetype": None,
         "project": None,
-        "description": _marks(mentions(fields.get("description"), wanted.mentioned)),
+        "description": frozenset({_MENTIONED} if mentions(fields.get("description"), wanted.mentioned) else ()),
     }
 
 
-def _undone(
+def _undo(
     values: Mapping[str, frozenset[str] | None], items: Sequence[Mapping[str, Any]]
 ) -> dict[str, frozenset[str] | None]:
     before = dict(values)
@@ -151,25 +159,18 @@ def _undone(
     return before
 
 
-def _fits(values: Mapping[str, frozenset[str] | None], wanted: Filter) -> bool:
-    asked = (
+def _matches(values: Mapping[str, frozenset[str] | None], wanted: Filter) -> bool:
+    criteria = (
         ("assignee", wanted.assignees),
         ("status", wanted.statuses),
         ("issuetype", wanted.types),
         ("labels", wanted.labels),
         ("project", wanted.projects),
     )
-    if any(names and (has := values[field]) is not None and not has & names for field, names in asked):
+    if any(names and (has := values[field]) is not None and not has & names for field, names in criteria):
         return False
     texts = values["description"] if wanted.mentioned else None
     return texts is None or any(text == _MENTIONED or mentions(text, wanted.mentioned) for text in texts)
-
-
-_MENTIONED = "\0mentioned"
-
-
-def _marks(mentioned: bool) -> frozenset[str]:
-    return frozenset({_MENTIONED} if mentioned else ())
 
 
 def _set(data: Any, *names: str) -> frozenset[str]:
@@ -182,7 +183,7 @@ def _field(item: Mapping[str, Any]) -> str:
 
 
 def data_of(issue: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """The fields of an event, built of what is there; what is missing or odd is null or empty."""
+    """Return the fields of an event. What is missing or odd becomes null or empty."""
     fields = _table(issue, "fields")
     return {
         "id": text_of(issue, "id"),
@@ -222,12 +223,8 @@ def _parent(parent: Any) -> dict[str, Any] | None:
 
 
 def _names(values: Any) -> list[str]:
-    listed = values if isinstance(values, list) else []
-    return [name for one in listed if (name := text_of(one, "name") if isinstance(one, Mapping) else _plain(one))]
-
-
-def _plain(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    named = [text_of(value, "name") if isinstance(value, Mapping) else value for value in list_of(values)]
+    return [name for name in named if isinstance(name, str) and name]
 
 
 def _time(value: Any) -> str | None:
@@ -240,55 +237,48 @@ def _table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-PAGE = 100
-
-MOST_PAGES = 20
-
-
-async def history_since(site: Site, issue: Mapping[str, Any], since: datetime) -> History | None:
-    """The changes of the issue, back to its creation or to before `since`; None when Jira shows none."""
-    shown = history_of(issue.get("changelog"))
+async def read_history(api: Api, issue: Mapping[str, Any], since: datetime) -> History | None:
+    """Read the changes of the issue, back to its creation or to before `since`; None when Jira shows none."""
+    shown = parse_history(issue.get("changelog"))
     if shown is None or shown.reaches(since):
         return shown
     id = text_of(issue, "id")
-    if not await site.cloud():
-        whole = await site.ask("GET", f"/issue/{id}", params={"fields": "created", "expand": "changelog"})
-        return history_of(whole.get("changelog")) if isinstance(whole, Mapping) else shown
-    # oldest first, so it is read from its end
+    if not await api.is_cloud():
+        whole = await api.call("GET", f"/issue/{id}", params={"fields": "created", "expand": "changelog"})
+        return parse_history(whole.get("changelog")) if isinstance(whole, Mapping) else shown
+    # pages are oldest first, so read them from the end
     changes: list[Any] = []
     end = _count(issue.get("changelog"))
-    for _ in range(MOST_PAGES):
-        start = max(0, end - PAGE)
-        page = await site.ask("GET", f"/issue/{id}/changelog", params={"startAt": start, "maxResults": end - start})
+    for _ in range(MAX_PAGES):
+        start = max(0, end - PAGE_SIZE)
+        page = await api.call("GET", f"/issue/{id}/changelog", params={"startAt": start, "maxResults": end - start})
         values = page.get("values") if isinstance(page, Mapping) else None
         changes += values if isinstance(values, list) else []
-        found = history_of({"histories": changes}, total=len(changes) + start)
+        found = parse_history({"histories": changes}, total=len(changes) + start)
         if found is None or found.reaches(since):
             return found
         end = start
     return found
 
 
-async def mentions_since(
-    site: Site, issue: Mapping[str, Any], ids: frozenset[str], since: datetime
-) -> list[Occurrence]:
-    """The comments that mention one of the users, as far as they were written since then."""
+async def read_mentions(api: Api, issue: Mapping[str, Any], ids: frozenset[str], since: datetime) -> list[Occurrence]:
+    """Read the comments since then that mention one of the users."""
     fields = issue.get("fields")
     block = fields.get("comment") if isinstance(fields, Mapping) else None
     shown = _comments(block)
     if _count(block) > len(shown):
-        shown = await _newest_comments(site, text_of(issue, "id") or "", since)
+        shown = await _newest_comments(api, text_of(issue, "id") or "", since)
     return [_mention(comment) for comment in shown if mentions(comment.get("body"), ids)]
 
 
-async def _newest_comments(site: Site, id: str, since: datetime) -> list[Mapping[str, Any]]:
+async def _newest_comments(api: Api, id: str, since: datetime) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
-    for number in range(MOST_PAGES):
-        params: dict[str, str | int] = {"orderBy": "-created", "startAt": number * PAGE, "maxResults": PAGE}
-        page = _comments(await site.ask("GET", f"/issue/{id}/comment", params=params))
+    for number in range(MAX_PAGES):
+        params: dict[str, str | int] = {"orderBy": "-created", "startAt": number * PAGE_SIZE, "maxResults": PAGE_SIZE}
+        page = _comments(await api.call("GET", f"/issue/{id}/comment", params=params))
         found += page
         oldest = instant(page[-1].get("created")) if page else None
-        if len(page) < PAGE or (oldest is not None and oldest < since):
+        if len(page) < PAGE_SIZE or (oldest is not None and oldest < since):
             break
     return found
 
@@ -301,14 +291,45 @@ def _mention(comment: Mapping[str, Any]) -> Occurrence:
         "author": text_of(comment, "author.displayName"),
         "created": at.isoformat() if at else None,
     }
-    return Occurrence(at=at, type="jira.mention", name=f"c{id}", more={"comment": about})
+    return Occurrence(at=at, type="jira.mention", name=f"c{id}", extra={"comment": about})
 
 
 def _comments(block: Any) -> list[Mapping[str, Any]]:
-    listed = block.get("comments") if isinstance(block, Mapping) else None
-    return [comment for comment in listed if isinstance(comment, Mapping)] if isinstance(listed, list) else []
+    comments = block.get("comments") if isinstance(block, Mapping) else None
+    return [comment for comment in list_of(comments) if isinstance(comment, Mapping)]
 
 
 def _count(block: Any) -> int:
-    total = block.get("total") if isinstance(block, Mapping) else None
-    return total if isinstance(total, int) and not isinstance(total, bool) else 0
+    return whole_number(block.get("total") if isinstance(block, Mapping) else None) or 0
+
+
+def occurrence_event(data: Mapping[str, Any], occurrence: Occurrence) -> Event:
+    subject = f"{data['id']}:{occurrence.name}" if occurrence.name else str(data["id"])
+    return Event(
+        subject=subject,
+        key=_key(data, occurrence.name or subject),
+        type=occurrence.type,
+        state=occurrence.state,
+        occurred_at=occurrence.at,
+        data={**data, **occurrence.extra},
+    )
+
+
+def version_event(data: Mapping[str, Any]) -> Event:
+    """The event for one update of an issue, for `identity: change`."""
+    id, updated = str(data["id"]), data["updated"]
+    key = _key(data, f"{id}@{updated}")
+    return Event(subject=id, key=key, type="jira.updated", state=updated, occurred_at=instant(updated), data=data)
+
+
+def found_event(data: Mapping[str, Any], identity: Identity) -> Event:
+    """The event for an issue that raw JQL found. Nothing tells since when it matches, so the event has no time."""
+    id = str(data["id"])
+    state = {"once": None, "transition": data["status"], "change": data["updated"]}[identity]
+    key = _key(data, f"{id}@{state}" if state else id)
+    return Event(subject=id, key=key, type="jira.found", state=state, data=data)
+
+
+def _key(data: Mapping[str, Any], occurrence: str) -> str:
+    # the key of an issue changes when it moves, and can be given to another issue later; the id cannot
+    return f"{data['key'] or 'issue'}#{occurrence}"

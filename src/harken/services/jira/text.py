@@ -1,4 +1,4 @@
-"""Jira's two kinds of rich text: Cloud sends document objects (ADF), Server wiki text. Both are read as plain text.
+"""Jira's two kinds of rich text, as plain text: Cloud sends document objects (ADF), Server sends wiki text.
 
 The nodes: https://developer.atlassian.com/cloud/jira/platform/apis/document/structure/
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["document_of", "mentions", "text_in"]
 
-DEEPEST = 50
+MAX_DEPTH = 50
 _CUT = "…"
 _LISTS = {"bulletList": "- ", "taskList": "- ", "decisionList": "- ", "orderedList": ""}
 _INLINE = frozenset(
@@ -21,7 +21,7 @@ _INLINE = frozenset(
 
 
 def text_in(value: Any) -> str:
-    """The text of a document object, or wiki text as it is. Unknown nodes give the text inside them."""
+    """Return the text of a document object, or wiki text as it is. Of unknown nodes the text inside is kept."""
     if isinstance(value, str):
         return value
     return _block(value, 0).strip() if isinstance(value, Mapping) else ""
@@ -36,7 +36,7 @@ def mentions(value: Any, ids: Collection[str]) -> bool:
 
 
 def document_of(text: str) -> dict[str, Any]:
-    """Plain text as a document: empty lines part paragraphs, other line ends stay."""
+    """Return plain text as a document: empty lines separate paragraphs, other line ends stay."""
     paragraphs = [part.strip("\n") for part in text.replace("\r\n", "\n").split("\n\n")]
     content = [{"type": "paragraph", "content": _lines(part)} for part in paragraphs if part.strip()]
     return {"type": "doc", "version": 1, "content": content}
@@ -62,7 +62,7 @@ def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
 def _block(node: Any, depth: int) -> str:
     if not isinstance(node, Mapping):
         return ""
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return _CUT
     kind = _kind(node)
     if kind in _INLINE:
@@ -77,7 +77,7 @@ def _block(node: Any, depth: int) -> str:
 
 
 def _inside(node: Mapping[str, Any], depth: int) -> str:
-    """Blocks one below the other; a run of inline nodes is one line of text."""
+    """Join blocks with empty lines between. Inline nodes side by side are one block."""
     blocks: list[str] = []
     line = ""
     for child in _content(node):
@@ -98,7 +98,7 @@ def _inline(node: Mapping[str, Any]) -> str:
     if kind == "date":
         return _day(_attr(node, "timestamp"))
     if kind == "mention":
-        # the name may be left out, the id not
+        # the name is optional, the id is not
         return _attr(node, "text") or f"@{_attr(node, 'id')}"
     return _attr(node, "text") or _attr(node, "shortName") or _attr(node, "url") or _attr(node, "alt")
 

@@ -20,8 +20,8 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
-from harken.kit.fields import stamp
-from harken.kit.paging import digest_of, digest_of_json
+from harken.kit.digest import digest_of, digest_of_json
+from harken.kit.fields import rfc3339
 from harken.services.page.diff import Change, change_of, shortened
 from harken.services.page.ignore import without
 from harken.services.page.text import Part, Seen, check_selector, look
@@ -181,7 +181,7 @@ class Page:
             "diff": change.diff,
             "added": change.added,
             "removed": change.removed,
-            "changed_at": stamp(self._host.clock.now()),
+            "changed_at": rfc3339(self._host.clock.now()),
         }
         return Event(subject=self._shown, type="page.changed", state=now.mark, data=data)
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from harken.errors import RetryLater
 from harken.event import Event
-from harken.kit.fields import described, text_of
+from harken.kit.fields import describe, text_of
 from harken.kit.query_fields import fingerprint_of
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api, Id, told
@@ -121,7 +121,7 @@ class Incidents:
     def _page(self, document: Mapping[str, Any]) -> tuple[list[Incident], bool]:
         items, more = document.get("incidents"), document.get("more")
         if not isinstance(items, list):
-            told_instead = described(document, "incidents")
+            told_instead = describe(document, "incidents")
             raise RetryLater(f"{self._api.name} sent no list of incidents; {told_instead}", fix="Check base_url")
         return [incident_of(item) for item in items], more if isinstance(more, bool) else len(items) >= LIMIT
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, server_address
-from harken.kit.rest_api import address_of
+from harken.kit.account_fields import one_word, split_server_address
+from harken.kit.json_api import join_url
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Id", "told"]
@@ -57,7 +57,7 @@ class Account(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        server_address(value, "an address of an API, such as https://api.pagerduty.com")
+        split_server_address(value, "an address of an API, such as https://api.pagerduty.com")
         return value.rstrip("/")
 
     @field_validator("from_email")
@@ -103,7 +103,7 @@ class Api:
     ) -> Reply:
         return await self._host.http.request(
             method,
-            address_of(self._account.base_url, *path),
+            join_url(self._account.base_url, *path),
             params=list(params),
             json=json,
             headers={

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
-from harken.kit.fields import instant, list_of, stamp, text_of
-from harken.kit.paging import digest_of_json
+from harken.kit.digest import digest_of_json
+from harken.kit.fields import instant, list_of, rfc3339, text_of
 
 __all__ = ["Incident", "Wanted", "event_of", "incident_of"]
 
@@ -72,7 +72,7 @@ def event_of(incident: Incident, wanted: Wanted, acked: str = "") -> Event | Non
     if mine and incident.assigned is not None and mine not in incident.assigned:
         return None
     at = (incident.assigned or {}).get(mine) if mine else None
-    data = incident.data | {"assigned_at": stamp(at)}
+    data = incident.data | {"assigned_at": rfc3339(at)}
     return Event(
         subject=_subject(incident, at),
         type=TYPE,
@@ -86,13 +86,13 @@ def _subject(incident: Incident, at: datetime | None) -> str:
     """The incident's id; each later assignment to the same person is an occurrence with a name of its own."""
     if at is None or (incident.created_at and at - incident.created_at <= AT_ONCE):
         return incident.id
-    return f"{incident.id}@{stamp(at)}"
+    return f"{incident.id}@{rfc3339(at)}"
 
 
 def _state(incident: Incident, wanted: Wanted, acked: str) -> str:
-    changed = stamp(incident.changed_at)
+    changed = rfc3339(incident.changed_at)
     if wanted.identity == "change":
-        return stamp(incident.updated_at) or changed or incident.status
+        return rfc3339(incident.updated_at) or changed or incident.status
     if wanted.identity == "transition" and wanted.hidden:
         # it may have been in a status that is not wanted since the last read, and be back; while an incident is
         # triggered, its last_status_change_at moves with every update and tells nothing

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, RetryLater
-from harken.kit.subprocesses import Program, secrets_in, started
+from harken.kit.subprocesses import Program, secrets_in, start_program
 from harken.services.singer.catalog import read_catalog, selected
 from harken.services.singer.process import PATIENCE_SECONDS, PrivateFolder, TapRun
 from harken.source import Batch, Cursor, Host, Plugin
@@ -129,7 +129,7 @@ class TapSource:
             state = place.state if place.state is not None else query.state
             if state is not None:
                 words += ["--state", folder.put("state.json", state)]
-            child = await started(self._program(*words), self._host)
+            child = await start_program(self._program(*words), self._host)
         except BaseException:
             folder.remove()
             raise
@@ -137,14 +137,14 @@ class TapSource:
         return TapRun(child, folder, clock, state=state, keys=query.key, **limits)
 
     async def _discovered(self, words: list[str]) -> dict[str, Any]:
-        child = await started(self._program(*words, "--discover"), self._host)
+        child = await start_program(self._program(*words, "--discover"), self._host)
         text = bytearray()
         try:
             async with asyncio.timeout(self._query.timeout):
-                while (line := await child.line()) is not None and len(text) < LONGEST_CATALOG:
+                while (line := await child.read_line()) is not None and len(text) < LONGEST_CATALOG:
                     text += line
-                if await child.code() != 0:
-                    raise await child.crashed()
+                if await child.exit_code() != 0:
+                    raise await child.crash_error()
         except TimeoutError:
             message = f"{self._name} --discover took more than {self._query.timeout:g} s and was ended"
             raise RetryLater(message, reason="timeout") from None
@@ -154,7 +154,7 @@ class TapSource:
 
     def _program(self, *words: str) -> Program:
         return Program(
-            words=(*self._query.tap, *words),
+            command=(*self._query.tap, *words),
             env=self._env,
             directory=self._host.directory,
             secrets=self._secrets,

@@ -143,7 +143,7 @@ class TapRun:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(min(until, began + self._silence - self._silent)):
-                line = await self._child.line()
+                line = await self._child.read_line()
         except TimeoutError:
             self._silent += asyncio.get_running_loop().time() - began
             if self._silent >= self._silence:
@@ -169,7 +169,7 @@ class TapRun:
             log.debug("singer.unknown_message", tap=self._name, type=message.type[:60])
 
     async def _ended(self) -> None:
-        if await self._child.code() != 0:
-            raise await self._child.crashed()
+        if await self._child.exit_code() != 0:
+            raise await self._child.crash_error()
         self.over = True
         await self.end()

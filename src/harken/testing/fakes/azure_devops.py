@@ -19,7 +19,7 @@ from aiohttp import web
 from harken.clock import Clock, from_unix
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
-__all__ = ["AzureDevOps", "BadQuery", "WorkItem", "compiled"]
+__all__ = ["AzureDevOps", "BadQuery", "WorkItem", "compile_wiql"]
 
 
 _TOKEN = re.compile(r"\s*(?:(\[[\w.]+\])|'((?:[^']|'')*)'|(@project)|(>=|<|=|,|\(|\))|([A-Za-z]+))", re.IGNORECASE)
@@ -32,15 +32,15 @@ Test = Callable[[Mapping[str, Any]], bool]
 
 
 class BadQuery(Exception):
-    """The text is no query that is understood."""
+    """The fake does not understand the query."""
 
 
 class _Text(str):
-    """What stood in quotes."""
+    """A quoted string."""
 
 
-def compiled(source: str, project: str, *, with_time: bool) -> Test:
-    """Whether a work item's fields are asked for. Without time precision a time in a date is refused."""
+def compile_wiql(source: str, project: str, *, with_time: bool) -> Test:
+    """Return the test for the fields of a work item. Without time precision, a date with a time is refused."""
     tokens = _tokens(source, project)
     if tokens[: len(_HEAD)] != _HEAD or tokens[-len(_TAIL) :] != _TAIL:
         raise BadQuery("the frame of the query")
@@ -79,8 +79,8 @@ def _clause(body: list[str], with_time: bool) -> tuple[Test, list[str]]:
         return (lambda fields: _text(fields, name) in values), rest[end + 1 :]
     value = _value(rest[0])
     if name == "System.ChangedDate":
-        return _dated(name, sign, value, with_time), rest[1:]
-    return _plain(name, sign, value.casefold()), rest[1:]
+        return _date_test(name, sign, value, with_time), rest[1:]
+    return _text_test(name, sign, value.casefold()), rest[1:]
 
 
 def _value(token: str) -> str:
@@ -89,7 +89,7 @@ def _value(token: str) -> str:
     return token
 
 
-def _dated(name: str, sign: str, value: str, with_time: bool) -> Test:
+def _date_test(name: str, sign: str, value: str, with_time: bool) -> Test:
     if "T" in value and not with_time:
         raise BadQuery("You cannot supply a time with the date when running a query using date precision")
     at = datetime.fromisoformat(value)
@@ -99,7 +99,7 @@ def _dated(name: str, sign: str, value: str, with_time: bool) -> Test:
     }[sign]
 
 
-def _plain(name: str, sign: str, value: str) -> Test:
+def _text_test(name: str, sign: str, value: str) -> Test:
     tests: dict[str, Test] = {
         "=": lambda fields: value in _names(fields.get(name)),
         "CONTAINS": lambda fields: value in [tag.strip() for tag in _text(fields, name).split(";")],
@@ -127,25 +127,25 @@ ORG, WIT = "/{organization}", "/_apis/wit"
 
 
 class WorkItem(msgspec.Struct, kw_only=True):
-    """`visible_at`: when queries find it; `told_at`: when its last update is told. `broken` replaces fields."""
+    """`visible_at`: when queries find it; `history_visible_at`: when its last update is shown. `broken`: odd fields."""
 
     id: int
     fields: dict[str, Any]
     rev: int = 0
     updates: list[dict[str, Any]] = []
     visible_at: float = 0.0
-    told_at: float = 0.0
+    history_visible_at: float = 0.0
     deleted: bool = False
     broken: dict[str, Any] = {}
 
-    def shown(self, names: str | None = None) -> dict[str, Any]:
+    def to_json(self, names: str | None = None) -> dict[str, Any]:
         fields = {**self.fields, **self.broken}
         wanted = {name: value for name, value in fields.items() if names is None or name in names.split(",")}
         return {"id": self.id, "rev": self.rev, "fields": wanted, "url": f"https://dev.azure.com/w/{self.id}"}
 
 
 class AzureDevOps(FakeServer):
-    """Plain methods make things happen. `skew`: seconds its clock is ahead. `tokens` map to what they may do."""
+    """Its methods change work items. `skew`: seconds its clock is ahead. `tokens` map to their scopes."""
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
         super().__init__(clock)
@@ -171,7 +171,7 @@ class AzureDevOps(FakeServer):
         age: float = 0.0,
         late: float = 0.0,
     ) -> WorkItem:
-        """A new work item, `age` seconds old, that queries find in `late` seconds."""
+        """Create a work item, `age` seconds ago, that queries find in `late` seconds."""
         id = len(self.items) + 1
         item = WorkItem(id=id, fields={}, updates=[], visible_at=self.clock.time() + late)
         self.items[id] = item
@@ -186,10 +186,10 @@ class AzureDevOps(FakeServer):
             "System.Reason": "New",
             "System.Title": title or f"Trouble {id}",
             "System.Description": f"<div>About &lt;{id}&gt;</div>",
-            "System.CreatedDate": _stamp(at),
+            "System.CreatedDate": _format_time(at),
             "System.CreatedBy": _person("leo"),
             "System.CommentCount": 0,
-            "Microsoft.VSTS.Common.StateChangeDate": _stamp(at),
+            "Microsoft.VSTS.Common.StateChangeDate": _format_time(at),
             "Microsoft.VSTS.Common.Priority": 2,
         }
         tagged = {"System.Tags": "; ".join(tags)} if tags else {}
@@ -197,12 +197,13 @@ class AzureDevOps(FakeServer):
         return item
 
     def change(self, item: WorkItem, fields: Mapping[str, Any], at: datetime | None = None) -> None:
-        """Another revision; None takes a field away."""
+        """Add a revision. None removes a field."""
         at = at or self.now()
         item.rev += 1
-        new = {**fields, "System.ChangedDate": _stamp(at), "System.ChangedBy": _person("leo"), "System.Rev": item.rev}
+        changed = {"System.ChangedDate": _format_time(at), "System.ChangedBy": _person("leo"), "System.Rev": item.rev}
+        new = {**fields, **changed}
         if fields.get("System.State") not in (None, item.fields.get("System.State")):
-            new["Microsoft.VSTS.Common.StateChangeDate"] = _stamp(at)
+            new["Microsoft.VSTS.Common.StateChangeDate"] = _format_time(at)
         told = {name: _difference(item.fields.get(name), value) for name, value in new.items()}
         item.updates.append({"id": item.rev, "rev": item.rev, "revisedDate": "9999-01-01T00:00:00Z", "fields": told})
         kept = {**item.fields, **new}
@@ -224,14 +225,14 @@ class AzureDevOps(FakeServer):
     def comment(self, item: WorkItem, text: str = "hm") -> None:
         self.change(item, {"System.History": text, "System.CommentCount": item.fields["System.CommentCount"] + 1})
 
-    def said(self, item: WorkItem) -> list[str]:
+    def comments(self, item: WorkItem) -> list[str]:
         """The comments on it."""
         return [
             one["fields"]["System.History"]["newValue"] for one in item.updates if "System.History" in one["fields"]
         ]
 
     def limit(self, seconds: float) -> None:
-        """Answer 429 for so long."""
+        """Answer 429 for so many seconds."""
         self._limited_until = self.clock.time() + seconds
 
     def routes(self) -> Mapping[str, Handler]:
@@ -248,11 +249,11 @@ class AzureDevOps(FakeServer):
         }
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
-        reply = await self._guarded(request, view)
+        reply = await self._authorize(request, view)
         reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
         return reply
 
-    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+    async def _authorize(self, request: web.Request, view: Handler) -> web.Response:
         scopes = self._scopes(request)
         project = request.match_info.get("project")
         if self.clock.time() < self._limited_until:
@@ -291,7 +292,7 @@ class AzureDevOps(FakeServer):
         project = next(name for name in self.projects if name.lower() == request.match_info["project"].lower())
         with_time = request.query.get("timePrecision") == "true"
         try:
-            wanted = compiled(document["query"], project, with_time=with_time)
+            wanted = compile_wiql(document["query"], project, with_time=with_time)
         except (BadQuery, ValueError) as error:
             return _error(400, "InvalidQueryException", str(error))
         now = self.clock.time()
@@ -311,7 +312,7 @@ class AzureDevOps(FakeServer):
         if request.query.get("errorPolicy") != "omit" and any(item is None or item.deleted for item in found):
             return _error(404, "WorkItemUnauthorizedAccessException")
         names = request.query.get("fields")
-        shown = [None if item is None or item.deleted else item.shown(names) for item in found]
+        shown = [None if item is None or item.deleted else item.to_json(names) for item in found]
         return json_reply({"count": len(shown), "value": shown})
 
     async def _one(self, request: web.Request) -> web.Response:
@@ -319,12 +320,12 @@ class AzureDevOps(FakeServer):
         if item is None:
             return _error(404, "WorkItemUnauthorizedAccessException")
         if request.method != "PATCH":
-            return json_reply(item.shown(request.query.get("fields")))
+            return json_reply(item.to_json(request.query.get("fields")))
         if request.content_type != "application/json-patch+json":
             return _error(415, "UnsupportedMediaType")
-        return self._patched(item, await request.json())
+        return self._apply_patch(item, await request.json())
 
-    def _patched(self, item: WorkItem, operations: list[dict[str, Any]]) -> web.Response:
+    def _apply_patch(self, item: WorkItem, operations: list[dict[str, Any]]) -> web.Response:
         fields: dict[str, Any] = {}
         for one in operations:
             name, value = one["path"].removeprefix("/fields/"), one["value"]
@@ -337,7 +338,7 @@ class AzureDevOps(FakeServer):
             if one["op"] != "test":
                 fields[name] = value or None
         self.change(item, fields)
-        return json_reply(item.shown())
+        return json_reply(item.to_json())
 
     async def _updates(self, request: web.Request) -> web.Response:
         item = self._item(request)
@@ -345,7 +346,7 @@ class AzureDevOps(FakeServer):
             return _error(404, "WorkItemUnauthorizedAccessException")
         skip, top = int(request.query.get("$skip", 0)), int(request.query.get("$top", 200))
         # a copy that is behind does not have the last one yet
-        told = item.updates if item.told_at <= self.clock.time() else item.updates[:-1]
+        told = item.updates if item.history_visible_at <= self.clock.time() else item.updates[:-1]
         return json_reply({"count": len(told), "value": told[skip : skip + top]})
 
     async def _types(self, request: web.Request) -> web.Response:
@@ -375,7 +376,7 @@ def _difference(old: Any, new: Any) -> dict[str, Any]:
     return ({"oldValue": old} if old is not None else {}) | ({"newValue": new} if new is not None else {})
 
 
-def _stamp(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

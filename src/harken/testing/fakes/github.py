@@ -1,7 +1,7 @@
 """A GitHub on loopback: repositories with issues and their histories, tokens, limits, ETags and renamed repositories.
 
-It shows whole seconds, takes any change of an issue for an update, lists pull requests among the issues, answers 404
-for what a token may not see, and refuses pages of more than 100.
+Like GitHub it shows whole seconds, counts any change of an issue as an update, lists pull requests among the issues,
+answers 404 for what a token may not see, and has at most 100 items per page.
 """
 
 from __future__ import annotations
@@ -20,11 +20,18 @@ from yarl import URL
 from harken.clock import Clock, from_unix
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
-__all__ = ["GitHub", "Issue", "Repository", "event_of", "picked", "stamp"]
+__all__ = ["GitHub", "Issue", "Repository"]
+
+
+ALLOWED = 5000
+REPO = "/repos/{owner}/{name}"
 
 
 class Issue(msgspec.Struct, kw_only=True):
-    """`visible_at`: when the list shows its last change; `told_at`: when its history does. `broken` replaces parts."""
+    """`visible_at`: when the list shows its last change; `history_visible_at`: when its history does.
+
+    `broken` are odd fields in place of the right ones.
+    """
 
     id: int
     number: int
@@ -41,14 +48,14 @@ class Issue(msgspec.Struct, kw_only=True):
     milestone: str | None = None
     pull: bool = False
     visible_at: float = 0.0
-    told_at: float = 0.0
+    history_visible_at: float = 0.0
     deleted: bool = False
     comments: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
     broken: dict[str, Any] = {}
 
-    def shown(self) -> dict[str, Any]:
-        """As the API shows it."""
+    def to_json(self) -> dict[str, Any]:
+        """The issue as the API returns it."""
         what = "pull" if self.pull else "issues"
         plain = {
             "id": self.id,
@@ -63,9 +70,9 @@ class Issue(msgspec.Struct, kw_only=True):
             "assignees": [{"login": login} for login in self.assignees],
             "milestone": {"number": 1, "title": self.milestone} if self.milestone else None,
             "comments": len(self.comments),
-            "created_at": stamp(self.created_at),
-            "updated_at": stamp(self.updated_at),
-            "closed_at": stamp(self.closed_at) if self.closed_at else None,
+            "created_at": format_time(self.created_at),
+            "updated_at": format_time(self.updated_at),
+            "closed_at": format_time(self.closed_at) if self.closed_at else None,
             "html_url": f"https://github.com/{self.repo}/{what}/{self.number}",
         }
         pull = (
@@ -75,7 +82,7 @@ class Issue(msgspec.Struct, kw_only=True):
 
 
 class Repository(msgspec.Struct, kw_only=True):
-    """`hidden`: private, and no token may see it. `moved_to`: the name under which it is found now."""
+    """`hidden`: private, and no token may see it. `moved_to`: its new name."""
 
     id: int
     name: str
@@ -86,8 +93,8 @@ class Repository(msgspec.Struct, kw_only=True):
     moved_to: str = ""
 
 
-def picked(query: Mapping[str, str], repo: Repository, now: float) -> list[Issue]:
-    """The issues that a list shows, in the order of their changes."""
+def list_issues(query: Mapping[str, str], repo: Repository, now: float) -> list[Issue]:
+    """Return the issues of a list, in the order of their changes."""
     state, since = query.get("state", "open"), query.get("since", "")
     labels = [name.lower() for name in query.get("labels", "").split(",") if name]
     assignee = query.get("assignee", "").lower()
@@ -98,13 +105,13 @@ def picked(query: Mapping[str, str], repo: Repository, now: float) -> list[Issue
         and issue.visible_at <= now
         and state in ("all", issue.state)
         and set(labels) <= {name.lower() for name in issue.labels}
-        and _has(issue, assignee)
-        and stamp(issue.updated_at) >= since
+        and _is_assigned_to(issue, assignee)
+        and format_time(issue.updated_at) >= since
     ]
     return sorted(found, key=lambda issue: (issue.updated_at, issue.number))
 
 
-def _has(issue: Issue, assignee: str) -> bool:
+def _is_assigned_to(issue: Issue, assignee: str) -> bool:
     if assignee == "none":
         return not issue.assignees
     return not assignee or assignee in [login.lower() for login in issue.assignees]
@@ -112,20 +119,15 @@ def _has(issue: Issue, assignee: str) -> bool:
 
 def event_of(number: int, kind: str, at: datetime, **more: Any) -> dict[str, Any]:
     """An entry of a history."""
-    return {"id": number, "event": kind, "created_at": stamp(at), "actor": {"login": "mia"}, **more}
+    return {"id": number, "event": kind, "created_at": format_time(at), "actor": {"login": "mia"}, **more}
 
 
-def stamp(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-ALLOWED = 5000
-
-REPO = "/repos/{owner}/{name}"
-
-
 class GitHub(FakeServer):
-    """Plain methods make things happen. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes."""
+    """Its methods change issues. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes."""
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
         super().__init__(clock)
@@ -161,14 +163,14 @@ class GitHub(FakeServer):
         age: float = 0.0,
         late: float = 0.0,
     ) -> Issue:
-        """A new issue, `age` seconds old, that is listed in `late` seconds."""
-        at, kept = self.now() - timedelta(seconds=age), self.repos[repo.lower()]
-        number = len(kept.issues) + 1
+        """Open an issue, `age` seconds ago, that the list shows in `late` seconds."""
+        at, project = self.now() - timedelta(seconds=age), self.repos[repo.lower()]
+        number = len(project.issues) + 1
         issue = Issue(
             id=next(self._ids),
             number=number,
             title=title or f"Trouble {number}",
-            repo=kept.name,
+            repo=project.name,
             author=author,
             created_at=at,
             updated_at=at,
@@ -181,49 +183,49 @@ class GitHub(FakeServer):
         )
         for name in labels:
             issue.events.append(event_of(next(self._ids), "labeled", at, label={"name": name}))
-        kept.issues[number] = issue
+        project.issues[number] = issue
         return issue
 
     def label(self, issue: Issue, name: str) -> None:
         issue.labels = [*issue.labels, name]
-        self._happened(issue, "labeled", label={"name": name})
+        self._record(issue, "labeled", label={"name": name})
 
     def unlabel(self, issue: Issue, name: str) -> None:
         issue.labels = [one for one in issue.labels if one != name]
-        self._happened(issue, "unlabeled", label={"name": name})
+        self._record(issue, "unlabeled", label={"name": name})
 
     def assign(self, issue: Issue, login: str) -> None:
         issue.assignees = [*issue.assignees, login]
-        self._happened(issue, "assigned", assignee={"login": login})
+        self._record(issue, "assigned", assignee={"login": login})
 
     def unassign(self, issue: Issue, login: str) -> None:
         issue.assignees = [one for one in issue.assignees if one != login]
-        self._happened(issue, "unassigned", assignee={"login": login})
+        self._record(issue, "unassigned", assignee={"login": login})
 
     def plan(self, issue: Issue, milestone: str) -> None:
         issue.milestone = milestone
-        self._happened(issue, "milestoned", milestone={"title": milestone})
+        self._record(issue, "milestoned", milestone={"title": milestone})
 
     def close(self, issue: Issue) -> None:
         issue.state, issue.state_reason, issue.closed_at = "closed", "completed", self.now()
-        self._happened(issue, "closed")
+        self._record(issue, "closed")
 
     def reopen(self, issue: Issue) -> None:
         issue.state, issue.state_reason, issue.closed_at = "open", None if issue.pull else "reopened", None
-        self._happened(issue, "reopened")
+        self._record(issue, "reopened")
 
     def comment(self, issue: Issue, body: str = "hm") -> dict[str, Any]:
         issue.updated_at = self.now()
         id = next(self._ids)
-        said = {"id": id, "body": body, "html_url": f"https://github.com/{issue.repo}/issues/{issue.number}#c{id}"}
-        issue.comments.append(said)
-        return said
+        comment = {"id": id, "body": body, "html_url": f"https://github.com/{issue.repo}/issues/{issue.number}#c{id}"}
+        issue.comments.append(comment)
+        return comment
 
     def limit(self, seconds: float) -> None:
-        """Answer 403 for so long, as it does when the quota is used up."""
+        """Answer 403 for so many seconds, as GitHub does when the quota is used up."""
         self._limited_until = self.clock.time() + seconds
 
-    def _happened(self, issue: Issue, kind: str, **more: Any) -> None:
+    def _record(self, issue: Issue, kind: str, **more: Any) -> None:
         issue.updated_at = self.now()
         issue.events.append(event_of(next(self._ids), kind, self.now(), **more))
 
@@ -244,17 +246,17 @@ class GitHub(FakeServer):
         }
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
-        reply = await self._guarded(request, view)
+        reply = await self._authorize(request, view)
         wait = max(0.0, self._limited_until - self.clock.time())
         if reply.status != 304:
             self.remaining -= 1
         until = int(self.clock.time() + self.skew + (wait or 3600))
-        told = {"Limit": ALLOWED, "Remaining": 0 if wait else self.remaining, "Reset": until}
-        reply.headers.update({f"X-RateLimit-{name}": str(value) for name, value in told.items()})
+        limits = {"Limit": ALLOWED, "Remaining": 0 if wait else self.remaining, "Reset": until}
+        reply.headers.update({f"X-RateLimit-{name}": str(value) for name, value in limits.items()})
         reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
         return reply
 
-    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+    async def _authorize(self, request: web.Request, view: Handler) -> web.Response:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if self.clock.time() < self._limited_until:
             return _error(403, "API rate limit exceeded")
@@ -262,7 +264,7 @@ class GitHub(FakeServer):
             return _error(401, "Bad credentials")
         if request.headers.get("X-GitHub-Api-Version") != "2022-11-28":
             return _error(400, "unsupported version")
-        repo = self._kept(request)
+        repo = self._repo_of(request)
         if repo is not None and repo.moved_to:
             path = request.path.split("/")
             away = self.repos[repo.moved_to.lower()]
@@ -274,14 +276,14 @@ class GitHub(FakeServer):
             return _error(403, "Resource not accessible by personal access token")
         return await view(request)
 
-    def _kept(self, request: web.Request) -> Repository | None:
+    def _repo_of(self, request: web.Request) -> Repository | None:
         found = request.match_info
         if "id" in found:
             return next((repo for repo in self.repos.values() if str(repo.id) == found["id"]), None)
         return self.repos.get(f"{found.get('owner')}/{found.get('name')}".lower())
 
     def _issue(self, request: web.Request) -> Issue | None:
-        repo = self._kept(request)
+        repo = self._repo_of(request)
         return repo.issues.get(int(request.match_info["number"])) if repo else None
 
     async def _me(self, request: web.Request) -> web.Response:
@@ -294,12 +296,12 @@ class GitHub(FakeServer):
         return json_reply({"login": request.match_info["login"], "name": name}) if name else _error(404, "Not Found")
 
     async def _repo(self, request: web.Request) -> web.Response:
-        repo = self._kept(request)
+        repo = self._repo_of(request)
         assert repo is not None
         return json_reply({"id": repo.id, "full_name": repo.name, "private": True, "has_issues": not repo.disabled})
 
     async def _label(self, request: web.Request) -> web.Response:
-        repo, name = self._kept(request), request.match_info["label"].lower()
+        repo, name = self._repo_of(request), request.match_info["label"].lower()
         known = repo is not None and name in [label.lower() for label in repo.labels]
         return json_reply({"name": name}) if known else _error(404, "Not Found")
 
@@ -307,7 +309,7 @@ class GitHub(FakeServer):
         return json_reply([{"number": 1, "title": title} for title in self.milestones])
 
     async def _list(self, request: web.Request) -> web.Response:
-        repo, query = self._kept(request), request.query
+        repo, query = self._repo_of(request), request.query
         assert repo is not None
         if repo.disabled:
             return _error(410, "Issues are disabled for this repo")
@@ -315,7 +317,7 @@ class GitHub(FakeServer):
             return _error(422, "Validation Failed")
         if (query.get("sort"), query.get("direction")) != ("updated", "asc"):
             return _error(422, "this fake lists by changes, oldest first")
-        return self._page(request, [issue.shown() for issue in picked(query, repo, self.clock.time())])
+        return self._page(request, [issue.to_json() for issue in list_issues(query, repo, self.clock.time())])
 
     def _page(self, request: web.Request, items: list[Any]) -> web.Response:
         size, number = min(int(request.query.get("per_page", 30)), 100), int(request.query.get("page", 1))
@@ -332,9 +334,9 @@ class GitHub(FakeServer):
         issue = self._issue(request)
         if issue is None or issue.deleted:
             return _error(410, "This issue was deleted")
-        # a copy that is behind shows what was before
-        told = issue.events if issue.told_at <= self.clock.time() else []
-        return self._page(request, told)
+        # a replica that lags behind does not show them yet
+        events = issue.events if issue.history_visible_at <= self.clock.time() else []
+        return self._page(request, events)
 
     async def _comments(self, request: web.Request) -> web.Response:
         issue = self._issue(request)

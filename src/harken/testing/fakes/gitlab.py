@@ -27,7 +27,7 @@ ISSUE = PROJECT + "/issues/{iid}"
 
 
 class Issue(msgspec.Struct, kw_only=True):
-    """`visible_at`: when the list shows it. `broken` replaces parts of what is shown."""
+    """`visible_at`: when the list shows it. `broken`: odd fields in place of the right ones."""
 
     id: int
     iid: int
@@ -46,8 +46,8 @@ class Issue(msgspec.Struct, kw_only=True):
     happened: dict[str, list[dict[str, Any]]] = {}
     broken: dict[str, Any] = {}
 
-    def shown(self) -> dict[str, Any]:
-        """As the API shows it."""
+    def to_json(self) -> dict[str, Any]:
+        """The issue as the API returns it."""
         return {
             "id": self.id,
             "iid": self.iid,
@@ -60,9 +60,9 @@ class Issue(msgspec.Struct, kw_only=True):
             "assignees": [{"id": 7, "username": name, "name": name.title()} for name in self.assignees],
             "milestone": {"id": 1, "title": self.milestone} if self.milestone else None,
             "user_notes_count": sum(not note["system"] for note in self.happened["notes"]),
-            "created_at": stamp(self.created_at),
-            "updated_at": stamp(self.updated_at),
-            "closed_at": stamp(self.closed_at) if self.closed_at else None,
+            "created_at": format_time(self.created_at),
+            "updated_at": format_time(self.updated_at),
+            "closed_at": format_time(self.closed_at) if self.closed_at else None,
             "due_date": None,
             "confidential": False,
             "web_url": f"https://gitlab.com/{self.project}/-/issues/{self.iid}",
@@ -70,7 +70,7 @@ class Issue(msgspec.Struct, kw_only=True):
 
 
 class GitLab(FakeServer):
-    """Plain methods make things happen. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes."""
+    """Its methods change issues. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes."""
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
         super().__init__(clock)
@@ -95,7 +95,7 @@ class GitLab(FakeServer):
         age: float = 0.0,
         late: float = 0.0,
     ) -> Issue:
-        """A new issue, `age` seconds old, that is listed in `late` seconds."""
+        """Open an issue, `age` seconds ago, that the list shows in `late` seconds."""
         at, kept = self.now() - timedelta(seconds=age), self.projects[project]
         iid = len(kept) + 1
         kept[iid] = Issue(
@@ -115,45 +115,45 @@ class GitLab(FakeServer):
 
     def label(self, issue: Issue, name: str) -> None:
         issue.labels = [*issue.labels, name]
-        self._happened(issue, "label", label={"name": name}, action="add")
+        self._record(issue, "label", label={"name": name}, action="add")
 
     def unlabel(self, issue: Issue, name: str) -> None:
         issue.labels = [one for one in issue.labels if one != name]
-        self._happened(issue, "label", label={"name": name}, action="remove")
+        self._record(issue, "label", label={"name": name}, action="remove")
 
     def assign(self, issue: Issue, name: str) -> None:
-        """Reassign: GitLab writes one note for the new and the old one."""
+        """Reassign. GitLab writes one note for the new and the old assignee."""
         before, issue.assignees = issue.assignees, [name]
         gone = "".join(f" and unassigned @{one}" for one in before)
-        self._happened(issue, "notes", body=f"assigned to @{name}{gone}", system=True)
+        self._record(issue, "notes", body=f"assigned to @{name}{gone}", system=True)
 
     def unassign(self, issue: Issue) -> None:
         body = " and ".join(f"unassigned @{one}" for one in issue.assignees)
         issue.assignees = []
-        self._happened(issue, "notes", body=body, system=True)
+        self._record(issue, "notes", body=body, system=True)
 
     def plan(self, issue: Issue, milestone: str) -> None:
         issue.milestone = milestone
-        self._happened(issue, "milestone", milestone={"title": milestone}, action="add")
+        self._record(issue, "milestone", milestone={"title": milestone}, action="add")
 
     def close(self, issue: Issue) -> None:
         issue.state, issue.closed_at = "closed", self.now()
-        self._happened(issue, "state", state="closed")
+        self._record(issue, "state", state="closed")
 
     def reopen(self, issue: Issue) -> None:
         issue.state, issue.closed_at = "opened", None
-        self._happened(issue, "state", state="reopened")
+        self._record(issue, "state", state="reopened")
 
     def comment(self, issue: Issue, body: str = "assigned to @mia, I think") -> dict[str, Any]:
-        return self._happened(issue, "notes", body=body, system=False)
+        return self._record(issue, "notes", body=body, system=False)
 
     def limit(self, seconds: float) -> None:
-        """Answer 429 for so long."""
+        """Answer 429 for so many seconds."""
         self._limited_until = self.clock.time() + seconds
 
-    def _happened(self, issue: Issue, kind: str, **what: Any) -> dict[str, Any]:
+    def _record(self, issue: Issue, kind: str, **what: Any) -> dict[str, Any]:
         issue.updated_at = self.now()
-        event = {"id": next(self._ids), "created_at": stamp(self.now()), **what}
+        event = {"id": next(self._ids), "created_at": format_time(self.now()), **what}
         issue.happened[kind].append(event)
         return event
 
@@ -172,7 +172,7 @@ class GitLab(FakeServer):
         }
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
-        reply = await self._guarded(request, view)
+        reply = await self._authorize(request, view)
         wait = max(0.0, self._limited_until - self.clock.time())
         told = {
             "RateLimit-Limit": str(ALLOWED),
@@ -183,7 +183,7 @@ class GitLab(FakeServer):
         reply.headers.update(told)
         return reply
 
-    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+    async def _authorize(self, request: web.Request, view: Handler) -> web.Response:
         if self.clock.time() < self._limited_until:
             return json_reply({"message": "Retry later"}, 429)
         scopes = self.tokens.get(request.headers.get("PRIVATE-TOKEN", ""))
@@ -225,9 +225,9 @@ class GitLab(FakeServer):
         if (query.get("order_by"), query.get("sort")) != ("updated_at", "asc"):
             return json_reply({"error": "this fake lists by changes, oldest first"}, 400)
         now, kept = self.clock.time(), self.projects[request.match_info["project"]].values()
-        found = [issue for issue in kept if issue.visible_at <= now and _picked(issue, query)]
+        found = [issue for issue in kept if issue.visible_at <= now and _is_listed(issue, query)]
         found.sort(key=lambda issue: (issue.updated_at, issue.id))
-        return self._page(request, [issue.shown() for issue in found])
+        return self._page(request, [issue.to_json() for issue in found])
 
     def _page(self, request: web.Request, items: list[Any]) -> web.Response:
         size, number = min(int(request.query.get("per_page", 20)), 100), int(request.query.get("page", 1))
@@ -240,12 +240,12 @@ class GitLab(FakeServer):
             return web.Response(status=304, headers=headers)
         return json_reply(shown, headers=headers)
 
-    def _found(self, request: web.Request) -> Issue | None:
+    def _issue_of(self, request: web.Request) -> Issue | None:
         issue = self.projects[request.match_info["project"]].get(int(request.match_info["iid"]))
         return None if issue is None or issue.deleted else issue
 
     async def _issue(self, request: web.Request) -> web.Response:
-        issue = self._found(request)
+        issue = self._issue_of(request)
         if issue is None:
             return json_reply({"message": "404 Not found"}, 404)
         if request.method == "PUT":
@@ -254,10 +254,10 @@ class GitLab(FakeServer):
                 self.label(issue, name)
             for name in asked.get("remove_labels", "").split(",") if "remove_labels" in asked else []:
                 self.unlabel(issue, name)
-        return json_reply(issue.shown())
+        return json_reply(issue.to_json())
 
     async def _events(self, request: web.Request) -> web.Response:
-        issue = self._found(request)
+        issue = self._issue_of(request)
         if issue is None:
             return json_reply({"message": "404 Not found"}, 404)
         if request.method == "POST":
@@ -265,7 +265,7 @@ class GitLab(FakeServer):
         return self._page(request, issue.happened[request.match_info["kind"]])
 
 
-def _picked(issue: Issue, query: Mapping[str, str]) -> bool:
+def _is_listed(issue: Issue, query: Mapping[str, str]) -> bool:
     labels = [name for name in query.get("labels", "").split(",") if name]
     assignee = query.get("assignee_username", "").lower()
     return (
@@ -274,9 +274,9 @@ def _picked(issue: Issue, query: Mapping[str, str]) -> bool:
         and set(labels) <= set(issue.labels)
         and (not assignee or assignee in issue.assignees)
         and (query.get("assignee_id") != "None" or not issue.assignees)
-        and stamp(issue.updated_at) >= query.get("updated_after", "")
+        and format_time(issue.updated_at) >= query.get("updated_after", "")
     )
 
 
-def stamp(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -20,7 +20,7 @@ from aiohttp import web
 from harken.clock import Clock
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
-__all__ = ["STATUSES", "TYPES", "BadJql", "Issue", "Jira", "Test", "Tickets", "compiled"]
+__all__ = ["STATUSES", "TYPES", "BadJql", "Issue", "Jira", "Test", "Tickets", "compile_jql"]
 
 
 Test = Callable[[Mapping[str, Any]], bool]
@@ -34,7 +34,7 @@ class BadJql(Exception):
     """What Jira would answer with 400."""
 
 
-def compiled(jql: str, known: Mapping[str, Collection[str]]) -> tuple[Test | None, list[str]]:
+def compile_jql(jql: str, known: Mapping[str, Collection[str]]) -> tuple[Test | None, list[str]]:
     """The test that an issue has to pass (None: there is none), and the fields that the result is ordered by.
 
     `known` has the values of some fields, in lower case; any other value of them is refused, as Jira does it.
@@ -57,12 +57,12 @@ def _tokens(jql: str) -> list[tuple[str, str]]:
             raise BadJql(f"Error in the JQL Query: The character at {at} is a reserved or illegal JQL character.")
         string, sign, word = match.groups()
         kind = "string" if string is not None else "sign" if sign else "word"
-        found.append((kind, _unescaped(string[1:-1]) if string is not None else sign or word))
+        found.append((kind, _unescape(string[1:-1]) if string is not None else sign or word))
         at = match.end()
     return found
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
 
 
@@ -72,7 +72,7 @@ class _Parser:
         self._known = known
 
     def peek(self) -> str:
-        """The next word or sign in lower case; a quoted string is never one."""
+        """Return the next word or operator in lower case; empty before a quoted string."""
         if not self._tokens:
             return ""
         kind, text = self._tokens[0]
@@ -129,7 +129,7 @@ class _Parser:
         if field not in ("project", "assignee", "issuetype", "status", "labels", "updated", "created", "priority"):
             raise BadJql(f"Field '{field}' does not exist or you do not have permission to view it.")
         if sign in (">=", "<=", ">", "<"):
-            return _compared(field, sign, self.take())
+            return _comparison_test(field, sign, self.take())
         if sign not in ("=", "!=", "in"):
             raise BadJql(f"Error in the JQL Query: '{sign}' is not an operator here.")
         values = self._values() if sign == "in" else [self.take()]
@@ -148,7 +148,7 @@ class _Parser:
         return values
 
 
-def _compared(field: str, sign: str, value: str) -> Test:
+def _comparison_test(field: str, sign: str, value: str) -> Test:
     if field not in ("updated", "created") or not value.isdigit():
         raise BadJql(f"Date value '{value}' for field '{field}' is invalid.")
     bound = int(value)
@@ -176,7 +176,7 @@ _MENTION = re.compile(r"\[~(?:accountid:)?([^\]]+)\]")
 
 
 class Issue:
-    """One issue as it is now, with what happened to it. `shown` are the states that the index knows, and from when."""
+    """An issue and its history. `shown` are the states that the search index knows, and from when on."""
 
     def __init__(self, id: str, key: str, created: datetime, fields: dict[str, Any]) -> None:
         self.id = id
@@ -218,7 +218,7 @@ class Tickets:
         return key
 
     def create(self, project: str = "TEAM", summary: str = "Something is broken", **fields: Any) -> str:
-        """Make an issue now; its key. Fields: assignee, status, type, labels, description, priority."""
+        """Create an issue and return its key. Fields: assignee, status, type, labels, description, priority."""
         self._made += 1
         count = sum(issue.key.startswith(f"{project}-") for issue in self.issues.values()) + 1
         values = {"project": project, "summary": summary, "assignee": None, "status": "To Do", "type": "Task"}
@@ -258,7 +258,7 @@ class Tickets:
         return issue.key
 
     def comment(self, key: str, text: str, author: str = "me") -> str:
-        """Comment now; the id. `[~user]` in the text mentions that user."""
+        """Comment and return the id. `[~user]` in the text mentions that user."""
         issue = self.issue(key)
         self._made += 1
         id = str(self._made)
@@ -362,7 +362,7 @@ class Tickets:
         }
 
     def _rich(self, text: Any) -> Any:
-        """Text as this Jira sends it; a document that was written as one stays what it is."""
+        """Return text as this kind of Jira sends it. A document stays a document."""
         if not self.cloud or not isinstance(text, str):
             return text
         nodes: list[dict[str, Any]] = []
@@ -401,7 +401,7 @@ class Jira(Tickets, FakeServer):
         self._tokens: dict[str, list[str]] = {}
 
     def limit(self, seconds: float) -> None:
-        """Answer 429 for so long."""
+        """Answer 429 for so many seconds."""
         self.limited_until = self.clock.time() + seconds
 
     def forget_tokens(self) -> None:
@@ -427,43 +427,43 @@ class Jira(Tickets, FakeServer):
         return {f"/rest/api/{version}{path}": view for version in (2, 3) for path, view in both.items()}
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
-        reply = await self._guarded(request, view)
+        reply = await self._authorize(request, view)
         reply.headers["Date"] = format_datetime(self.now().astimezone(UTC), usegmt=True)
         return reply
 
-    async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
+    async def _authorize(self, request: web.Request, view: Handler) -> web.Response:
         wait = self.limited_until - self.clock.time()
         if wait > 0:
             headers = {"Retry-After": f"{wait:.0f}", "X-RateLimit-Remaining": "0", "X-RateLimit-Limit": "100"}
-            return _refused(429, "Rate limit exceeded.", headers)
+            return _error(429, "Rate limit exceeded.", headers)
         if self.login == "captcha":
             headers = {"X-Seraph-LoginReason": "AUTHENTICATION_DENIED"}
             headers["X-Authentication-Denied-Reason"] = f"CAPTCHA_CHALLENGE; login-url={self.url}/login.jsp"
-            return _refused(403, "Login denied", headers)
+            return _error(403, "Login denied", headers)
         if self.login == "anonymous":
             return json_reply({"issues": []}, headers={"X-Seraph-LoginReason": "AUTHENTICATED_FAILED"})
-        if not self._signed_in(request):
-            return _refused(401, "Client must be authenticated to access this resource.")
+        if not self._is_signed_in(request):
+            return _error(401, "Client must be authenticated to access this resource.")
         if any(request.path.endswith(path) for path in self.hidden):
-            return _refused(403, "You do not have permission.")
+            return _error(403, "You do not have permission.")
         if not self.cloud and "/rest/api/3/" in request.path:
             return web.Response(status=404, text="<html>Not found</html>", content_type="text/html")
         return await view(request)
 
-    def _signed_in(self, request: web.Request) -> bool:
+    def _is_signed_in(self, request: web.Request) -> bool:
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         if scheme == "Basic":
             user = "me@example.com" if self.cloud else "me"
             return base64.b64decode(value).decode() == f"{user}:{self.token}"
         return scheme == "Bearer" and not self.cloud and value == self.token
 
-    def _found(self, jql: str) -> list[Issue]:
+    def _search(self, jql: str) -> list[Issue]:
         known = {
             "project": {name.casefold() for pair in self.projects.items() for name in pair},
             "status": {name.casefold() for name in STATUSES.values()} | set(STATUSES),
             "issuetype": {name.casefold() for name in TYPES.values()},
         }
-        test, order = compiled(jql, known)
+        test, order = compile_jql(jql, known)
         if test is None and self.cloud:
             raise BadJql("Unbounded JQL queries are not allowed here. Please add a search restriction to your query.")
         now = self.clock.time()
@@ -481,17 +481,17 @@ class Jira(Tickets, FakeServer):
         asked = await request.json() if request.method == "POST" else dict(request.query)
         strange = set(asked) - {"jql", "fields", "expand", "maxResults", "nextPageToken"}
         if not self.cloud or strange:
-            return _refused(404 if not self.cloud else 400, f"Invalid request payload: {sorted(strange)}")
+            return _error(404 if not self.cloud else 400, f"Invalid request payload: {sorted(strange)}")
         size = min(int(asked.get("maxResults", 50)), self.cap)
         token = asked.get("nextPageToken")
         try:
-            ids = self._tokens[token] if token else [issue.id for issue in self._found(asked["jql"])]
+            ids = self._tokens[token] if token else [issue.id for issue in self._search(asked["jql"])]
         except BadJql as error:
-            return _refused(400, str(error))
+            return _error(400, str(error))
         except KeyError:
-            return _refused(400, "The provided next page token is invalid or expired.")
+            return _error(400, "The provided next page token is invalid or expired.")
         page = [self.issues[id] for id in ids[:size] if id in self.issues]
-        answer: dict[str, Any] = {"issues": self._shown(page, asked.get("fields"), asked.get("expand", ""))}
+        answer: dict[str, Any] = {"issues": self._issues_json(page, asked.get("fields"), asked.get("expand", ""))}
         if len(ids) > size:
             answer["nextPageToken"] = f"page-{len(self._tokens) + 1}"
             self._tokens[answer["nextPageToken"]] = ids[size:]
@@ -499,19 +499,17 @@ class Jira(Tickets, FakeServer):
 
     async def _offset_search(self, request: web.Request) -> web.Response:
         if self.cloud:
-            return _refused(
-                410, "The requested API has been removed. Please migrate to the /rest/api/3/search/jql API."
-            )
+            return _error(410, "The requested API has been removed. Please migrate to the /rest/api/3/search/jql API.")
         asked = request.query
         try:
-            found = self._found(asked["jql"])
+            found = self._search(asked["jql"])
         except BadJql as error:
-            return _refused(400, str(error))
+            return _error(400, str(error))
         start, size = int(asked.get("startAt", 0)), min(int(asked.get("maxResults", 50)), self.cap)
-        page = self._shown(found[start : start + size], asked.get("fields"), asked.get("expand", ""))
+        page = self._issues_json(found[start : start + size], asked.get("fields"), asked.get("expand", ""))
         return json_reply({"startAt": start, "maxResults": size, "total": len(found), "issues": page})
 
-    def _shown(self, issues: Iterable[Issue], fields: Any, expand: str) -> list[dict[str, Any]]:
+    def _issues_json(self, issues: Iterable[Issue], fields: Any, expand: str) -> list[dict[str, Any]]:
         names = fields.split(",") if isinstance(fields, str) else fields or []
         return [self.json(issue, names, "changelog" in expand) for issue in issues]
 
@@ -523,7 +521,7 @@ class Jira(Tickets, FakeServer):
 
     async def _user(self, request: web.Request) -> web.Response:
         name = request.query.get("accountId" if self.cloud else "username", "")
-        return json_reply(self.public(name)) if name in self.users else _refused(404, "Specified user does not exist.")
+        return json_reply(self.public(name)) if name in self.users else _error(404, "Specified user does not exist.")
 
     async def _user_search(self, request: web.Request) -> web.Response:
         asked = request.query.get("query" if self.cloud else "username", "").casefold()
@@ -539,20 +537,20 @@ class Jira(Tickets, FakeServer):
     async def _project(self, request: web.Request) -> web.Response:
         key = request.match_info["key"]
         known = key in self.projects
-        return json_reply({"key": key, "name": self.projects[key]}) if known else _refused(404, f"No project {key}")
+        return json_reply({"key": key, "name": self.projects[key]}) if known else _error(404, f"No project {key}")
 
     async def _one(self, request: web.Request) -> web.Response:
-        issue = self._asked(request)
+        issue = self._requested_issue(request)
         names = request.query.get("fields", "").split(",")
         return json_reply(self.json(issue, names, "changelog" in request.query.get("expand", "")))
 
     async def _changelog(self, request: web.Request) -> web.Response:
         start, size = int(request.query.get("startAt", 0)), min(int(request.query.get("maxResults", 100)), 100)
-        histories = self._asked(request).histories
+        histories = self._requested_issue(request).histories
         return json_reply({"startAt": start, "total": len(histories), "values": histories[start : start + size]})
 
     async def _comments(self, request: web.Request) -> web.Response:
-        issue = self._asked(request)
+        issue = self._requested_issue(request)
         if request.method == "POST":
             return await self._post(request, issue)
         newest = request.query.get("orderBy") == "-created"
@@ -564,7 +562,7 @@ class Jira(Tickets, FakeServer):
     async def _post(self, request: web.Request, issue: Issue) -> web.Response:
         asked = await request.json()
         if isinstance(asked["body"], str) is self.cloud:
-            return _refused(400, "Comment body is not valid!")
+            return _error(400, "Comment body is not valid!")
         id = self.comment(issue.key, asked["body"])
         issue.properties[id] = {one["key"]: one["value"] for one in asked.get("properties", [])}
         return json_reply({"id": id}, status=201)
@@ -573,10 +571,10 @@ class Jira(Tickets, FakeServer):
         id, name = request.match_info["id"], request.match_info["name"]
         found = [issue.properties[id] for issue in self.issues.values() if id in issue.properties]
         known = found and name in found[0]
-        return json_reply({"key": name, "value": found[0][name]}) if known else _refused(404, "No such property")
+        return json_reply({"key": name, "value": found[0][name]}) if known else _error(404, "No such property")
 
     async def _transitions(self, request: web.Request) -> web.Response:
-        issue = self._asked(request)
+        issue = self._requested_issue(request)
         if request.method == "GET":
             offered = [
                 {"id": id, "name": name, "to": {"name": to}}
@@ -587,7 +585,7 @@ class Jira(Tickets, FakeServer):
         self.move(issue.key, self.workflow[(await request.json())["transition"]["id"]][1])
         return web.Response(status=204)
 
-    def _asked(self, request: web.Request) -> Issue:
+    def _requested_issue(self, request: web.Request) -> Issue:
         try:
             return self.issue(request.match_info["id"])
         except KeyError:
@@ -604,5 +602,5 @@ def _rank(name: str, pair: tuple[dict[str, Any], Issue]) -> int:
     return int(pair[0][name])
 
 
-def _refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
     return json_reply({"errorMessages": [message], "errors": {}}, status=status, headers=headers)

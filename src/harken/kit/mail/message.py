@@ -1,4 +1,4 @@
-"""A mail as a tree of parts, whoever took it apart, and the fields of the event that is made of it."""
+"""A mail as a tree of parts, whichever service parsed it, and the fields of its event."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from typing import Any
 import msgspec
 
 from harken.kit.fields import instant
-from harken.kit.mail.extract import LONGEST, extracted
+from harken.kit.html import html_to_text
+from harken.kit.mail.extract import LONGEST, extract_fields
 from harken.kit.mail.sender import domain_of, sender_of
-from harken.kit.mail.text import charset_text, header_text, plain, readable
+from harken.kit.mail.text import charset_text, header_text
 from harken.kit.messages import cut, one_line
+from harken.kit.text import clean_text
 
-__all__ = ["DEEPEST", "Letter", "Part", "body_of", "fields_of"]
+__all__ = ["DEEPEST", "MailMessage", "Part", "body_text", "mail_fields"]
 
+# levels of nested parts that are read
 DEEPEST = 30
-"""Levels of parts within parts that are looked at."""
 MOST_ATTACHMENTS = 100
 LONGEST_SNIPPET = 200
-# what is decoded of one part: enough for the longest body, also where a character takes four bytes
+# bytes that are decoded of one part: enough for the longest body, also at four bytes a character
 LARGEST = 1_000_000
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part. `size` is None where it is not known; `attached`: it is shown beside the text, not in it."""
+    """One part. `size` is None where it is unknown; `attached`: it is an attachment, no part of the text."""
 
     mime: str = "text/plain"
     charset: str = ""
@@ -36,10 +38,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """Header names are in lower case; the values are as they came, in their order.
+class MailMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """Header names are in lower case, their values raw and in order.
 
-    `utf8`: texts may have been converted to UTF-8, whatever charset their part names.
+    `utf8`: texts may have been converted to UTF-8, whatever charset a part names.
     """
 
     headers: Mapping[str, Sequence[str]]
@@ -52,35 +54,35 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
         return next(iter(self.headers.get(name, ())), "")
 
 
-def fields_of(letter: Letter, extract: Mapping[str, str]) -> dict[str, Any]:
-    """What an event says about a mail, with what the expressions find in it."""
-    body = cut(body_of(letter.root, utf8=letter.utf8), LONGEST, len)
-    snippet = letter.snippet or one_line(body[: 2 * LONGEST_SNIPPET])[:LONGEST_SNIPPET]
-    sender = sender_of(letter.headers.get("from", ()))
+def mail_fields(message: MailMessage, extract: Mapping[str, str]) -> dict[str, Any]:
+    """Return the data of an event, with what the expressions find in the mail."""
+    body = cut(body_text(message.root, utf8=message.utf8), LONGEST, len)
+    snippet = message.snippet or one_line(body[: 2 * LONGEST_SNIPPET])[:LONGEST_SNIPPET]
+    sender = sender_of(message.headers.get("from", ()))
     return {
-        "message_id": header_text(letter.first("message-id")),
-        "subject": header_text(letter.first("subject")),
-        "from": header_text(letter.first("from")),
+        "message_id": header_text(message.first("message-id")),
+        "subject": header_text(message.first("subject")),
+        "from": header_text(message.first("from")),
         "sender": sender,
         "sender_domain": domain_of(sender),
-        "to": header_text(", ".join(letter.headers.get("to", ()))),
-        "cc": header_text(", ".join(letter.headers.get("cc", ()))),
-        "date": _date(letter),
+        "to": header_text(", ".join(message.headers.get("to", ()))),
+        "cc": header_text(", ".join(message.headers.get("cc", ()))),
+        "date": _date(message),
         "snippet": snippet,
         "body": body,
-        "attachments": _attachments(letter.root),
-        **extracted(extract, (body, snippet)),
+        "attachments": _attachments(message.root),
+        **extract_fields(extract, (body, snippet)),
     }
 
 
-def _date(letter: Letter) -> str:
-    """When it says that it was written; when it came, if it does not say."""
-    moment = instant(letter.first("date")) or letter.received
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else ""
+def _date(message: MailMessage) -> str:
+    """The Date header, or when the mail was received."""
+    sent = instant(message.first("date")) or message.received
+    return sent.astimezone(UTC).isoformat().replace("+00:00", "Z") if sent else ""
 
 
-def body_of(part: Part, *, utf8: bool = False) -> str:
-    """The text of a mail: plain where it has such a text, else what one reads of its HTML."""
+def body_text(part: Part, *, utf8: bool = False) -> str:
+    """Return the text of a mail: its plain text where it has one, else the text of its HTML."""
     return _text(part, utf8, DEEPEST).strip()
 
 
@@ -88,7 +90,7 @@ def _text(part: Part, utf8: bool, depth: int) -> str:
     if part.attached or not depth:
         return ""
     if part.parts and part.mime == "multipart/alternative":
-        # written from the plainest to the richest
+        # RFC 2046: the plainest first, the richest last
         plainest = sorted(reversed(part.parts), key=lambda one: one.mime != "text/plain")
         return next((text for one in plainest if (text := _text(one, utf8, depth - 1)).strip()), "")
     if part.parts:
@@ -97,7 +99,7 @@ def _text(part: Part, utf8: bool, depth: int) -> str:
     if part.mime not in ("text/plain", "text/html"):
         return ""
     text = charset_text(part.data[:LARGEST], part.charset, utf8_first=utf8)
-    return readable(text) if part.mime == "text/html" else plain(text)
+    return html_to_text(text) if part.mime == "text/html" else clean_text(text)
 
 
 def _attachments(part: Part) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""Run as a program of its own: it becomes the program that follows, which then ends when its parent does.
+"""A program, not to be imported: it asks Linux to kill it when its parent dies, then becomes the given program.
+
+    python die_with_parent.py PARENT_PID PROGRAM [ARGUMENT…]
 
 A function between fork and exec could do the same, but is not safe in a process with threads.
 """
@@ -15,16 +17,16 @@ CANNOT_RUN = 126
 
 
 def main() -> None:
-    parent, words = int(sys.argv[1]), sys.argv[2:]
+    parent, command = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        # it ended before we had asked to be told
+        # the parent died before the call of prctl
         sys.exit(1)
-    # Python ignores these, and what is ignored stays so in the program that follows
+    # Python ignores these signals, and an ignored signal stays ignored after exec
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
     try:
-        os.execvp(words[0], words)
+        os.execvp(command[0], command)
     except OSError as error:
         sys.stderr.write(f"it cannot be run: {error.strerror}\n")
         sys.exit(CANNOT_RUN)
