@@ -11,7 +11,7 @@ from aiohttp import web
 
 from harken.clock import Clock
 from harken.services import apprise, discord, email, ntfy, telegram, webhook, whatsapp
-from harken.services.slack.actions import Notices
+from harken.services.slack.actions import SlackDestination
 from harken.source import Destination, Host
 from harken.testing.destination import Refusal
 from harken.testing.fakes.discord import HOOK_TOKEN, FakeDiscord
@@ -193,7 +193,7 @@ class OnSlack:
 
     def __init__(self, fake: FakeSlack, host: Host) -> None:
         self._fake = fake
-        self.destination: Destination = Notices(slack_account(fake), host)
+        self.destination: Destination = SlackDestination(slack_account(fake), host)
 
     def shown(self) -> Sequence[str]:
         return [html.unescape(one.fields["text"]) for one in self._fake.channels["C1"].messages.values()]
