@@ -6,13 +6,11 @@ conversations.replies. `cursor` decides which page comes next.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
 
 from harken.errors import RetryLater
 from harken.event import Event, Span

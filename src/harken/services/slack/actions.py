@@ -56,7 +56,7 @@ class PostParams(BaseModel):
 
     @field_validator("thread_ts")
     @classmethod
-    def _stamp(cls, value: str | None) -> str | None:
+    def _is_stamp(cls, value: str | None) -> str | None:
         if value and not is_timestamp(value):
             raise ValueError('this is not the timestamp of a message. Write text such as "1700000000.000100"')
         return value or None
@@ -155,7 +155,7 @@ class SlackDestination:
     async def deliver(self, message: Message) -> Mapping[str, Any]:
         channel = message.to.strip()
         if not channel:
-            raise NeedsAttention("`to` is empty", fix="Write #name or an id; a member id for a person")
+            raise NeedsAttention("`to` names no channel", fix="Write #name or an id; a member id for a person")
         text = cut(headed(message), LIMIT).translate(_ENTITIES)
         key = message.idempotency_key or mark_of(message, self._host)
         posted: Mapping[str, Any] = await post(

@@ -125,9 +125,7 @@ class Directory:
         missing = missing_channels(listing.found, self._query.channels)
         if listing.found and not missing:
             return
-        what = (
-            f"there is no channel {', '.join(missing)} that the bot can see" if missing else "the bot is in no channel"
-        )
+        what = f"there is no channel {', '.join(missing)} that the bot can see" if missing else "the bot has no channel"
         bot = (await self._slack.me()).name
         raise NeedsAttention(what, fix=f"Correct channels: in the query, or in Slack: /invite @{bot}")
 
