@@ -141,7 +141,7 @@ def _following(place: Place, document: dict[str, Any], reply: Reply) -> Place:
         text_of(document, "nextSyncToken"),
     )
     if not isinstance(items, list) or not all(text_of(item, "id") for item in items):
-        raise RetryLater(f"{reply.url.host} answered without a list of events; {described(document, 'items')}")
+        raise RetryLater(f"{reply.url.host} sent no list of events; {described(document, 'items')}")
     began = place.began if place.page else text_of(document, "updated") or ""
     if page and page != place.page:
         return msgspec.structs.replace(place, page=page, began=began)
