@@ -1,4 +1,4 @@
-"""What a feed of rows may ask."""
+"""Which rows a feed reads, and in which order."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class Query(BaseModel):
         return ZoneInfo(self.timezone)
 
     def fingerprint(self) -> str:
-        """Changes with what the cursor is about. The query itself may be edited: its rows stay in the same order."""
+        """Changes with the columns that the cursor refers to. The query's text may change: the order stays the same."""
         return digest_of(msgspec.json.encode([self.watermark, self.key, self.epoch]))
