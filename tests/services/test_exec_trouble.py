@@ -125,7 +125,7 @@ async def test_text_on_stdout_is_a_failure_and_not_an_empty_answer(tricked, tmp_
     error = await refused(tricked("garbage"))
 
     assert isinstance(error, RetryLater)
-    assert "no JSON-RPC answer" in error.message
+    assert "not a JSON-RPC response" in error.message
     assert "belongs on stderr" not in str(error)
     assert nothing_left(tmp_path)
 
