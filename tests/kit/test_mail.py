@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from harken.kit.mail import Letter, MailQuery, Part, condition, delivery, fields_of
-from harken.kit.mail.extract import LONGEST, extracted
+from harken.kit.mail import MailMessage, MailQuery, Part, condition, delivery, mail_fields
+from harken.kit.mail.extract import LONGEST, extract_fields
 from harken.kit.mail.sender import sender_of
 from harken.language.cel.condition import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
@@ -19,16 +19,16 @@ from harken.services.imap import Account, Marked
 from harken.services.imap import Query as ImapQuery
 
 
-def letter(text: str = "", **headers: str) -> Letter:
+def letter(text: str = "", **headers: str) -> MailMessage:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return Letter(headers=named, root=Part(data=text.encode()), received=datetime(2026, 1, 5, 9, tzinfo=UTC))
+    return MailMessage(headers=named, root=Part(data=text.encode()), received=datetime(2026, 1, 5, 9, tzinfo=UTC))
 
 
-def told(query: dict[str, Any], mail: Letter) -> str:
+def told(query: dict[str, Any], mail: MailMessage) -> str:
     """Why the mail is not delivered; empty when it is."""
     asked = MailQuery.model_validate(query)
     held = compile_condition(condition(asked))
-    return held.decide(bind({"event": {**fields_of(mail, asked.extract), "labels": []}})).reason
+    return held.decide(bind({"event": {**mail_fields(mail, asked.extract), "labels": []}})).reason
 
 
 class TestSender:
@@ -123,15 +123,15 @@ class TestAllowlist:
 class TestExtract:
     def test_group_one_of_the_body_is_a_field(self):
         query = {"name": r"Nombre:\s*(.+)", "phone": r"Tel:\s*(\+?\d+)"}
-        fields = fields_of(letter("Hola\r\nNombre:  José Ñandú 🚨\r\nTel: +573001\r\n"), query)
+        fields = mail_fields(letter("Hola\r\nNombre:  José Ñandú 🚨\r\nTel: +573001\r\n"), query)
         assert (fields["name"], fields["phone"]) == ("José Ñandú 🚨", "+573001")
 
     def test_what_is_not_in_the_body_is_looked_for_in_the_snippet(self):
-        assert extracted({"n": r"no (\d+)"}, ["nothing", "no 7"]) == {"n": "7"}
-        assert extracted({"n": r"no (\d+)"}, ["no 8", "no 7"]) == {"n": "8"}
+        assert extract_fields({"n": r"no (\d+)"}, ["nothing", "no 7"]) == {"n": "7"}
+        assert extract_fields({"n": r"no (\d+)"}, ["no 8", "no 7"]) == {"n": "8"}
 
     def test_what_is_nowhere_is_empty_and_not_missing(self):
-        assert extracted({"n": r"no (\d+)", "m": "(x)?y"}, ["y", ""]) == {"n": "", "m": ""}
+        assert extract_fields({"n": r"no (\d+)", "m": "(x)?y"}, ["y", ""]) == {"n": "", "m": ""}
 
     @pytest.mark.parametrize(
         "pattern", [r"(a+)+$", r"(a|aa)+$", r"(.*)*b", r"(a*)*c", r"([a-z]+)*\d", r"((a?){90}a{90})Q"]
@@ -139,7 +139,7 @@ class TestExtract:
     @pytest.mark.parametrize("text", ["a" * LONGEST + "!", "ab" * (LONGEST // 2)])
     def test_no_mail_makes_an_expression_run_for_ever(self, pattern: str, text: str):
         began = time.perf_counter()
-        extracted({"x": pattern}, [text])
+        extract_fields({"x": pattern}, [text])
         assert time.perf_counter() - began < 2
 
     @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from harken.kit.mail import Letter, Part, fields_of
+from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.extract import LONGEST
-from harken.kit.mail.letter import body_of
+from harken.kit.mail.message import body_text
 from harken.kit.mail.text import charset_text, header_text, readable
 
 
-def letter(text: str = "", **headers: str) -> Letter:
+def letter(text: str = "", **headers: str) -> MailMessage:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return Letter(headers=named, root=Part(data=text.encode()), received=datetime(2026, 1, 5, 9, tzinfo=UTC))
+    return MailMessage(headers=named, root=Part(data=text.encode()), received=datetime(2026, 1, 5, 9, tzinfo=UTC))
 
 
 class TestHeaders:
@@ -40,13 +40,13 @@ class TestHeaders:
         assert header_text(written) == read
 
     def test_a_mail_without_any_header_has_all_fields(self):
-        fields = fields_of(letter("hello"), {})
+        fields = mail_fields(letter("hello"), {})
         assert (fields["subject"], fields["sender"], fields["to"], fields["body"]) == ("", "", "", "hello")
         assert fields["date"] == "2026-01-05T09:00:00Z"
 
     def test_the_date_is_that_of_the_header_in_utc(self):
-        assert fields_of(letter(date="Mon, 05 Jan 2026 08:30:00 +0200"), {})["date"] == "2026-01-05T06:30:00Z"
-        assert fields_of(letter(date="yesterday, more or less"), {})["date"] == "2026-01-05T09:00:00Z"
+        assert mail_fields(letter(date="Mon, 05 Jan 2026 08:30:00 +0200"), {})["date"] == "2026-01-05T06:30:00Z"
+        assert mail_fields(letter(date="yesterday, more or less"), {})["date"] == "2026-01-05T09:00:00Z"
 
 
 def part(mime: str, text: str, **more: Any) -> Part:
@@ -56,25 +56,25 @@ def part(mime: str, text: str, **more: Any) -> Part:
 class TestBody:
     def test_the_plain_text_wins_over_html(self):
         both = (part("text/plain", "plain"), part("text/html", "<b>rich</b>"))
-        assert body_of(Part(mime="multipart/alternative", parts=both)) == "plain"
+        assert body_text(Part(mime="multipart/alternative", parts=both)) == "plain"
 
     def test_html_is_read_where_the_plain_text_is_missing_or_empty(self):
         both = (part("text/plain", " \n"), part("text/html", "<p>rich</p>"))
-        assert body_of(Part(mime="multipart/alternative", parts=both)) == "rich"
+        assert body_text(Part(mime="multipart/alternative", parts=both)) == "rich"
 
     def test_a_plain_footer_does_not_hide_a_mail_in_html(self):
         both = (part("text/html", "<p>the mail</p>"), part("text/plain", "the footer of a list"))
-        assert body_of(Part(mime="multipart/mixed", parts=both)) == "the mail\n\nthe footer of a list"
+        assert body_text(Part(mime="multipart/mixed", parts=both)) == "the mail\n\nthe footer of a list"
 
     def test_an_attached_text_is_no_part_of_the_body(self):
         both = (part("text/plain", "see it"), part("text/plain", "log", filename="a.log", attached=True))
-        mixed = Letter(headers={}, root=Part(mime="multipart/mixed", parts=both))
-        fields = fields_of(mixed, {})
+        mixed = MailMessage(headers={}, root=Part(mime="multipart/mixed", parts=both))
+        fields = mail_fields(mixed, {})
         assert fields["body"] == "see it"
         assert fields["attachments"] == [{"name": "a.log", "type": "text/plain", "size": 3}]
 
     def test_a_large_body_is_cut_and_says_so(self):
-        body = fields_of(letter("word " * 50_000), {})["body"]
+        body = mail_fields(letter("word " * 50_000), {})["body"]
         assert len(body) <= LONGEST
         assert body.endswith("more characters]")
 
@@ -82,7 +82,7 @@ class TestBody:
         root = part("text/plain", "deep")
         for _ in range(5_000):
             root = Part(mime="multipart/mixed", parts=(root,))
-        assert fields_of(Letter(headers={}, root=root), {})["body"] == ""
+        assert mail_fields(MailMessage(headers={}, root=root), {})["body"] == ""
 
     @pytest.mark.parametrize(
         ("data", "charset", "utf8_first", "text"),

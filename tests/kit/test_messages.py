@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.kit.messages import cut, headed, mark_of, octets, one_line, units, waited
+from harken.kit.messages import cut, message_mark, one_line, retry_seconds, title_and_text, utf8_length, utf16_length
 from harken.source import Host, Message
 
 FAMILY = "👩‍👩‍👧‍👦"
@@ -17,12 +17,12 @@ def test_a_text_that_fits_is_left_alone():
 
 def test_a_cut_text_fits_and_says_how_much_is_missing():
     short = cut("word " * 1000, 100)
-    assert units(short) <= 100
+    assert utf16_length(short) <= 100
     kept = short.partition("…")[0]
     assert short == f"{kept}… [{5000 - len(kept):,} more characters]"
 
 
-@pytest.mark.parametrize("size", [units, octets])
+@pytest.mark.parametrize("size", [utf16_length, utf8_length])
 @pytest.mark.parametrize("text", ["x" * 3000, "👍" * 3000, FAMILY * 500, "é" * 3000, "日本語" * 1000, " " * 3000])
 def test_a_cut_text_is_never_too_long(text: str, size):
     assert 0 < size(cut(text, 200, size)) <= 200
@@ -45,12 +45,12 @@ def test_words_are_not_taken_apart():
 
 
 def test_the_title_stands_above_the_text():
-    assert headed(Message(to="x", title="Disk\r\nfull", text="on host 7\n")) == "Disk full\n\non host 7"
+    assert title_and_text(Message(to="x", title="Disk\r\nfull", text="on host 7\n")) == "Disk full\n\non host 7"
 
 
 def test_nothing_to_say_needs_attention():
     with pytest.raises(NeedsAttention):
-        headed(Message(to="x", title="\r\n", text="  \n"))
+        title_and_text(Message(to="x", title="\r\n", text="  \n"))
 
 
 def test_a_line_has_no_control_characters():
@@ -58,20 +58,20 @@ def test_a_line_has_no_control_characters():
 
 
 def test_a_mark_is_that_of_the_key(host: Host):
-    first, again = (mark_of(Message(to=to, text=to, idempotency_key="run-1/a"), host) for to in ("x", "y"))
+    first, again = (message_mark(Message(to=to, text=to, idempotency_key="run-1/a"), host) for to in ("x", "y"))
     assert first == again
-    assert first != mark_of(Message(to="x", text="x", idempotency_key="run-1/b"), host)
+    assert first != message_mark(Message(to="x", text="x", idempotency_key="run-1/b"), host)
 
 
 def test_a_message_without_a_key_is_like_no_other(host: Host):
     message = Message(to="x", text="x")
-    assert mark_of(message, host) != mark_of(message, host)
+    assert message_mark(message, host) != message_mark(message, host)
 
 
 @pytest.mark.parametrize("value", [None, "soon", -1, True, float("nan"), float("inf"), {}])
 def test_a_wait_that_is_none_is_not_believed(value: object):
-    assert waited(value) is None
+    assert retry_seconds(value) is None
 
 
 def test_a_wait_may_be_a_fraction():
-    assert waited(0.65) == 0.65
+    assert retry_seconds(0.65) == 0.65

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from harken.kit.query_fields import each_once, fingerprint_of, label_name, plain_value, several, several_texts
+from harken.kit.query_fields import as_list, as_text_list, fingerprint_of, label_name, plain_value, unique_names
 
 
 class Asked(BaseModel):
@@ -16,22 +16,22 @@ class Asked(BaseModel):
 
 
 def test_one_value_stands_for_a_list_of_it() -> None:
-    assert several("bug") == ["bug"]
-    assert several(7) == [7]
-    assert several(["bug", "urgent"]) == ["bug", "urgent"]
+    assert as_list("bug") == ["bug"]
+    assert as_list(7) == [7]
+    assert as_list(["bug", "urgent"]) == ["bug", "urgent"]
 
 
 def test_a_number_is_a_name_where_names_are_wanted() -> None:
-    assert several_texts([2024, "bug"]) == ["2024", "bug"]
-    assert several_texts(2024) == ["2024"]
+    assert as_text_list([2024, "bug"]) == ["2024", "bug"]
+    assert as_text_list(2024) == ["2024"]
 
 
 def test_true_is_no_name() -> None:
-    assert several_texts(True) is True
+    assert as_text_list(True) is True
 
 
 def test_capitals_make_no_other_name() -> None:
-    assert each_once(["Bug", "urgent", "BUG", "bug", "Urgent"]) == ("Bug", "urgent")
+    assert unique_names(["Bug", "urgent", "BUG", "bug", "Urgent"]) == ("Bug", "urgent")
 
 
 def test_a_label_loses_the_blanks_around_it() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
-from harken.kit.rest_api import RestApi
+from harken.kit.json_api import RestApi
 from harken.source import Call
 
-__all__ = ["comment_once", "some_text", "step_mark"]
+__all__ = ["comment_once", "nonempty_text", "step_mark"]
 
 MOST_PAGES = 50
 PER_PAGE = 100
 _HIDDEN_LENGTH = 16
 
 
-def some_text(longest: int) -> Callable[[str], str]:
+def nonempty_text(longest: int) -> Callable[[str], str]:
     """A validator: ValueError when the text is empty, and of one that is too long its beginning."""
 
     def checked(value: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from harken.language.paths import lookup, suggest
 
-__all__ = ["Precision", "described", "folded", "instant", "list_of", "stamp", "text_of", "whole_number"]
+__all__ = ["Precision", "describe", "folded_text", "instant", "list_of", "rfc3339", "text_of", "whole_number"]
 
 Precision: TypeAlias = Literal["auto", "milliseconds"]
 
@@ -29,7 +29,7 @@ def text_of(data: Any, path: str) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
-def folded(data: Any, path: str) -> str:
+def folded_text(data: Any, path: str) -> str:
     """The text at the path for comparing it without capitals; empty when it is missing."""
     return (text_of(data, path) or "").casefold()
 
@@ -54,12 +54,12 @@ def instant(value: Any) -> datetime | None:
     return None
 
 
-def stamp(at: datetime | None, precision: Precision = "auto") -> str | None:
+def rfc3339(at: datetime | None, precision: Precision = "auto") -> str | None:
     """The instant as RFC 3339; in UTC with a Z."""
     return None if at is None else at.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def described(data: Any, wanted: str = "") -> str:
+def describe(data: Any, wanted: str = "") -> str:
     """What is there instead, for an error: the names of an object's keys, never its values."""
     if not isinstance(data, Mapping):
         kind = "nothing" if data is None else "a list" if isinstance(data, list) else "a plain value"

@@ -9,7 +9,7 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
-from harken.kit.fields import described, instant, text_of
+from harken.kit.fields import describe, instant, text_of
 from harken.kit.paging import digest_of_json
 from harken.language.paths import lookup
 
@@ -32,7 +32,7 @@ def items_at(document: Any, path: str, whose: str) -> list[Any]:
     if isinstance(items, list):
         return items
     where = f"at items_path {path!r}" if path else "at its root (items_path is empty)"
-    found = described(items) if path and items else described(document, path)
+    found = describe(items) if path and items else describe(document, path)
     raise NeedsAttention(f"the answer of {whose} has no list {where}; {found}", fix="Correct items_path")
 
 
@@ -50,7 +50,7 @@ def _event(item: Any, number: int, shape: Shape) -> Event:
     plain = isinstance(item, dict)
     subject = (text_of(item, shape.id_field) if plain else None) if shape.id_field else _itself(item)
     if subject is None:
-        told = described(item, shape.id_field)
+        told = describe(item, shape.id_field)
         raise NeedsAttention(
             f"item {number} of {shape.whose} has no id at {shape.id_field!r}; {told}", fix="Correct id_field"
         )
@@ -68,5 +68,5 @@ def _itself(item: Any) -> str:
 
 
 def _nowhere(what: str, path: str, setting: str, item: Any, shape: Shape) -> NeedsAttention:
-    message = f"no item of {shape.whose} has {what} at {path!r}; {described(item, path)}"
+    message = f"no item of {shape.whose} has {what} at {path!r}; {describe(item, path)}"
     return NeedsAttention(message, fix=f"Correct {setting}")

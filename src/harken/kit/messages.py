@@ -11,23 +11,23 @@ from typing import Any
 from harken.errors import NeedsAttention
 from harken.source import Host, Message
 
-__all__ = ["cut", "headed", "mark_of", "octets", "one_line", "units", "waited"]
+__all__ = ["cut", "message_mark", "one_line", "retry_seconds", "title_and_text", "utf8_length", "utf16_length"]
 
 # how far back a cut looks for the end of a word
 _WORD = 40
 _JOINER = "\u200d"
 
 
-def units(text: str) -> int:
+def utf16_length(text: str) -> int:
     """The length as phones count it: an emoji is two. Where a service counts otherwise, this is never too little."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def octets(text: str) -> int:
+def utf8_length(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def headed(message: Message) -> str:
+def title_and_text(message: Message) -> str:
     """The title above the text. NeedsAttention when both are empty: every service refuses that."""
     said = "\n\n".join(part for part in (one_line(message.title), message.text.strip("\r\n")) if part.strip())
     if not said:
@@ -42,7 +42,7 @@ def one_line(text: str) -> str:
     return " ".join(plain.split())
 
 
-def cut(text: str, most: int, size: Callable[[str], int] = units) -> str:
+def cut(text: str, most: int, size: Callable[[str], int] = utf16_length) -> str:
     """The text if it fits, else as much of it as fits with a mark that says how much is missing."""
     if size(text) <= most:
         return text
@@ -74,14 +74,14 @@ def _continues(char: str) -> bool:
     return char == _JOINER or unicodedata.category(char) in ("Mn", "Me", "Mc") or "\U0001f3fb" <= char <= "\U0001f3ff"
 
 
-def mark_of(message: Message, host: Host) -> str:
+def message_mark(message: Message, host: Host) -> str:
     """32 characters that are the same for every try of a message; a message without a key is like no other."""
     if not message.idempotency_key:
         return f"{host.random.getrandbits(128):032x}"
     return blake2b(message.idempotency_key.encode(), digest_size=16).hexdigest()
 
 
-def waited(value: Any) -> float | None:
+def retry_seconds(value: Any) -> float | None:
     """A number of seconds that stands in a body; None when it is none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and math.isfinite(value) and value >= 0 else None

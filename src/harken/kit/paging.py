@@ -24,16 +24,16 @@ __all__ = [
     "ByOffset",
     "ByPage",
     "Paging",
-    "Place",
+    "PagingCursor",
     "Position",
-    "address",
+    "advance",
     "digest_of",
     "digest_of_json",
-    "first",
-    "following",
-    "restarted",
-    "slipped",
-    "turn",
+    "first_position",
+    "has_slipped",
+    "next_position",
+    "page_url",
+    "restart",
 ]
 
 Position: TypeAlias = str | int | None
@@ -89,7 +89,7 @@ class Paging(BaseModel):
         return bool(self.more or self.cursor or (self.next and self.next != "link"))
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PagingCursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a read stands, as a cursor. `of` names the query: a place in another query's listing means nothing.
 
     etag, last_modified and digest belong to the last complete read, and are kept only if it was a single page.
@@ -112,14 +112,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial: bool = False
 
 
-def first(paging: Paging | None) -> Position:
+def first_position(paging: Paging | None) -> Position:
     """Where a listing begins."""
     if paging and paging.page:
         return paging.page.start
     return 0 if paging and paging.offset else None
 
 
-def address(paging: Paging | None, url: str, at: Position) -> URL:
+def page_url(paging: Paging | None, url: str, at: Position) -> URL:
     """The URL of the page at this position."""
     target = URL(url)
     if paging is None or at is None:
@@ -134,7 +134,9 @@ def address(paging: Paging | None, url: str, at: Position) -> URL:
     return target.update_query({sized.param: str(at), **size})
 
 
-def following(paging: Paging | None, reply: Reply, document: Any, place: Place, ids: Sequence[str]) -> Position:
+def next_position(
+    paging: Paging | None, reply: Reply, document: Any, place: PagingCursor, ids: Sequence[str]
+) -> Position:
     """Where the next page is; None at the end.
 
     Pages and offsets end with a page that shows nothing new: a short page proves nothing where servers cap its size.
@@ -155,7 +157,7 @@ def following(paging: Paging | None, reply: Reply, document: Any, place: Place, 
     return at + (1 if paging.page else max(len(ids) - 1, 1 if ids else 0))
 
 
-def turn(place: Place, paging: Paging, to: Position, ids: Sequence[str], whose: str) -> Place:
+def advance(place: PagingCursor, paging: Paging, to: Position, ids: Sequence[str], whose: str) -> PagingCursor:
     """The place at the next page, or an error when the listing goes in circles."""
     shown = digest_of("\0".join(ids).encode()) if ids else ""
     same = place.same + 1 if shown and shown == place.shown else 0
@@ -183,17 +185,17 @@ def turn(place: Place, paging: Paging, to: Position, ids: Sequence[str], whose: 
     )
 
 
-def slipped(place: Place, ids: Sequence[str]) -> bool:
+def has_slipped(place: PagingCursor, ids: Sequence[str]) -> bool:
     """Whether items may have slipped over the page border: the item that both pages should show is gone."""
     return bool(place.last_id) and place.last_id not in ids
 
 
-def restarted(place: Place, paging: Paging) -> Place | None:
+def restart(place: PagingCursor, paging: Paging) -> PagingCursor | None:
     """The beginning of the listing again; None when that was tried often enough and the read stays partial."""
     if place.restarts >= _RESTARTS:
         return None
     again = place.restarts + 1
-    return Place(of=place.of, at=first(paging), since=place.since, asked=place.asked, restarts=again)
+    return PagingCursor(of=place.of, at=first_position(paging), since=place.since, asked=place.asked, restarts=again)
 
 
 def digest_of(data: bytes) -> str:

@@ -10,23 +10,31 @@ from pydantic import BaseModel
 
 from harken.kit.paging import digest_of_json
 
-__all__ = ["each_once", "fingerprint_of", "has_control", "label_name", "plain_value", "several", "several_texts"]
+__all__ = [
+    "as_list",
+    "as_text_list",
+    "fingerprint_of",
+    "has_control_character",
+    "label_name",
+    "plain_value",
+    "unique_names",
+]
 
 LONGEST_VALUE = 255
 
 
-def several(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """A text or number alone stands for a list of one."""
     return [value] if isinstance(value, str) or type(value) is int else value
 
 
-def several_texts(value: Any) -> Any:
+def as_text_list(value: Any) -> Any:
     """Like `several`; a number is a name that YAML takes for one."""
-    found = several(value)
+    found = as_list(value)
     return [str(one) if type(one) is int else one for one in found] if isinstance(found, list | tuple) else found
 
 
-def each_once(names: Iterable[str]) -> tuple[str, ...]:
+def unique_names(names: Iterable[str]) -> tuple[str, ...]:
     """The names as they were first written; capitals make no other name."""
     known: dict[str, str] = {}
     for name in names:
@@ -52,12 +60,12 @@ def plain_value(value: object) -> str:
         raise ValueError("must not be empty")
     if len(text) > LONGEST_VALUE:
         raise ValueError(f"is longer than {LONGEST_VALUE} characters")
-    if has_control(text):
+    if has_control_character(text):
         raise ValueError("holds a control character, such as a line end. Remove it")
     return text
 
 
-def has_control(text: str) -> bool:
+def has_control_character(text: str) -> bool:
     return any(unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") for letter in text)
 
 

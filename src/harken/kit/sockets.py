@@ -9,10 +9,10 @@ from typing import Any
 from harken.errors import Misconfigured
 from harken.http.guard import check_address
 
-__all__ = ["addresses", "dial", "shut", "trusted"]
+__all__ = ["allowed_addresses", "connect", "shut_down", "tls_context"]
 
 
-def addresses(host: str, port: int, allow_private: bool) -> list[tuple[Any, ...]]:
+def allowed_addresses(host: str, port: int, allow_private: bool) -> list[tuple[Any, ...]]:
     """Where a host is, as a socket takes it. Raises Refused when one of the addresses is not allowed."""
     found = [where for *_, where in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for where in found:
@@ -20,7 +20,7 @@ def addresses(host: str, port: int, allow_private: bool) -> list[tuple[Any, ...]
     return found
 
 
-def dial(places: list[tuple[Any, ...]], timeout: float | None) -> socket.socket:
+def connect(places: list[tuple[Any, ...]], timeout: float | None) -> socket.socket:
     """A connection to the first of the places that answers. What was checked is dialled: no name is looked up again."""
     problem: OSError = OSError("no address")
     for where in places:
@@ -31,7 +31,7 @@ def dial(places: list[tuple[Any, ...]], timeout: float | None) -> socket.socket:
     raise problem
 
 
-def trusted(ca_bundle: str) -> ssl.SSLContext:
+def tls_context(ca_bundle: str) -> ssl.SSLContext:
     """Encryption that trusts the certificates in the file, or those of the system if it is empty."""
     try:
         return ssl.create_default_context(cafile=ca_bundle or None)
@@ -39,7 +39,7 @@ def trusted(ca_bundle: str) -> ssl.SSLContext:
         raise Misconfigured("ca_bundle of the mail server cannot be read", fix="Check the path") from None
 
 
-def shut(sock: socket.socket | None) -> None:
+def shut_down(sock: socket.socket | None) -> None:
     """End what is said over the connection, so that a thread that waits for the other side waits no longer."""
     if sock is None:
         return

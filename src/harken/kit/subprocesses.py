@@ -22,14 +22,14 @@ from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.http.redact import redact
 from harken.source import Host
 
-__all__ = ["LONGEST_LINE", "Child", "Program", "secrets_in", "started"]
+__all__ = ["LONGEST_LINE", "Child", "Program", "secrets_in", "start_program"]
 
 log = structlog.get_logger("harken.services")
 
 LONGEST_LINE = 8 * 1024 * 1024
 GRACE_SECONDS = 2.0
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
-_LEASH = str(Path(__file__).with_name("leash.py"))
+_LEASH = str(Path(__file__).with_name("die_with_parent.py"))
 _SECRET_NAME = re.compile(r"auth|cookie|credential|dsn|key|passw|secret|signature|token|url", re.IGNORECASE)
 _QUERY_STRING = re.compile(r"\?[\w.%\[\]-]+=[^\s\"')]*")
 _CHUNK = 65_536
@@ -152,7 +152,7 @@ class Child:
             os.killpg(self._process.pid, number)
 
 
-async def started(program: Program, host: Host) -> Child:
+async def start_program(program: Program, host: Host) -> Child:
     """Start it, if the configuration allows programs at all."""
     if not host.allow_programs:
         fix = "Set services.allow_programs: true in harken.yaml to allow them"

@@ -21,7 +21,7 @@ import msgspec
 
 from harken.kit.fields import instant
 
-__all__ = ["Entry", "NotAFeed", "alternate", "entries_of", "is_page", "oldest_first", "text_of_html"]
+__all__ = ["Entry", "NotAFeed", "entries_of", "feed_link", "is_page", "oldest_first", "text_of_html"]
 
 # beyond this size the slow parser would hold everybody up
 _SLOW_PARSER_CAP = 4_000_000
@@ -89,7 +89,7 @@ def is_page(body: bytes) -> bool:
     return _PAGE.search(head[: first.end() if first else None]) is not None and not (first and _FEED.match(first[0]))
 
 
-def alternate(page: str, url: str) -> str:
+def feed_link(page: str, url: str) -> str:
     """The feed that a web page names as its own, or nothing."""
     for tag in _LINK.findall(page[:200_000]):
         given = {name.lower(): html.unescape(a or b or c) for name, a, b, c in _ATTRIBUTE.findall(tag)}

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http.guard import check_address
-from harken.kit.messages import headed, one_line
+from harken.kit.messages import one_line, title_and_text
 from harken.source import Host, Message, Plugin
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def _plain() -> Any:
 def _words(message: Message) -> tuple[str, str]:
     title = one_line(message.title)
     if not message.text.strip() or not title:
-        return "", headed(message)
-    return title, headed(Message(to=message.to, text=message.text))
+        return "", title_and_text(message)
+    return title, title_and_text(Message(to=message.to, text=message.text))
 
 
 def _refusal(name: object, statuses: list[int]) -> HarkenError:

@@ -15,7 +15,7 @@ from harken import __version__
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.fields import text_of
-from harken.kit.messages import cut, headed, mark_of, waited
+from harken.kit.messages import cut, message_mark, retry_seconds, title_and_text
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Channel", "plugin"]
@@ -69,12 +69,12 @@ class Channel:
         self._host = host
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
-        said = {"content": cut(headed(message), LIMIT), "allowed_mentions": {"parse": []}}
+        said = {"content": cut(title_and_text(message), LIMIT), "allowed_mentions": {"parse": []}}
         if self._account.webhook_url is not None:
             params = {"wait": "true", **({"thread_id": _id(message.to, "a thread")} if message.to.strip() else {})}
             body = await self.call("POST", _hook_path(self._account.webhook_url), said, params)
         else:
-            nonce = {"nonce": mark_of(message, self._host)[:NONCE], "enforce_nonce": True}
+            nonce = {"nonce": message_mark(message, self._host)[:NONCE], "enforce_nonce": True}
             body = await self.call("POST", f"/channels/{_id(message.to, 'a channel')}/messages", {**said, **nonce})
         return {"channel": text_of(body, "channel_id") or "", "message_id": text_of(body, "id") or ""}
 
@@ -109,7 +109,7 @@ def _body(reply: Reply) -> Mapping[str, Any]:
 def _problem(reply: Reply, body: Mapping[str, Any]) -> HarkenError:
     code = body["code"] if isinstance(body.get("code"), int) else 0
     said = f"Discord answered {reply.status}{f' ({code})' if code else ''} to a message"
-    if reply.status == 429 and (after := waited(body.get("retry_after"))) is not None:
+    if reply.status == 429 and (after := retry_seconds(body.get("retry_after"))) is not None:
         return RetryLater(said, after=after, reason="rate_limited")
     if code in _WHY:
         why, fix = _WHY[code]

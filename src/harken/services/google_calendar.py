@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harken.errors import CursorExpired, RetryLater
 from harken.event import Event
 from harken.http import Reply
-from harken.kit.fields import described, instant, text_of
+from harken.kit.fields import describe, instant, text_of
 from harken.services.google import GoogleAccount, GoogleClient
 from harken.services.google.api import CALENDAR, expect_object
 from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
@@ -141,7 +141,7 @@ def _following(place: Place, document: dict[str, Any], reply: Reply) -> Place:
         text_of(document, "nextSyncToken"),
     )
     if not isinstance(items, list) or not all(text_of(item, "id") for item in items):
-        raise RetryLater(f"{reply.url.host} sent no list of events; {described(document, 'items')}")
+        raise RetryLater(f"{reply.url.host} sent no list of events; {describe(document, 'items')}")
     began = place.began if place.page else text_of(document, "updated") or ""
     if page and page != place.page:
         return msgspec.structs.replace(place, page=page, began=began)

@@ -21,15 +21,15 @@ from harken.kit.conditional import WebAddress, expect_answer, host_of, validator
 from harken.kit.items import Shape, events_of, items_at
 from harken.kit.paging import (
     Paging,
-    Place,
-    address,
+    PagingCursor,
+    advance,
     digest_of,
     digest_of_json,
-    first,
-    following,
-    restarted,
-    slipped,
-    turn,
+    first_position,
+    has_slipped,
+    next_position,
+    page_url,
+    restart,
 )
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
@@ -114,7 +114,7 @@ class JsonListing:
             return Batch(cursor=cursor, unchanged=True)
         return self._page(place, reply, reply.json())
 
-    def _resume(self, cursor: Cursor, since: datetime) -> Place:
+    def _resume(self, cursor: Cursor, since: datetime) -> PagingCursor:
         place, paging = _place(cursor), self._query.paging
         if place.of == self._of and (place.pages or place.restarts):
             if paging and place.pages >= paging.max_pages:
@@ -124,15 +124,15 @@ class JsonListing:
         # an unfinished read, and the next one after borders were crossed, begin no later than the read before
         oldest = min(since, place.since or since)
         if place.of != self._of:
-            place = Place(of=self._of)
-        return msgspec.structs.replace(place, at=first(paging), since=oldest, asked=since)
+            place = PagingCursor(of=self._of)
+        return msgspec.structs.replace(place, at=first_position(paging), since=oldest, asked=since)
 
-    async def _ask(self, place: Place) -> Reply:
+    async def _ask(self, place: PagingCursor) -> Reply:
         query, body = self._query, self._query.body
         conditional = validators_of(place.etag, place.last_modified)
         reply = await self._host.http.request(
             query.method,
-            address(query.paging, query.url, place.at),
+            page_url(query.paging, query.url, place.at),
             headers={"Accept": "application/json", **self._headers},
             json=None if isinstance(body, str) else body,
             data=body.encode() if isinstance(body, str) else None,
@@ -142,36 +142,38 @@ class JsonListing:
         expect_answer(reply, conditional, self._whose)
         return reply
 
-    def _page(self, place: Place, reply: Reply, document: Any) -> Batch:
+    def _page(self, place: PagingCursor, reply: Reply, document: Any) -> Batch:
         paging = self._query.paging
         events = events_of(items_at(document, self._query.items_path, self._whose), self._shape)
         ids = [event.subject for event in events]
-        if paging and slipped(place, ids):
-            again = restarted(place, paging)
+        if paging and has_slipped(place, ids):
+            again = restart(place, paging)
             if again:
                 return Batch(events=self._ascending(events, place), cursor=msgspec.to_builtins(again), more=True)
             place = msgspec.structs.replace(place, partial=True)
-        to = None if self._reached(events, place) else following(paging, reply, document, place, ids)
+        to = None if self._reached(events, place) else next_position(paging, reply, document, place, ids)
         if paging is None or to is None:
             return self._last(place, reply, events)
-        turned = turn(place, paging, to, ids, self._whose)
+        turned = advance(place, paging, to, ids, self._whose)
         more = self._ascending(events, place)
         return Batch(events=more, cursor=msgspec.to_builtins(turned), more=True, complete=not place.partial)
 
-    def _last(self, place: Place, reply: Reply, events: Sequence[Event]) -> Batch:
-        paging, kept = self._query.paging, Place(of=self._of, since=place.asked if place.pages else None)
+    def _last(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
+        paging, kept = self._query.paging, PagingCursor(of=self._of, since=place.asked if place.pages else None)
         # page one of many proves nothing about the others, nor does a body whose Link header may have changed
         if not place.pages and not place.restarts and (paging is None or paging.told_in_body):
             got = reply.validators if self._query.method == "GET" else Validators()
-            kept = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
+            kept = PagingCursor(
+                of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body)
+            )
         events = self._ascending(events, place)
         return Batch(events=events, cursor=msgspec.to_builtins(kept), complete=not place.partial)
 
-    def _reached(self, events: Sequence[Event], place: Place) -> bool:
+    def _reached(self, events: Sequence[Event], place: PagingCursor) -> bool:
         oldest = events[-1].occurred_at if events and self._query.order == "newest_first" else None
         return oldest is not None and place.since is not None and oldest < place.since
 
-    def _ascending(self, events: Sequence[Event], place: Place) -> Sequence[Event]:
+    def _ascending(self, events: Sequence[Event], place: PagingCursor) -> Sequence[Event]:
         if self._query.order != "newest_first":
             return events
         # older ones come into view when newer ones are deleted: they were read long ago, and may be forgotten
@@ -179,11 +181,11 @@ class JsonListing:
         return [event for event in reversed(events) if not (event.occurred_at and since and event.occurred_at < since)]
 
 
-def _place(cursor: Cursor) -> Place:
+def _place(cursor: Cursor) -> PagingCursor:
     try:
-        return msgspec.convert(cursor, Place)
+        return msgspec.convert(cursor, PagingCursor)
     except msgspec.ValidationError:
-        return Place(of="")
+        return PagingCursor(of="")
 
 
 def _secrets(headers: Mapping[str, str]) -> list[bytes]:

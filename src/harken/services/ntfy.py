@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import raise_for
 from harken.kit.fields import text_of
-from harken.kit.messages import cut, headed, mark_of, octets, one_line
+from harken.kit.messages import cut, message_mark, one_line, title_and_text, utf8_length
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Topic", "plugin"]
@@ -69,7 +69,7 @@ class Topic:
             "topic": self._topic(message.to),
             **_words(message),
             "priority": self._priority(message.data),
-            "sequence_id": mark_of(message, self._host),
+            "sequence_id": message_mark(message, self._host),
         }
         body = await self.call("POST", "/", sent)
         if not text_of(body, "id"):
@@ -102,8 +102,8 @@ class Topic:
 def _words(message: Message) -> dict[str, str]:
     title = cut(one_line(message.title), TITLE)
     if not message.text.strip() or not title:
-        return {"message": cut(headed(message), LIMIT, octets)}
-    return {"title": title, "message": cut(headed(replace(message, title="")), LIMIT, octets)}
+        return {"message": cut(title_and_text(message), LIMIT, utf8_length)}
+    return {"title": title, "message": cut(title_and_text(replace(message, title="")), LIMIT, utf8_length)}
 
 
 def _signed_in(account: Account) -> dict[str, str]:

@@ -18,7 +18,7 @@ from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.paging import digest_of
-from harken.kit.syndication import Entry, NotAFeed, alternate, entries_of, is_page, oldest_first
+from harken.kit.syndication import Entry, NotAFeed, entries_of, feed_link, is_page, oldest_first
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["NewsFeed", "Query", "plugin"]
@@ -102,7 +102,7 @@ class NewsFeed:
         if worked:
             # a captive portal or a maintenance page: it was a feed before, and will be again
             return RetryLater(f"{self._whose} {what}, where a feed was before")
-        found = alternate(reply.text(), str(reply.url)).partition("?")[0]
+        found = feed_link(reply.text(), str(reply.url)).partition("?")[0]
         fix = f"Did you mean {found}?" if found else "Use the address of the feed itself"
         return NeedsAttention(f"{self._whose} {what}", fix=fix)
 

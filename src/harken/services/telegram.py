@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.fields import text_of
-from harken.kit.messages import cut, headed, waited
+from harken.kit.messages import cut, retry_seconds, title_and_text
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "Bot", "plugin"]
@@ -49,7 +49,7 @@ class Bot:
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
         chat = _chat(message.to)
-        body = await self.call("sendMessage", {"chat_id": chat, "text": cut(headed(message), LIMIT)})
+        body = await self.call("sendMessage", {"chat_id": chat, "text": cut(title_and_text(message), LIMIT)})
         return {"chat": text_of(body, "result.chat.id") or chat, "message_id": text_of(body, "result.message_id") or ""}
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ def _problem(reply: Reply, body: Mapping[str, Any], method: str, chat: str) -> H
     parameters = body.get("parameters")
     told = parameters if isinstance(parameters, dict) else {}
     if code == 429:
-        after = waited(told.get("retry_after"))
+        after = retry_seconds(told.get("retry_after"))
         return RetryLater(said, after=after, reason="rate_limited")
     if code >= 500:
         return RetryLater(said)

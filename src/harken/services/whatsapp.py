@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.fields import text_of
-from harken.kit.messages import cut, headed, one_line
+from harken.kit.messages import cut, one_line, title_and_text
 from harken.rate_limit import asked_wait
 from harken.source import Host, Message, Plugin
 
@@ -98,9 +98,9 @@ class Number:
     def _content(self, message: Message) -> dict[str, Any]:
         name, language = self._template(message.data)
         if not name:
-            return {"type": "text", "text": {"body": cut(headed(message), LIMIT), "preview_url": False}}
+            return {"type": "text", "text": {"body": cut(title_and_text(message), LIMIT), "preview_url": False}}
         # a value may have no line ends, nor many spaces in a row
-        value = {"type": "text", "text": cut(one_line(headed(message)), PARAMETER)}
+        value = {"type": "text", "text": cut(one_line(title_and_text(message)), PARAMETER)}
         body = [{"type": "body", "parameters": [value]}]
         return {"type": "template", "template": {"name": name, "language": {"code": language}, "components": body}}
 

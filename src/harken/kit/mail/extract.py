@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["LONGEST", "check", "extracted"]
+__all__ = ["LONGEST", "check_pattern", "extract_fields"]
 
 LONGEST = 64_000
 """Characters of a text that are searched, and that an event shows of a body."""
@@ -20,12 +20,12 @@ LARGEST = 2_000
 INSTALL = "pip install 'harken[mail]'"
 
 
-def check(pattern: str) -> None:
+def check_pattern(pattern: str) -> None:
     """Raise ValueError unless the pattern can be used."""
     _compiled(pattern)
 
 
-def extracted(patterns: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+def extract_fields(patterns: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
     """Group 1 of each pattern in the first of the texts where it is found; empty when in none."""
     searched = [text[:LONGEST].encode("utf-8", "replace") for text in texts] if patterns else []
     return {name: _first(_compiled(pattern), searched) for name, pattern in patterns.items()}

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from harken.kit.mail.extract import check
-from harken.kit.mail.sender import entry
+from harken.kit.mail.extract import check_pattern
+from harken.kit.mail.sender import allowlist_entry
 from harken.source import Delivery
 
 __all__ = ["FIELDS", "LISTS", "MailQuery", "condition", "delivery"]
@@ -80,7 +80,7 @@ class MailQuery(BaseModel):
     @field_validator("sender_allowlist")
     @classmethod
     def _senders(cls, value: list[str]) -> list[str]:
-        entries = list(dict.fromkeys(map(entry, value)))
+        entries = list(dict.fromkeys(map(allowlist_entry, value)))
         if sum(map(len, entries)) > LONGEST_LIST:
             raise ValueError("the list is too long for a condition: let the mailbox choose, by a label or a folder")
         return entries
@@ -95,7 +95,7 @@ class MailQuery(BaseModel):
                 raise ValueError(f"{name[:80]!r} is no name of a field: use letters, digits and _")
             if name in cls.fields:
                 raise ValueError(f"every mail has a field {name}: choose another name")
-            check(pattern)
+            check_pattern(pattern)
         return value
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["domain_of", "entry", "sender_of"]
+__all__ = ["allowlist_entry", "domain_of", "sender_of"]
 
 LONGEST = 2_000
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -54,7 +54,7 @@ def domain_of(sender: str) -> str:
     return sender.rpartition("@")[2]
 
 
-def entry(text: str) -> str:
+def allowlist_entry(text: str) -> str:
     """An entry of an allowlist: an address, or a domain without the @ before it. ValueError when it is neither."""
     written = text.strip().lower()
     local, at, domain = written.rpartition("@")

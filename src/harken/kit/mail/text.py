@@ -9,7 +9,7 @@ from email.errors import HeaderParseError
 from email.header import decode_header
 from typing import Any
 
-__all__ = ["charset_text", "header_text", "plain", "readable"]
+__all__ = ["charset_text", "clean_text", "header_text", "readable"]
 
 LONGEST = 500_000
 """Characters of a part that are looked at; the rest of a longer one is left out."""
@@ -31,7 +31,7 @@ _APART = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "table"
 _SHIFTING = ("iso2022", "utf7", "hz")
 
 
-def plain(text: str) -> str:
+def clean_text(text: str) -> str:
     """The text with plain line ends, and without control characters and halves of characters."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs"))
@@ -62,7 +62,7 @@ def _known(charset: str) -> str:
 def header_text(value: str) -> str:
     """A header as people read it: on one line, encoded words (RFC 2047) decoded, broken ones as they are."""
     folded = " ".join(value[:LONGEST_HEADER].split())
-    return " ".join(plain(_words(folded)).split())
+    return " ".join(clean_text(_words(folded)).split())
 
 
 def _words(text: str) -> str:
@@ -96,7 +96,7 @@ def readable(markup: str) -> str:
     """What a reader sees of HTML: a line for each block, links with their addresses, nothing that is hidden."""
     from lxml import etree  # type: ignore[import-untyped]
 
-    text = plain(markup[:LONGEST])
+    text = clean_text(markup[:LONGEST])
     if not text.strip():
         return ""
     parser = etree.HTMLParser(recover=True, huge_tree=True, no_network=True, remove_comments=True, remove_pis=True)

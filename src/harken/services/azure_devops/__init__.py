@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from harken.errors import NeedsAttention
 from harken.event import Event
 from harken.kit.changed_lists import Page, Place, batch_at, following, fresh, resume
-from harken.kit.issues import Gone, Histories, History, together
+from harken.kit.tracker import Gone, Histories, History, gather
 from harken.services.azure_devops.actions import ACTIONS
 from harken.services.azure_devops.api import MOST, Account, Api, Found, TooMany
 from harken.services.azure_devops.check import check, whoami
@@ -60,7 +60,7 @@ class WorkItems:
         items = [item for batch in _batches(found.ids) for item in await self._api.items(batch, FIELDS)]
         # what was changed since the query may not match any more
         wanted = [item for item in map(item_of, items) if not has_left(item, self._wanted)]
-        events = fresh(await together(map(self._event, wanted)), place, self._clock.now())
+        events = fresh(await gather(map(self._event, wanted)), place, self._clock.now())
         # the slice ends at a time of ours, so whatever changes meanwhile is in a later one
         page = Page(times=[end], link="further" if end else None, etag="", now=found.at)
         return batch_at(following(place, page, self._projects), events)

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.kit.comments import some_text, step_mark
+from harken.kit.comments import nonempty_text, step_mark
 from harken.kit.fields import text_of
 from harken.services.azure_devops.api import Api, listed, told
 from harken.services.azure_devops.event import Item, item_of, tags_of
@@ -38,7 +38,7 @@ class _OnItem(BaseModel):
 class Comment(_OnItem):
     text: str = Field(min_length=1, description="text of the comment")
 
-    _something = field_validator("text")(some_text(LONGEST))
+    _something = field_validator("text")(nonempty_text(LONGEST))
 
 
 class Tagged(_OnItem):

@@ -17,10 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, server_address
+from harken.kit.account_fields import one_word, split_server_address
 from harken.kit.changed_lists import server_time
-from harken.kit.fields import described, text_of
-from harken.kit.rest_api import address_of
+from harken.kit.fields import describe, text_of
+from harken.kit.json_api import address_of
 from harken.source import Host
 
 __all__ = ["MOST", "Account", "Api", "Found", "Project", "TooMany", "listed", "told"]
@@ -78,7 +78,7 @@ class Account(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = server_address(value, "an address of a server, such as https://dev.azure.com")
+        parts = split_server_address(value, "an address of a server, such as https://dev.azure.com")
         if (parts.hostname or "").endswith(".visualstudio.com"):
             raise ValueError("this is the older address: leave base_url out, and write the first word as organization")
         return value.rstrip("/")
@@ -172,6 +172,6 @@ def listed(reply: Reply, what: str = "", key: str = "value") -> list[Any]:
     document = reply.json()
     found = document.get(key) if isinstance(document, Mapping) else None
     if not isinstance(found, list):
-        seen = described(document)
+        seen = describe(document)
         raise RetryLater(f"{reply.url.host} answered with something that has no list; {seen}", fix="Check base_url")
     return found

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
-from harken.kit.fields import instant, stamp, text_of, whole_number
-from harken.kit.issues import Gone, Histories, History
+from harken.kit.fields import instant, rfc3339, text_of, whole_number
 from harken.kit.paging import digest_of_json
+from harken.kit.tracker import Gone, Histories, History
 from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text
@@ -189,7 +189,7 @@ def event_of(item: Item, at: datetime | None, wanted: Wanted, url: str) -> Event
     return Event(
         subject=item.name,
         type="azure_devops.work_item",
-        data={**_data(item, url), "matched_at": stamp(at) if wanted.identity != "change" else None},
+        data={**_data(item, url), "matched_at": rfc3339(at) if wanted.identity != "change" else None},
         state=_state(item, at, wanted),
         occurred_at=at,
     )
@@ -227,10 +227,10 @@ def _new(changes: Mapping[str, Any], name: str) -> Any:
 def _state(item: Item, at: datetime | None, wanted: Wanted) -> str:
     state = _text(item.fields, "System.State")
     if wanted.identity == "change":
-        return str(item.rev) if item.rev is not None else stamp(item.changed_at) or state
+        return str(item.rev) if item.rev is not None else rfc3339(item.changed_at) or state
     if wanted.identity == "transition" and wanted.asks:
         # what does not match is not listed: it may have been so since the last read, and be back
-        return f"{state} {stamp(at) or ''}".strip()
+        return f"{state} {rfc3339(at) or ''}".strip()
     return state
 
 
@@ -253,9 +253,9 @@ def _data(item: Item, url: str) -> dict[str, Any]:
         "created_by": _person(fields.get("System.CreatedBy")),
         "changed_by": _person(fields.get("System.ChangedBy")),
         "comments": whole_number(fields.get("System.CommentCount")) or 0,
-        "created_at": stamp(item.created_at),
-        "changed_at": stamp(item.changed_at),
-        "state_changed_at": stamp(item.state_changed_at),
+        "created_at": rfc3339(item.created_at),
+        "changed_at": rfc3339(item.changed_at),
+        "state_changed_at": rfc3339(item.state_changed_at),
         "url": url,
     }
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from harken.kit.query_fields import each_once, fingerprint_of, plain_value, several_texts
+from harken.kit.query_fields import as_text_list, fingerprint_of, plain_value, unique_names
 from harken.services.azure_devops.api import Project
 from harken.services.azure_devops.wiql import any_of, quoted
 
@@ -37,16 +37,16 @@ class Query(BaseModel):
     """Which work items: with all `tags`, and with one of `types` and of `states`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    projects: Annotated[tuple[Project, ...], BeforeValidator(several_texts)] = Field(
+    projects: Annotated[tuple[Project, ...], BeforeValidator(as_text_list)] = Field(
         min_length=1, max_length=100, description="projects, by name"
     )
-    types: Annotated[tuple[Value, ...], BeforeValidator(several_texts)] = Field(
+    types: Annotated[tuple[Value, ...], BeforeValidator(as_text_list)] = Field(
         (), max_length=50, description="types of work items, such as Bug; one is enough"
     )
-    states: Annotated[tuple[Value, ...], BeforeValidator(several_texts)] = Field(
+    states: Annotated[tuple[Value, ...], BeforeValidator(as_text_list)] = Field(
         (), max_length=50, description="states, such as New or Active; one is enough"
     )
-    tags: Annotated[tuple[Tag, ...], BeforeValidator(several_texts)] = Field(
+    tags: Annotated[tuple[Tag, ...], BeforeValidator(as_text_list)] = Field(
         (), max_length=20, description="tags that a work item must have, all of them; capitals do not matter"
     )
     assigned_to: Annotated[str, AfterValidator(_a_person)] | None = Field(
@@ -54,7 +54,7 @@ class Query(BaseModel):
     )
     area_path: Value | None = Field(None, description="area, with those below it, such as Shop\\Checkout")
 
-    _each_once = field_validator("projects")(each_once)
+    _each_once = field_validator("projects")(unique_names)
 
     def clauses(self) -> list[str]:
         """What every request asks for."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import server_address, word
+from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
 from harken.services.datadog.event import number_of
@@ -42,7 +42,7 @@ class Account(BaseModel):
     @field_validator("api_key", "app_key")
     @classmethod
     def _one_word(cls, value: SecretStr) -> SecretStr:
-        return SecretStr(word(value.get_secret_value(), "a Datadog key: it is one word of letters and digits"))
+        return SecretStr(check_word(value.get_secret_value(), "a Datadog key: it is one word of letters and digits"))
 
     @field_validator("site")
     @classmethod
@@ -57,7 +57,7 @@ class Account(BaseModel):
     @classmethod
     def _address(cls, value: str) -> str:
         if value:
-            server_address(value, "the address of an API, such as https://api.datadoghq.com")
+            split_server_address(value, "the address of an API, such as https://api.datadoghq.com")
         return value.rstrip("/")
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.kit.sockets import addresses, dial, shut, trusted
+from harken.kit.sockets import allowed_addresses, connect, shut_down, tls_context
 from harken.services.email.message import address
 
 __all__ = ["Account", "attempt", "greet", "send"]
@@ -69,7 +69,7 @@ class Conversation(smtplib.SMTP):
     def __init__(self, account: Account, allow_private: bool) -> None:
         self._account = account
         self._allow_private = allow_private
-        self._tls = None if account.security == "none" else trusted(account.ca_bundle)
+        self._tls = None if account.security == "none" else tls_context(account.ca_bundle)
         self._broken_off = False
         super().__init__(timeout=account.timeout)
 
@@ -89,13 +89,13 @@ class Conversation(smtplib.SMTP):
     def break_off(self) -> None:
         """Wake the thread that waits for the server."""
         self._broken_off = True
-        shut(self.sock)
+        shut_down(self.sock)
 
     def _get_socket(self, host: str, port: int, timeout: Any) -> Any:
-        places = addresses(host, port, self._allow_private)
+        places = allowed_addresses(host, port, self._allow_private)
         if self._broken_off:
             raise TimeoutError
-        sock = dial(places, timeout)
+        sock = connect(places, timeout)
         if self._account.security != "ssl" or self._tls is None:
             return sock
         return self._tls.wrap_socket(sock, server_hostname=host)

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
 from harken.errors import NeedsAttention
-from harken.kit.messages import cut, headed, mark_of, one_line
+from harken.kit.messages import cut, message_mark, one_line, title_and_text
 from harken.source import Host, Message
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def written(message: Message, to: list[str], account: Account, host: Host) -> Em
     letter = EmailMessage(policy=SMTP)
     letter["From"] = sender
     letter["To"] = tuple(address(one) for one in to)
-    whole = headed(message)
+    whole = title_and_text(message)
     letter["Subject"] = cut(one_line(whole.strip().splitlines()[0]), SUBJECT)
     letter["Date"] = format_datetime(host.clock.now())
-    letter["Message-ID"] = f"<{mark_of(message, host)}@{sender.domain}>"
+    letter["Message-ID"] = f"<{message_mark(message, host)}@{sender.domain}>"
     # out-of-office replies to a machine help nobody
     letter["Auto-Submitted"] = "auto-generated"
-    text = headed(replace(message, title="")) if message.text.strip() else whole
+    text = title_and_text(replace(message, title="")) if message.text.strip() else whole
     letter.set_content(text, cte="base64")
     return letter
 

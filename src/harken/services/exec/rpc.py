@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.kit.subprocesses import Child, Program, started
+from harken.kit.subprocesses import Child, Program, start_program
 from harken.source import Host
 
 __all__ = ["RpcClient", "UnknownMethod", "expect_shape"]
@@ -110,7 +110,7 @@ class RpcClient:
         if self.child is None or not self.child.alive:
             # a program that ended between two requests is simply started again
             await self.end()
-            self.child = await started(self._program, self._host)
+            self.child = await start_program(self._program, self._host)
             try:
                 await self._initialize(self.child)
             except BaseException:

@@ -10,7 +10,7 @@ from functools import partial
 
 from harken.event import Event
 from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
-from harken.kit.issues import Gone, Histories, History, ask, history_of, page_of, together
+from harken.kit.tracker import Gone, Histories, History, ask, gather, history_of, page_of
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
@@ -51,7 +51,7 @@ class Issues:
             return batch_at(unchanged(place, now, self._repos), unchanged=True)
         issues = [issue_of(item, place.name) for item in self._api.listed(reply, f"the issues of {place.name}")]
         wanted = [issue for issue in issues if fits(issue, self._wanted)]
-        events = await together(self._event(issue, place.name, now) for issue in wanted)
+        events = await gather(self._event(issue, place.name, now) for issue in wanted)
         page = page_of(self._api, reply, issues, now)
         return batch_at(following(place, page, self._repos), fresh(events, place, now))
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from harken.http import Reply
-from harken.kit.comments import comment_once, some_text
+from harken.kit.comments import comment_once, nonempty_text
 from harken.kit.fields import text_of
 from harken.services.github.api import Api, Repo
 from harken.source import Act, Call
@@ -31,7 +31,7 @@ class _OnIssue(BaseModel):
 class Comment(_OnIssue):
     text: str = Field(min_length=1, description="text of the comment, in Markdown")
 
-    _something = field_validator("text")(some_text(LONGEST))
+    _something = field_validator("text")(nonempty_text(LONGEST))
 
 
 class Label(_OnIssue):

@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, fi
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, server_address
+from harken.kit.account_fields import one_word, split_server_address
 from harken.kit.fields import text_of
-from harken.kit.rest_api import RestApi
+from harken.kit.json_api import RestApi
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Repo", "told"]
@@ -62,7 +62,7 @@ class Account(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = server_address(value, "an address of an API, such as https://api.github.com")
+        parts = split_server_address(value, "an address of an API, such as https://api.github.com")
         if parts.hostname in ("github.com", "www.github.com"):
             raise ValueError("this is the address of the web site. The API is https://api.github.com")
         return value.rstrip("/")

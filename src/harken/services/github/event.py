@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from harken.event import Event, Identity
-from harken.kit import issues
-from harken.kit.fields import folded, instant, list_of, text_of, whole_number
-from harken.kit.issues import Gone, History
+from harken.kit import tracker
+from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
 from harken.kit.paging import digest_of_json
+from harken.kit.tracker import Gone, History
 from harken.services.github.api import Api
 from harken.services.github.query import Query
 
@@ -45,14 +45,14 @@ async def read_history(api: Api, issue: Issue, repo: str) -> History:
     return [event for event in found if isinstance(event, dict)] if whole else None
 
 
-class Issue(issues.Issue, frozen=True, kw_only=True):
+class Issue(tracker.Issue, frozen=True, kw_only=True):
     """What matters of an issue. `reopened` is None where the answer does not tell."""
 
     pull: bool
     reopened: bool | None
 
 
-class Wanted(issues.Wanted, frozen=True, kw_only=True):
+class Wanted(tracker.Wanted, frozen=True, kw_only=True):
     """What an issue has to be, in lower case; what is empty is not asked for."""
 
     kind: str = "issues"
@@ -93,9 +93,9 @@ def fits(issue: Issue, wanted: Wanted) -> bool:
     """What GitHub was not asked for: kind, author and milestone."""
     if wanted.kind != "both" and issue.pull != (wanted.kind == "pulls"):
         return False
-    if wanted.authors and folded(issue.data, "author.login") not in wanted.authors:
+    if wanted.authors and folded_text(issue.data, "author.login") not in wanted.authors:
         return False
-    return not wanted.milestone or folded(issue.data, "milestone.title") == wanted.milestone
+    return not wanted.milestone or folded_text(issue.data, "milestone.title") == wanted.milestone
 
 
 def needs_history(issue: Issue, wanted: Wanted) -> bool:
@@ -112,24 +112,24 @@ def needs_history(issue: Issue, wanted: Wanted) -> bool:
 
 def matched_at(issue: Issue, history: History, wanted: Wanted) -> datetime | None:
     """Since when it matches without a break. Without a history that can be read: its last change."""
-    return issues.since_when(issue, history, wanted, _made_it_fit)
+    return tracker.since_when(issue, history, wanted, _made_it_fit)
 
 
 def event_of(issue: Issue, at: datetime | None, wanted: Wanted, repo: str) -> Event:
-    return issues.occurrence(issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue")
+    return tracker.occurrence(issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue")
 
 
 def _made_it_fit(event: Any, wanted: Wanted) -> bool:
     kind = text_of(event, "event") if isinstance(event, Mapping) else None
     if kind == "labeled":
-        return folded(event, "label.name") in wanted.labels
+        return folded_text(event, "label.name") in wanted.labels
     if kind == "assigned":
         # old servers do not say to whom
-        return bool(wanted.assignee) and folded(event, "assignee.login") in (wanted.assignee, "")
+        return bool(wanted.assignee) and folded_text(event, "assignee.login") in (wanted.assignee, "")
     if kind == "unassigned":
         return wanted.assignee == "none"
     if kind == "milestoned":
-        return bool(wanted.milestone) and folded(event, "milestone.title") == wanted.milestone
+        return bool(wanted.milestone) and folded_text(event, "milestone.title") == wanted.milestone
     return kind == "reopened" and (wanted.state == "open" or wanted.identity == "transition")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from harken.kit.query_fields import each_once, fingerprint_of, label_name, several, several_texts
+from harken.kit.query_fields import as_list, as_text_list, fingerprint_of, label_name, unique_names
 from harken.services.github.api import Repo
 
 __all__ = ["Login", "Query"]
@@ -33,21 +33,21 @@ class Query(BaseModel):
     """Which issues: with all `labels`, as GitHub has it, and by one of `author`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    repos: Annotated[tuple[Repo, ...], BeforeValidator(several)] = Field(
+    repos: Annotated[tuple[Repo, ...], BeforeValidator(as_list)] = Field(
         min_length=1, max_length=100, description="repositories, as owner/name"
     )
     kind: Literal["issues", "pulls", "both"] = Field("issues", description="issues, pulls (pull requests) or both")
     state: Literal["open", "closed", "all"] = Field("open", description="open, closed or all")
-    labels: Annotated[tuple[str, ...], BeforeValidator(several_texts)] = Field(
+    labels: Annotated[tuple[str, ...], BeforeValidator(as_text_list)] = Field(
         (), description="labels that an issue must have, all of them; capitals do not matter"
     )
     assignee: Login | None = Field(None, description="login of who it is assigned to; none: to nobody")
-    author: Annotated[tuple[Login, ...], BeforeValidator(several)] = Field(
+    author: Annotated[tuple[Login, ...], BeforeValidator(as_list)] = Field(
         (), description="logins of those who opened it; one is enough"
     )
     milestone: str | None = Field(None, min_length=1, description="title of its milestone")
 
-    _each_once = field_validator("repos")(each_once)
+    _each_once = field_validator("repos")(unique_names)
 
     @field_validator("labels")
     @classmethod

@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, server_address
-from harken.kit.rest_api import RestApi
+from harken.kit.account_fields import one_word, split_server_address
+from harken.kit.json_api import RestApi
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Project", "told"]
@@ -51,7 +51,7 @@ class Account(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        server_address(value, "an address of GitLab, such as https://gitlab.com")
+        split_server_address(value, "an address of GitLab, such as https://gitlab.com")
         return value.rstrip("/").removesuffix("/api/v4").rstrip("/")
 
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from harken.event import Event, Identity
-from harken.kit import issues
-from harken.kit.fields import folded, instant, list_of, text_of, whole_number
-from harken.kit.issues import Gone, History, Issue
+from harken.kit import tracker
+from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
 from harken.kit.paging import digest_of_json
+from harken.kit.tracker import Gone, History, Issue
 from harken.services.gitlab.api import Api
 from harken.services.gitlab.query import Query
 
@@ -54,7 +54,7 @@ _ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECA
 _UNASSIGNED = re.compile(r"\bunassigned @|\bremoved assignee", re.IGNORECASE)
 
 
-class Wanted(issues.Wanted, frozen=True, kw_only=True):
+class Wanted(tracker.Wanted, frozen=True, kw_only=True):
     """What an issue has to be; what is empty is not asked for. Names of people are in lower case."""
 
     state: str = "opened"
@@ -87,9 +87,9 @@ def issue_of(item: Any, project: str) -> Issue:
 
 def fits(issue: Issue, wanted: Wanted) -> bool:
     """What GitLab was not asked for: author and milestone."""
-    if wanted.authors and folded(issue.data, "author.username") not in wanted.authors:
+    if wanted.authors and folded_text(issue.data, "author.username") not in wanted.authors:
         return False
-    return not wanted.milestone or folded(issue.data, "milestone.title") == wanted.milestone
+    return not wanted.milestone or folded_text(issue.data, "milestone.title") == wanted.milestone
 
 
 def needed(issue: Issue, wanted: Wanted) -> list[str]:
@@ -108,11 +108,11 @@ def needed(issue: Issue, wanted: Wanted) -> list[str]:
 
 def matched_at(issue: Issue, history: History, wanted: Wanted) -> datetime | None:
     """Since when it matches without a break. Without a history that can be read: its last change."""
-    return issues.since_when(issue, history, wanted, _made_it_fit)
+    return tracker.since_when(issue, history, wanted, _made_it_fit)
 
 
 def event_of(issue: Issue, at: datetime | None, wanted: Wanted, project: str) -> Event:
-    return issues.occurrence(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
+    return tracker.occurrence(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
 
 
 def _made_it_fit(event: Mapping[str, Any], wanted: Wanted) -> bool:
@@ -120,7 +120,7 @@ def _made_it_fit(event: Mapping[str, Any], wanted: Wanted) -> bool:
     if "label" in event:
         return event.get("action") == "add" and text_of(event, "label.name") in wanted.labels
     if "milestone" in event:
-        named = folded(event, "milestone.title") == wanted.milestone
+        named = folded_text(event, "milestone.title") == wanted.milestone
         return bool(wanted.milestone) and event.get("action") == "add" and named
     if "body" in event:
         return event.get("system") is True and _assigns(text_of(event, "body") or "", wanted.assignee)

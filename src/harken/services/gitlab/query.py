@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from harken.kit.query_fields import each_once, fingerprint_of, label_name, several_texts
+from harken.kit.query_fields import as_text_list, fingerprint_of, label_name, unique_names
 from harken.services.gitlab.api import Project
 
 __all__ = ["Query", "Username"]
@@ -40,15 +40,15 @@ class Query(BaseModel):
     """Which issues: with all `labels`, as GitLab has it, and by one of `author`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    projects: Annotated[tuple[Project, ...], BeforeValidator(several_texts)] = Field(
+    projects: Annotated[tuple[Project, ...], BeforeValidator(as_text_list)] = Field(
         min_length=1, max_length=100, description="projects, as group/name or by number"
     )
     state: Literal["opened", "closed", "all"] = Field("opened", description="opened, closed or all")
-    labels: Annotated[tuple[str, ...], BeforeValidator(several_texts)] = Field(
+    labels: Annotated[tuple[str, ...], BeforeValidator(as_text_list)] = Field(
         (), description="labels that an issue must have, all of them; capitals matter"
     )
     assignee: Username | None = Field(None, description="user name of who it is assigned to; none: to nobody")
-    author: Annotated[tuple[Username, ...], BeforeValidator(several_texts)] = Field(
+    author: Annotated[tuple[Username, ...], BeforeValidator(as_text_list)] = Field(
         (), description="user names of those who opened it; one is enough"
     )
     milestone: str | None = Field(None, min_length=1, description="title of its milestone")
@@ -58,7 +58,7 @@ class Query(BaseModel):
     def _gitlabs_word(cls, value: Any) -> Any:
         return "opened" if value == "open" else value
 
-    _each_once = field_validator("projects")(each_once)
+    _each_once = field_validator("projects")(unique_names)
 
     @field_validator("labels")
     @classmethod

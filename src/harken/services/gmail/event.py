@@ -12,8 +12,8 @@ from typing import Any
 
 from harken.event import Event
 from harken.kit.fields import text_of
-from harken.kit.mail import Letter, Part, fields_of
-from harken.kit.mail.letter import DEEPEST
+from harken.kit.mail import MailMessage, Part, mail_fields
+from harken.kit.mail.message import DEEPEST
 from harken.kit.messages import one_line
 from harken.language.paths import lookup
 
@@ -30,7 +30,7 @@ def event_of(id: str, message: Mapping[str, Any], labels: Mapping[str, str], ext
     data = {
         "id": id,
         "thread_id": text_of(message, "threadId") or "",
-        **fields_of(letter_of(message), extract),
+        **mail_fields(letter_of(message), extract),
         "labels": [labels.get(label, label) for label in named],
     }
     return Event(subject=id, type=TYPE, data=data, occurred_at=received_at(message))
@@ -45,10 +45,10 @@ def received_at(message: Mapping[str, Any]) -> datetime | None:
     return moment
 
 
-def letter_of(message: Mapping[str, Any]) -> Letter:
+def letter_of(message: Mapping[str, Any]) -> MailMessage:
     payload = message.get("payload")
     payload = payload if isinstance(payload, dict) else {}
-    return Letter(
+    return MailMessage(
         headers=_headers(payload),
         root=_part(payload, DEEPEST),
         received=received_at(message),

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import server_address, word
+from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import text_of
 from harken.language.paths import lookup
 from harken.rate_limit import asked_wait
@@ -91,7 +91,7 @@ class OAuthClient(BaseModel):
     @field_validator("client_id")
     @classmethod
     def _client(cls, value: str) -> str:
-        return word(value, "an OAuth client's id, such as 1234-abcd.apps.googleusercontent.com")
+        return check_word(value, "an OAuth client's id, such as 1234-abcd.apps.googleusercontent.com")
 
     @field_validator("client_secret")
     @classmethod
@@ -102,7 +102,7 @@ class OAuthClient(BaseModel):
     @classmethod
     def _address(cls, value: str) -> str:
         if value:
-            server_address(value, "an address, such as http://127.0.0.1:8085")
+            split_server_address(value, "an address, such as http://127.0.0.1:8085")
         return value.rstrip("/")
 
     def address(self, host: str, path: str) -> str:
@@ -142,7 +142,7 @@ class GoogleAccount(OAuthClient):
 
 
 def _secret_word(value: SecretStr) -> SecretStr:
-    return SecretStr(word(value.get_secret_value(), "a secret of Google, which is one word without spaces"))
+    return SecretStr(check_word(value.get_secret_value(), "a secret of Google, which is one word without spaces"))
 
 
 class GoogleClient:

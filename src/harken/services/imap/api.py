@@ -20,7 +20,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.kit.sockets import addresses, dial, shut, trusted
+from harken.kit.sockets import allowed_addresses, connect, shut_down, tls_context
 
 __all__ = [
     "CONFIGURE",
@@ -328,7 +328,7 @@ class Talk(imaplib.IMAP4):
         self.sock: Any = None
         self._account = account
         self._allow_private = allow_private
-        self._tls = None if account.tls == "false" else trusted(account.ca_bundle)
+        self._tls = None if account.tls == "false" else tls_context(account.ca_bundle)
         self._left = MOST_BYTES
         self._broken_off = False
 
@@ -386,7 +386,7 @@ class Talk(imaplib.IMAP4):
     def break_off(self) -> None:
         """Wake the thread that waits for the server."""
         self._broken_off = True
-        shut(self.sock)
+        shut_down(self.sock)
 
     def hang_up(self) -> None:
         for line in (getattr(self, "file", None), self.sock):
@@ -412,12 +412,12 @@ class Talk(imaplib.IMAP4):
 
     def _create_socket(self, timeout: float | None) -> Any:
         account = self._account
-        places = addresses(account.host, account.port, self._allow_private)
+        places = allowed_addresses(account.host, account.port, self._allow_private)
         if account.tls == "false" and not all(is_here(str(where[0])) for where in places):
             raise NeedsAttention(f"{account.host} is not on this machine, and tls is false", fix="Use tls: true")
         if self._broken_off:
             raise TimeoutError
-        self.sock = dial(places, timeout)
+        self.sock = connect(places, timeout)
         if account.tls != "true" or self._tls is None:
             return self.sock
         return self._tls.wrap_socket(self.sock, server_hostname=account.host)

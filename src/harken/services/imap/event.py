@@ -10,8 +10,8 @@ from hashlib import blake2b
 
 from harken.event import Event
 from harken.kit.fields import instant
-from harken.kit.mail import Letter, Part, fields_of
-from harken.kit.mail.letter import DEEPEST
+from harken.kit.mail import MailMessage, Part, mail_fields
+from harken.kit.mail.message import DEEPEST
 from harken.kit.mail.text import charset_text
 from harken.services.imap.api import Raw
 
@@ -23,7 +23,7 @@ _NAMES = ("message-id", "date", "from", "subject")
 
 def event_of(raw: Raw, folder: str, validity: int, extract: Mapping[str, str]) -> Event:
     letter = letter_of(raw)
-    fields = fields_of(letter, extract)
+    fields = mail_fields(letter, extract)
     name = _name(letter, raw)
     data = {
         "id": name,
@@ -42,15 +42,15 @@ def came_at(raw: Raw) -> datetime | None:
     return instant(raw.came) if raw.came.strip() else None
 
 
-def letter_of(raw: Raw) -> Letter:
+def letter_of(raw: Raw) -> MailMessage:
     message = message_from_bytes(raw.data)
     headers: dict[str, list[str]] = {}
     for name, value in message.raw_items():
         headers.setdefault(name.lower(), []).append(_unescaped(value))
-    return Letter(headers=headers, root=_part(message, DEEPEST, raw.size > len(raw.data)), received=came_at(raw))
+    return MailMessage(headers=headers, root=_part(message, DEEPEST, raw.size > len(raw.data)), received=came_at(raw))
 
 
-def _name(letter: Letter, raw: Raw) -> str:
+def _name(letter: MailMessage, raw: Raw) -> str:
     """Its Message-ID, which outlives the numbers of a folder, and a digest: some programs give one id to all mails."""
     said = [" ".join(letter.first(name).split()) for name in _NAMES]
     digest = blake2b(

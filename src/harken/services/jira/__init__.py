@@ -18,7 +18,7 @@ from harken.event import Event, Identity
 from harken.http import Reply
 from harken.kit.changed_lists import server_time
 from harken.kit.fields import instant, text_of
-from harken.kit.issues import together
+from harken.kit.tracker import gather
 from harken.services.jira.actions import COMMENT, TRANSITION
 from harken.services.jira.api import Account, Site, find_person
 from harken.services.jira.check import check, whoami
@@ -105,7 +105,7 @@ class Issues:
         return listed
 
     async def _events(self, issues: Sequence[Mapping[str, Any]], since: datetime, meant: Meant) -> list[Event]:
-        each = await together(self._shown(issue, since, meant) for issue in issues)
+        each = await gather(self._shown(issue, since, meant) for issue in issues)
         # what is older was read long ago, and may be forgotten
         shown = [event for one in each for event in one]
         events = [event for event in shown if event.occurred_at is None or event.occurred_at >= since]

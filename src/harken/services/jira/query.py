@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from harken.kit.query_fields import has_control, plain_value
+from harken.kit.query_fields import has_control_character, plain_value
 from harken.services.jira.api import Person
 from harken.services.jira.event import Filter
 
@@ -28,7 +28,7 @@ _ORDER_BY = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 def quoted(value: str) -> str:
     """The value as a JQL string; whatever is in it stays inside."""
-    if has_control(value):
+    if has_control_character(value):
         raise ValueError("holds a control character")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
@@ -62,7 +62,7 @@ def whole_jql(text: str) -> str:
         raise ValueError("must not be empty")
     if len(flat) > LONGEST_JQL:
         raise ValueError(f"is longer than {LONGEST_JQL} characters")
-    if has_control(flat):
+    if has_control_character(flat):
         raise ValueError("holds a control character. Remove it")
     bare = _outside_quotes(flat)
     if "\\" in bare:

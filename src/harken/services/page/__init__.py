@@ -20,7 +20,7 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
-from harken.kit.fields import stamp
+from harken.kit.fields import rfc3339
 from harken.kit.paging import digest_of, digest_of_json
 from harken.services.page.diff import Change, change_of, shorten
 from harken.services.page.text import PageText, Part, check_selector, extract_text, remove_matches
@@ -179,7 +179,7 @@ class Page:
             "diff": change.diff,
             "added": change.added,
             "removed": change.removed,
-            "changed_at": stamp(self._host.clock.now()),
+            "changed_at": rfc3339(self._host.clock.now()),
         }
         return Event(subject=self._public_address, type="page.changed", state=now.mark, data=data)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from harken.errors import RetryLater
 from harken.event import Event
-from harken.kit.fields import described
+from harken.kit.fields import describe
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api
 from harken.services.pagerduty.check import check, whoami
@@ -63,7 +63,7 @@ class Incidents:
     def _page(self, document: Mapping[str, Any]) -> tuple[list[Incident], bool]:
         items, more = document.get("incidents"), document.get("more")
         if not isinstance(items, list):
-            seen = described(document, "incidents")
+            seen = describe(document, "incidents")
             raise RetryLater(f"{self._api.name} sent no list of incidents; {seen}", fix="Check base_url")
         return [incident_of(item) for item in items], more if isinstance(more, bool) else len(items) >= LIMIT
 

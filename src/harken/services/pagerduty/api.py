@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, server_address
-from harken.kit.rest_api import address_of
+from harken.kit.account_fields import one_word, split_server_address
+from harken.kit.json_api import address_of
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Id", "expect_object"]
@@ -59,7 +59,7 @@ class Account(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        server_address(value, "an address of an API, such as https://api.pagerduty.com")
+        split_server_address(value, "an address of an API, such as https://api.pagerduty.com")
         return value.rstrip("/")
 
     @field_validator("from_email")

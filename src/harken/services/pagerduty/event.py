@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
-from harken.kit.fields import instant, list_of, stamp, text_of
+from harken.kit.fields import instant, list_of, rfc3339, text_of
 from harken.kit.paging import digest_of_json
 
 __all__ = ["Criteria", "Incident", "event_of", "incident_of"]
@@ -72,7 +72,7 @@ def event_of(incident: Incident, criteria: Criteria, acked: str = "") -> Event |
     if mine and incident.assigned is not None and mine not in incident.assigned:
         return None
     at = (incident.assigned or {}).get(mine) if mine else None
-    data = incident.data | {"assigned_at": stamp(at)}
+    data = incident.data | {"assigned_at": rfc3339(at)}
     return Event(
         subject=_subject(incident, at),
         type=TYPE,
@@ -86,13 +86,13 @@ def _subject(incident: Incident, at: datetime | None) -> str:
     """The incident's id; with the time for each later assignment to the same user, which is another occurrence."""
     if at is None or (incident.created_at and at - incident.created_at <= IMMEDIATE):
         return incident.id
-    return f"{incident.id}@{stamp(at)}"
+    return f"{incident.id}@{rfc3339(at)}"
 
 
 def _state(incident: Incident, criteria: Criteria, acked: str) -> str:
-    changed = stamp(incident.changed_at)
+    changed = rfc3339(incident.changed_at)
     if criteria.identity == "change":
-        return stamp(incident.updated_at) or changed or incident.status
+        return rfc3339(incident.updated_at) or changed or incident.status
     if criteria.identity == "transition" and criteria.hidden:
         # it may have left this status and come back since the last read; last_status_change_at tells that, except
         # while it is triggered: then it moves with every update

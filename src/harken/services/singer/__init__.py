@@ -10,7 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, RetryLater
-from harken.kit.subprocesses import Program, secrets_in, started
+from harken.kit.subprocesses import Program, secrets_in, start_program
 from harken.services.singer.catalog import read_catalog, select_streams
 from harken.services.singer.process import PATIENCE_SECONDS, PrivateDirectory, TapRun
 from harken.source import Batch, Cursor, Host, Plugin
@@ -129,7 +129,7 @@ class TapSource:
             state = place.state if place.state is not None else query.state
             if state is not None:
                 words += ["--state", directory.put("state.json", state)]
-            child = await started(self._program(*words), self._host)
+            child = await start_program(self._program(*words), self._host)
         except BaseException:
             directory.remove()
             raise
@@ -137,7 +137,7 @@ class TapSource:
         return TapRun(child, directory, clock, state=state, keys=query.key, **limits)
 
     async def _discover(self, words: list[str]) -> dict[str, Any]:
-        child = await started(self._program(*words, "--discover"), self._host)
+        child = await start_program(self._program(*words, "--discover"), self._host)
         text = bytearray()
         try:
             async with asyncio.timeout(self._query.timeout):

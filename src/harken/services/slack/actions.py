@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
-from harken.kit.messages import cut, headed, mark_of
+from harken.kit.messages import cut, message_mark, title_and_text
 from harken.services.slack.api import NOT_IN_CHANNEL, Account, Answer, Slack, is_timestamp, to_timestamp
 from harken.services.slack.check import channels_of
 from harken.services.slack.directory import find_channel, missing_channels
@@ -156,8 +156,8 @@ class SlackDestination:
         channel = message.to.strip()
         if not channel:
             raise NeedsAttention("`to` names no channel", fix="Write #name or an id; a member id for a person")
-        text = cut(headed(message), LIMIT).translate(_ENTITIES)
-        key = message.idempotency_key or mark_of(message, self._host)
+        text = cut(title_and_text(message), LIMIT).translate(_ENTITIES)
+        key = message.idempotency_key or message_mark(message, self._host)
         posted: Mapping[str, Any] = await post(
             Call(
                 params=PostParams(channel=channel, text=text),

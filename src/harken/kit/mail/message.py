@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from harken.kit.fields import instant
-from harken.kit.mail.extract import LONGEST, extracted
+from harken.kit.mail.extract import LONGEST, extract_fields
 from harken.kit.mail.sender import domain_of, sender_of
-from harken.kit.mail.text import charset_text, header_text, plain, readable
+from harken.kit.mail.text import charset_text, clean_text, header_text, readable
 from harken.kit.messages import cut, one_line
 
-__all__ = ["DEEPEST", "Letter", "Part", "body_of", "fields_of"]
+__all__ = ["DEEPEST", "MailMessage", "Part", "body_text", "mail_fields"]
 
 DEEPEST = 30
 """Levels of parts within parts that are looked at."""
@@ -36,7 +36,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class MailMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Header names are in lower case; the values are as they came, in their order.
 
     `utf8`: texts may have been converted to UTF-8, whatever charset their part names.
@@ -52,9 +52,9 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
         return next(iter(self.headers.get(name, ())), "")
 
 
-def fields_of(letter: Letter, extract: Mapping[str, str]) -> dict[str, Any]:
+def mail_fields(letter: MailMessage, extract: Mapping[str, str]) -> dict[str, Any]:
     """What an event says about a mail, with what the expressions find in it."""
-    body = cut(body_of(letter.root, utf8=letter.utf8), LONGEST, len)
+    body = cut(body_text(letter.root, utf8=letter.utf8), LONGEST, len)
     snippet = letter.snippet or one_line(body[: 2 * LONGEST_SNIPPET])[:LONGEST_SNIPPET]
     sender = sender_of(letter.headers.get("from", ()))
     return {
@@ -69,17 +69,17 @@ def fields_of(letter: Letter, extract: Mapping[str, str]) -> dict[str, Any]:
         "snippet": snippet,
         "body": body,
         "attachments": _attachments(letter.root),
-        **extracted(extract, (body, snippet)),
+        **extract_fields(extract, (body, snippet)),
     }
 
 
-def _date(letter: Letter) -> str:
+def _date(letter: MailMessage) -> str:
     """When it says that it was written; when it came, if it does not say."""
     moment = instant(letter.first("date")) or letter.received
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else ""
 
 
-def body_of(part: Part, *, utf8: bool = False) -> str:
+def body_text(part: Part, *, utf8: bool = False) -> str:
     """The text of a mail: plain where it has such a text, else what one reads of its HTML."""
     return _text(part, utf8, DEEPEST).strip()
 
@@ -97,7 +97,7 @@ def _text(part: Part, utf8: bool, depth: int) -> str:
     if part.mime not in ("text/plain", "text/html"):
         return ""
     text = charset_text(part.data[:LARGEST], part.charset, utf8_first=utf8)
-    return readable(text) if part.mime == "text/html" else plain(text)
+    return readable(text) if part.mime == "text/html" else clean_text(text)
 
 
 def _attachments(part: Part) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from harken.errors import RetryLater
 from harken.http import Reply, Validators
-from harken.kit.fields import described
+from harken.kit.fields import describe
 from harken.source import Host
 
 __all__ = ["RestApi", "address_of", "linked_page"]
@@ -62,7 +62,7 @@ class RestApi:
         self.told(reply, what)
         document = reply.json()
         if not isinstance(document, list):
-            seen = described(document)
+            seen = describe(document)
             raise RetryLater(f"{reply.url.host} answered with something that is no list; {seen}", fix="Check base_url")
         return document
 

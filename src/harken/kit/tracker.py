@@ -13,8 +13,8 @@ from harken.event import Event, Identity
 from harken.http import Reply, Validators
 from harken.kit.changed_lists import SETTLED, Page, Place
 from harken.kit.conditional import expect_answer
-from harken.kit.fields import Precision, instant, stamp
-from harken.kit.rest_api import RestApi
+from harken.kit.fields import Precision, instant, rfc3339
+from harken.kit.json_api import RestApi
 
 __all__ = [
     "Gone",
@@ -23,11 +23,11 @@ __all__ = [
     "Issue",
     "Wanted",
     "ask",
+    "gather",
     "history_of",
     "occurrence",
     "page_of",
     "since_when",
-    "together",
 ]
 
 
@@ -76,7 +76,7 @@ class Histories:
         self._known[id] = (version, history)
 
 
-async def together(each: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather(each: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """What each of them returns, in their order. The first error ends the others, and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -155,12 +155,12 @@ def occurrence(
 ) -> Event:
     """The event; its subject begins with what people call the issue, and is never given to another."""
     name = project if issue.number is None else f"{project}#{issue.number}"
-    matched = stamp(at, precision)
+    matched = rfc3339(at, precision)
     return Event(
         subject=f"{name}@{issue.id}",
         type=type,
         data=issue.data | {"matched_at": matched if wanted.identity != "change" else None},
-        state=_state(issue, matched, stamp(issue.updated_at, precision), wanted),
+        state=_state(issue, matched, rfc3339(issue.updated_at, precision), wanted),
         occurred_at=at,
     )
 
