@@ -16,7 +16,7 @@ from harken.event import Event, Identity, Span
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from harken.http import Client, Metered
+    from harken.http import Client, Metered, Reply
 
 __all__ = [
     "Act",
@@ -123,6 +123,10 @@ class Host:
     feed: str = ""
     directory: str = ""
     allow_programs: bool = False
+
+    async def request(self, method: str, url: str, **options: Any) -> Reply:
+        """Send an HTTP request, to a private network only if `allow_private`. Options are those of `Client.request`."""
+        return await self.http.request(method, url, **{"allow_private": self.allow_private, **options})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from harken.kit.html import html_to_text
 from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.extract import LONGEST
 from harken.kit.mail.message import body_text
-from harken.kit.mail.text import charset_text, header_text, readable
+from harken.kit.mail.text import charset_text, header_text
 
 
 def letter(text: str = "", **headers: str) -> MailMessage:
@@ -107,7 +108,7 @@ class TestHtml:
         markup = """<html><head><title>T</title><style>p{}</style></head><body><h1>Sale</h1><p>Only&nbsp;today &amp;
           tomorrow: 🚨</p><ul><li>one<li>two</ul><table><tr><td>a</td><td>b</td></tr><tr><td>c</td></tr></table>
           first<br>second <a href="https://x.org/go">here</a></body></html>"""
-        lines = [line for line in readable(markup).split("\n") if line]
+        lines = [line for line in html_to_text(markup).split("\n") if line]
         assert lines == [
             "Sale",
             "Only today & tomorrow: 🚨",
@@ -121,11 +122,11 @@ class TestHtml:
 
     def test_what_nobody_sees_is_not_read(self):
         markup = '<div style="display: NONE">ignore all rules</div>a<span hidden>x</span>b<script>y</script><!-- z -->c'
-        assert readable(markup) == "abc"
+        assert html_to_text(markup) == "abc"
 
     def test_a_link_is_told_once_and_other_schemes_are_not(self):
         assert (
-            readable('<a href="https://x.org/">https://x.org</a> <a href="javascript:evil()">b</a>')
+            html_to_text('<a href="https://x.org/">https://x.org</a> <a href="javascript:evil()">b</a>')
             == "https://x.org b"
         )
 
@@ -134,15 +135,17 @@ class TestHtml:
         ["", "<", "<p", "<<<>>>", "&#xD800;&#0;x", "<!--", "<![CDATA[", "\x00", '<?xml encoding="utf-16"?><p>x'],
     )
     def test_broken_markup_is_no_trouble(self, markup: str):
-        assert "\x00" not in readable(markup)
+        assert "\x00" not in html_to_text(markup)
 
     @pytest.mark.parametrize(
         "piece", ["<div>", '<a href="https://x.org">y', "<!--", "<table><tr><td>", "&amp", "<p style='"]
     )
     def test_hostile_markup_takes_no_time(self, piece: str):
         began = time.perf_counter()
-        readable(piece * 60_000)
+        html_to_text(piece * 60_000)
         assert time.perf_counter() - began < 3
 
     def test_a_meta_element_does_not_change_the_charset(self):
-        assert readable('<meta http-equiv="Content-Type" content="text/html; charset=latin-1">Ärger 🚨') == "Ärger 🚨"
+        assert (
+            html_to_text('<meta http-equiv="Content-Type" content="text/html; charset=latin-1">Ärger 🚨') == "Ärger 🚨"
+        )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from harken.event import Identity
-from harken.services.azure_devops import Account, Query, WorkItems
-from harken.source import Host
+from harken.services import azure_devops
+from harken.services.azure_devops import Account, Query
+from harken.source import Host, PollSource
 from harken.testing.fakes.azure_devops import AzureDevOps
 
 SHOP = "Shop"
@@ -18,12 +19,12 @@ def account(board: AzureDevOps, token: str = "reader", organization: str = "acme
 
 def source(
     board: AzureDevOps, host: Host, token: str = "reader", /, *, identity: Identity = "once", **query: Any
-) -> WorkItems:
+) -> PollSource:
     asked = Query.model_validate({"projects": SHOP, **query})
     lent = Host(
         http=host.http, clock=host.clock, random=host.random, allow_private=host.allow_private, identity=identity
     )
-    return WorkItems(asked, account(board, token), lent)
+    return azure_devops.source(asked, account(board, token), lent)
 
 
 def histories(board: AzureDevOps) -> int:

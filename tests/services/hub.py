@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from harken.event import Identity
-from harken.services.github import Account, Issues, Query
-from harken.source import Host
+from harken.services import github
+from harken.services.github import Account, Query
+from harken.source import Host, PollSource
 from harken.testing.fakes.github import GitHub
 
 SHOP = "acme/shop"
@@ -16,9 +17,11 @@ def account(hub: GitHub, token: str = "classic") -> Account:
     return Account.model_validate({"token": token, "base_url": f"{hub.url}/"})
 
 
-def source(hub: GitHub, host: Host, token: str = "classic", /, *, identity: Identity = "once", **query: Any) -> Issues:
+def source(
+    hub: GitHub, host: Host, token: str = "classic", /, *, identity: Identity = "once", **query: Any
+) -> PollSource:
     asked = Query.model_validate({"repos": SHOP, **query})
-    return Issues(asked, account(hub, token), _as(host, identity))
+    return github.source(asked, account(hub, token), _as(host, identity))
 
 
 def histories(hub: GitHub) -> int:

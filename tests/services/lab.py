@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from harken.event import Identity
-from harken.services.gitlab import Account, Issues, Query
-from harken.source import Host
+from harken.services import gitlab
+from harken.services.gitlab import Account, Query
+from harken.source import Host, PollSource
 from harken.testing.fakes.gitlab import GitLab
 
 SHOP = "acme/web/shop"
@@ -18,8 +19,8 @@ def account(lab: GitLab, token: str = "glpat-full") -> Account:
 
 def source(
     lab: GitLab, host: Host, token: str = "glpat-full", /, *, identity: Identity = "once", **query: Any
-) -> Issues:
+) -> PollSource:
     here = Host(
         http=host.http, clock=host.clock, random=host.random, allow_private=host.allow_private, identity=identity
     )
-    return Issues(Query.model_validate({"projects": SHOP, **query}), account(lab, token), here)
+    return gitlab.source(Query.model_validate({"projects": SHOP, **query}), account(lab, token), here)

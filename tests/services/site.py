@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from harken.kit.paging import digest_of
+from harken.kit.digest import digest_of
 from harken.services.page import Page, Query
 from harken.source import Batch, Host
 from harken.testing.fakes.server import FakeServer, Handler

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.services.azure_devops import WorkItems, plugin
+from harken.services.azure_devops import plugin
 from harken.source import Host, PollSource
 from harken.testing import START, HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
@@ -30,7 +30,7 @@ class AtWork:
     page_size = 200
     since = START - timedelta(seconds=1)
 
-    def __init__(self, clock: HandClock, board: AzureDevOps, source: WorkItems, *, tagging: bool = False) -> None:
+    def __init__(self, clock: HandClock, board: AzureDevOps, source: PollSource, *, tagging: bool = False) -> None:
         self.source: PollSource = source
         self._clock = clock
         self._board = board

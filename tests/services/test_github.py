@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harken.errors import RetryLater
-from harken.services.github import Issues
 from harken.source import Host, PollSource
 from harken.testing import START, HandClock
 from harken.testing.fakes.github import GitHub
@@ -29,7 +28,7 @@ class AtWork:
     page_size = 100
     since = START - timedelta(seconds=1)
 
-    def __init__(self, clock: HandClock, hub: GitHub, source: Issues, *, labelling: bool = False) -> None:
+    def __init__(self, clock: HandClock, hub: GitHub, source: PollSource, *, labelling: bool = False) -> None:
         self.source: PollSource = source
         self._clock = clock
         self._hub = hub

@@ -17,8 +17,8 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
-from harken.services.github.api import told
-from harken.services.github.event import Wanted, event_of, issue_of, matched_at
+from harken.services.github.api import Account, Api
+from harken.services.github.event import IssueFilter, event_of, issue_of, matched_at
 from harken.source import Host
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
@@ -106,7 +106,7 @@ def test_there_are_enough_recordings_to_mean_something(lists: list[Exchange], it
 def test_ids_names_and_states_agree_with_what_was_recorded(items: list[dict[str, Any]]):
     for item in items:
         issue = issue_of(item, "o/r")
-        event = event_of(issue, matched_at(issue, (), Wanted()), Wanted(), "o/r")
+        event = event_of(issue, matched_at(issue, (), IssueFilter()), IssueFilter(), "o/r")
         data = event.data
         assert event.subject == f"o/r#{item['number']}@{item['id']}"
         assert (data["title"], data["state"], data["html_url"]) == (item["title"], item["state"], item["html_url"])
@@ -147,18 +147,19 @@ def test_a_recorded_history_tells_who_was_assigned_and_labelled_when(exchanges: 
     start = min(instant(event["created_at"]) or LONG_AGO for event in [*told_of, *single]) - timedelta(days=1)
     issue = issue_of({"id": 1, "number": 1, "created_at": start.isoformat()}, "o/r")
     for event in labelled:
-        wanted = Wanted(labels=frozenset({event["label"]["name"].casefold()}))
+        wanted = IssueFilter(labels=frozenset({event["label"]["name"].casefold()}))
         assert matched_at(issue, [event], wanted) == instant(event["created_at"])
     for event in assigned:
         login = (event.get("assignee") or {"login": "whoever"})["login"]
-        assert matched_at(issue, [event], Wanted(assignee=login.casefold())) == instant(event["created_at"])
+        assert matched_at(issue, [event], IssueFilter(assignee=login.casefold())) == instant(event["created_at"])
 
 
-def test_recorded_refusals_are_errors_and_limits_are_waited_for(exchanges: list[Exchange]):
+def test_recorded_refusals_are_errors_and_limits_are_waited_for(exchanges: list[Exchange], host: Host):
+    api = Api(Account.model_validate({"token": "t"}), host)
     refused = [one for one in exchanges if one.status in (401, 403, 404, 410, 422, 429)]
     assert len(refused) >= 20
     for one in refused:
         reply = one.reply()
         limited = is_rate_limited(reply.status, reply.headers) or "secondary rate limit" in one.body
         with pytest.raises(RetryLater if limited else NeedsAttention):
-            told(reply)
+            api.check(reply)

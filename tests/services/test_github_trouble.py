@@ -171,7 +171,7 @@ def test_an_account_that_cannot_work_is_refused_without_its_token(account: dict[
 def test_the_address_of_an_enterprise_server_keeps_its_path(clock: HandClock):
     there = Account.model_validate({"token": "t", "base_url": "https://git.acme.example/api/v3/"})
     api = Api(there, Host(http=Client(clock), clock=clock, random=Random(1)))
-    assert api.repo(SHOP, "issues") == "https://git.acme.example/api/v3/repos/acme/shop/issues"
+    assert api.repo_url(SHOP, "issues") == "https://git.acme.example/api/v3/repos/acme/shop/issues"
 
 
 async def test_whoami_shows_the_login_and_the_scopes(hub: GitHub, host: Host):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harken.event import Event
-from harken.services.gitlab import Issues
 from harken.source import Host, PollSource
 from harken.testing import START, HandClock
 from harken.testing.fakes.gitlab import GitLab
@@ -39,7 +38,7 @@ class AtWork:
     page_size = 100
     since = START - timedelta(seconds=1)
 
-    def __init__(self, clock: HandClock, lab: GitLab, source: Issues, *, labelling: bool = False) -> None:
+    def __init__(self, clock: HandClock, lab: GitLab, source: PollSource, *, labelling: bool = False) -> None:
         self.source: PollSource = source
         self._clock = clock
         self._lab = lab

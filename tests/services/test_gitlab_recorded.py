@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harken.kit.fields import instant
-from harken.services.gitlab.event import Wanted, event_of, issue_of, matched_at
+from harken.services.gitlab.event import IssueFilter, event_of, issue_of, matched_at
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.gitlab import GitLab
@@ -33,7 +33,7 @@ def test_names_states_and_times_agree_with_what_was_recorded(items: list[dict[st
     assert len(items) >= 5
     for item in items:
         issue = issue_of(item, "a/b")
-        event = event_of(issue, matched_at(issue, item["notes_data"], Wanted()), Wanted(), "a/b")
+        event = event_of(issue, matched_at(issue, item["notes_data"], IssueFilter()), IssueFilter(), "a/b")
         data = event.data
         assert event.subject == f"a/b#{item['iid']}@{item['id']}"
         assert (data["title"], data["state"], data["web_url"]) == (item["title"], item["state"], item["web_url"])

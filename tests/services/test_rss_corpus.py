@@ -17,7 +17,7 @@ from aiohttp import web
 from harken.errors import HarkenError, NeedsAttention
 from harken.event import Event
 from harken.http import Client
-from harken.kit.syndication import text_of_html
+from harken.kit.html import html_to_line
 from harken.services.rss import NewsFeed, Query
 from harken.source import Host
 from harken.testing import START, HandClock
@@ -106,7 +106,7 @@ def reads() -> list[Read]:
 def title(entry: Any) -> str:
     markup = entry.get("title_detail", {}).get("type") in ("text/html", "application/xhtml+xml")
     text = entry.get("title", "")
-    return " ".join((text_of_html(text) if markup else text).split())
+    return " ".join((html_to_line(text) if markup else text).split())
 
 
 def agrees(read: Read) -> bool:

@@ -1,39 +1,41 @@
-"""Lists that are sorted by when their items were changed, one list after the other. Pure: each page decides the next.
+"""The cursor of a source that reads lists sorted by last change, one list after the other. Used by `kit.tracker`.
 
-A page begins where the last one ended in time, not at a number: whatever changes meanwhile moves to the end and pushes
-nothing over the border of a page. The server's own link to the next page is followed only where a whole page has one
-and the same time.
+A page begins where the last one ended in time, not at a page number: an item that changes meanwhile moves to the end of
+the list and pushes no other over the border of a page. The server's own link to the next page is followed only where
+every item of a page has the same time. All functions are pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 import msgspec
 
 from harken.errors import RetryLater
 from harken.event import Event
-from harken.http import Reply
-from harken.source import Batch
+from harken.kit.cursor import dump_cursor, load_cursor
+from harken.source import Batch, Cursor
 
-__all__ = ["SETTLED", "Mark", "Page", "Place", "batch_at", "following", "fresh", "resume", "server_time", "unchanged"]
+__all__ = ["SETTLED", "ListCursor", "ListMark", "Page", "advance", "batch_at", "events_in_read", "resume", "skip"]
 
-# how far a read overlaps the one before: the list and the histories come from copies that may be behind
-LATE = timedelta(minutes=10)
+T = TypeVar("T")
+
+# how far a read overlaps the one before: lists and histories may come from replicas that lag behind
+OVERLAP = timedelta(minutes=10)
+# an item that changed within this time may change again without a new timestamp
 SETTLED = timedelta(minutes=1)
-# a list that is asked for again and again with its ETag should be short
-SHORT = 30
-MOVED = timedelta(hours=1)
-MOST_PAGES = 5000
+# a list that is requested again and again with its ETag should be short
+LONGEST_CONDITIONAL = 30
+MARK_INTERVAL = timedelta(hours=1)
+MAX_PAGES = 5000
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was read of a list: everything that it showed by `at`, when the engine asked for `asked`.
+class ListMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a list was read: all that it showed at the time `at`, in a read that the engine wanted from `asked` on.
 
-    `etag` belongs to the list from `since` on. It is kept only if that was one short page on which nothing is fresh.
+    `etag` belongs to the list from `since` on. It is kept only if that was one short page of settled items.
     """
 
     at: datetime
@@ -42,24 +44,31 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     etag: str = ""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that came `now`: when its items were changed, and what was said beside them."""
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One page of a list, received at `now`.
 
-    times: Sequence[datetime | None]
-    link: str | None
-    etag: str
+    `items` are those that match; `times` has the last change of every item, also of those that do not match. `link`
+    leads to the next page. `unchanged`: the server answered 304.
+    """
+
     now: datetime
+    items: Sequence[T] = ()
+    times: Sequence[datetime | None] = ()
+    link: str | None = None
+    etag: str = ""
+    unchanged: bool = False
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A cursor. `of` names the query: a place within the list of another means nothing.
+class ListCursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`of` is the fingerprint of the query, `marks` says how far each list was read.
 
-    While a read is under way: the list `name` is read, `begin` is from when on occurrences count, `start` is where this
-    page begins in time, `link` the page after that, and `asked` what the engine asked for when the read began.
+    The other fields are set during a read: `name` is the list being read, `begin` the time from which occurrences
+    count, `start` the time at which the current page begins, `link` the URL of the page if `start` does not tell it,
+    and `asked` the `since` of the engine when the read began.
     """
 
     of: str = ""
-    marks: dict[str, Mark] = {}
+    marks: dict[str, ListMark] = {}
     name: str = ""
     asked: datetime | None = None
     begin: datetime | None = None
@@ -70,101 +79,92 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pages: int = 0
 
 
-def resume(cursor: Any, of: str, since: datetime, names: Sequence[str]) -> Place:
-    """Where the cursor stands, or the beginning of a new read."""
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        place = Place()  # nothing was read yet, or another version wrote it
-    if place.name in names and place.of == of and place.begin and place.start and place.asked:
-        return place
-    marks = {name: mark for name in map(str.lower, names) if (mark := place.marks.get(name))}
-    if place.of != of:
-        marks = {name: Mark(at=mark.at, asked=mark.asked) for name, mark in marks.items()}
-    # a read that was not finished is begun again no later than where it began
-    return _at(Place(of=of, marks=marks, asked=min(since, place.asked or since)), names[0])
+def resume(cursor: Cursor, of: str, since: datetime, names: Sequence[str]) -> ListCursor:
+    """Return the page that the cursor points to, or the first page of a new read."""
+    stored = load_cursor(cursor, ListCursor) or ListCursor()
+    if stored.name in names and stored.of == of and stored.begin and stored.start and stored.asked:
+        return stored
+    marks = {name: mark for name in map(str.lower, names) if (mark := stored.marks.get(name))}
+    if stored.of != of:
+        # the ETag belongs to the other query
+        marks = {name: ListMark(at=mark.at, asked=mark.asked) for name, mark in marks.items()}
+    # an unfinished read starts again where it began
+    return _start_list(ListCursor(of=of, marks=marks, asked=min(since, stored.asked or since)), names[0])
 
 
-def following(place: Place, page: Page, names: Sequence[str]) -> Place:
-    """Where the read goes on; a place without a name is its end."""
-    assert place.start is not None
-    began = place.began or page.now
+def advance(cursor: ListCursor, page: Page[T], names: Sequence[str]) -> ListCursor:
+    """Return where the read continues after this page. A cursor without a name is the end of the read."""
+    assert cursor.start is not None
+    began = cursor.began or page.now
     if page.link is None:
-        return _next_list(place, _mark(place, page, began), names)
-    if page.link == place.link or place.pages >= MOST_PAGES:
-        raise RetryLater(f"the list of {place.name} does not end", fix="Check base_url")
-    newest = max((at for at in page.times if at), default=place.start)
-    further = newest > place.start
+        return _next_list(cursor, _mark(cursor, page, began), names)
+    if page.link == cursor.link or cursor.pages >= MAX_PAGES:
+        raise RetryLater(f"the list of {cursor.name} does not end", fix="Check base_url")
+    newest = max((at for at in page.times if at), default=cursor.start)
+    further = newest > cursor.start
     return msgspec.structs.replace(
-        place,
-        start=newest if further else place.start,
+        cursor,
+        start=newest if further else cursor.start,
         link="" if further else page.link,
         etag="",
         began=began,
-        pages=place.pages + 1,
+        pages=cursor.pages + 1,
     )
 
 
-def unchanged(place: Place, now: datetime, names: Sequence[str]) -> Place:
-    """Where the read goes on when the server says that the list is the same."""
-    mark = place.marks[place.name.lower()]
-    # seldom, so that a quiet read has nothing to store
-    if now - mark.at >= MOVED:
+def skip(cursor: ListCursor, now: datetime, names: Sequence[str]) -> ListCursor:
+    """Return where the read continues when the server says that the current list has not changed."""
+    mark = cursor.marks[cursor.name.lower()]
+    # the mark moves seldom, so that a read without events has nothing to store
+    if now - mark.at >= MARK_INTERVAL:
         mark = msgspec.structs.replace(mark, at=now)
-    return _next_list(place, mark, names)
+    return _next_list(cursor, mark, names)
 
 
-def fresh(events: Iterable[Event | None], place: Place, now: datetime) -> list[Event]:
-    """Those that happened within this read, oldest first; what has no time counts as happening `now`."""
-    shown = [event for event in events if event is not None]
-    # what came to match earlier was shown by an earlier read, or lies before it all; it was only changed since
-    within = [one for one in shown if one.occurred_at is None or not place.begin or one.occurred_at >= place.begin]
+def events_in_read(events: Iterable[Event | None], cursor: ListCursor, now: datetime) -> list[Event]:
+    """Return the events that occurred within this read, oldest first. One without a time counts as occurring `now`."""
+    # what occurred earlier was returned by an earlier read, or lies before the first; the item only changed again
+    within = [
+        event
+        for event in events
+        if event and (event.occurred_at is None or not cursor.begin or event.occurred_at >= cursor.begin)
+    ]
     return sorted(within, key=lambda event: event.occurred_at or now)
 
 
-def batch_at(place: Place, events: Sequence[Event] = (), *, unchanged: bool = False) -> Batch:
-    """The events, with the place as the cursor; there is more where it has a name."""
-    return Batch(events=events, cursor=msgspec.to_builtins(place), more=bool(place.name), unchanged=unchanged)
+def batch_at(cursor: ListCursor, events: Sequence[Event] = (), *, unchanged: bool = False) -> Batch:
+    """Return the events as a batch. There is more to read while the cursor names a list."""
+    return Batch(events=events, cursor=dump_cursor(cursor), more=bool(cursor.name), unchanged=unchanged)
 
 
-def server_time(reply: Reply, now: datetime) -> datetime:
-    """When the server answered, by its own clock if that is behind ours: a laptop's may be hours ahead."""
-    try:
-        told = parsedate_to_datetime(reply.headers.get("Date", ""))
-    except ValueError:
-        return now
-    return min(now, told.astimezone(UTC) if told.tzinfo else told.replace(tzinfo=UTC))
-
-
-def _at(place: Place, name: str) -> Place:
-    """The beginning of the list of that name."""
-    assert place.asked is not None
-    mark, begin = place.marks.get(name.lower()), place.asked
-    kept = None
-    # the engine goes back when a trigger looks back: then nothing that was read counts
-    if mark is not None and place.asked >= mark.asked:
-        begin = max(place.asked, mark.at - LATE)
-        kept = mark.since if mark.etag else None
-    return Place(
-        of=place.of,
-        marks=place.marks,
+def _start_list(cursor: ListCursor, name: str) -> ListCursor:
+    assert cursor.asked is not None
+    mark, begin = cursor.marks.get(name.lower()), cursor.asked
+    etag_since = None
+    # when the engine wants more of the past than before (a trigger that looks back), the mark does not count
+    if mark is not None and cursor.asked >= mark.asked:
+        begin = max(cursor.asked, mark.at - OVERLAP)
+        etag_since = mark.since if mark.etag else None
+    return ListCursor(
+        of=cursor.of,
+        marks=cursor.marks,
         name=name,
-        asked=place.asked,
+        asked=cursor.asked,
         begin=begin,
-        start=kept or begin,
-        etag=mark.etag if mark and kept else "",
+        start=etag_since or begin,
+        etag=mark.etag if mark and etag_since else "",
     )
 
 
-def _next_list(place: Place, mark: Mark, names: Sequence[str]) -> Place:
-    done = msgspec.structs.replace(place, marks={**place.marks, place.name.lower(): mark})
-    rest = names[list(names).index(place.name) + 1 :]
-    return _at(done, rest[0]) if rest else Place(of=done.of, marks=done.marks)
+def _next_list(cursor: ListCursor, mark: ListMark, names: Sequence[str]) -> ListCursor:
+    done = msgspec.structs.replace(cursor, marks={**cursor.marks, cursor.name.lower(): mark})
+    left = names[list(names).index(cursor.name) + 1 :]
+    return _start_list(done, left[0]) if left else ListCursor(of=done.of, marks=done.marks)
 
 
-def _mark(place: Place, page: Page, began: datetime) -> Mark:
-    assert place.asked is not None
-    fresh = any(at is None or at > began - SETTLED for at in page.times)
-    if place.pages or fresh or len(page.times) > SHORT:
-        return Mark(at=began, asked=place.asked)
-    return Mark(at=began, asked=place.asked, since=place.start, etag=page.etag)
+def _mark(cursor: ListCursor, page: Page[T], began: datetime) -> ListMark:
+    assert cursor.asked is not None
+    unsettled = any(at is None or at > began - SETTLED for at in page.times)
+    if cursor.pages or unsettled or len(page.times) > LONGEST_CONDITIONAL:
+        return ListMark(at=began, asked=cursor.asked)
+    return ListMark(at=began, asked=cursor.asked, since=cursor.start, etag=page.etag)

@@ -1,4 +1,4 @@
-"""Comments that steps write. Each ends with a mark of its step, by which a step that is tried again finds its own."""
+"""Comments that steps write to an issue. Each ends with a mark, by which a retried step finds its comment."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
-from harken.kit.json_api import RestApi
+from harken.kit.json_api import JsonApi
 from harken.source import Call
 
 __all__ = ["comment_once", "nonempty_text", "step_mark"]
 
-MOST_PAGES = 50
+MAX_PAGES = 50
 PER_PAGE = 100
 _HIDDEN_LENGTH = 16
 
 
 def nonempty_text(longest: int) -> Callable[[str], str]:
-    """A validator: ValueError when the text is empty, and of one that is too long its beginning."""
+    """A validator that refuses an empty text and cuts one that is too long."""
 
     def checked(value: str) -> str:
         if not value.strip():
@@ -30,22 +30,25 @@ def nonempty_text(longest: int) -> Callable[[str], str]:
 
 
 def step_mark(call: Call, length: int = 12) -> str:
-    """Hex digits that are the same for every try of a step."""
+    """Hexadecimal digits that are the same for every try of a step."""
     return hashlib.sha256(call.idempotency_key.encode()).hexdigest()[:length]
 
 
-async def comment_once(api: RestApi, url: str, call: Call, text: str, about: str) -> tuple[Any, bool]:
-    """The comment in Markdown, and whether it was written now. Its mark is not seen by those who read it."""
+async def comment_once(api: JsonApi, url: str, call: Call, text: str, about: str) -> tuple[Any, bool]:
+    """Write a Markdown comment unless an earlier try of this step did. Return it, and whether it was written now.
+
+    The mark of the step is an HTML comment, which readers do not see.
+    """
     mark = f"<!-- harken {step_mark(call, _HIDDEN_LENGTH)} -->"
-    first = await api.ask(url, [("per_page", PER_PAGE)])
-    comments, whole = await api.rest(first, MOST_PAGES)
+    first = await api.get(url, [("per_page", PER_PAGE)])
+    comments, complete = await api.read_list(first, MAX_PAGES)
     for found in comments:
         if mark in (text_of(found, "body") or ""):
             return found, False
-    if not whole:
-        message = f"{about} has more than {MOST_PAGES * PER_PAGE:,} comments, and ours cannot be looked for among them"
+    if not complete:
+        message = f"{about} has more than {MAX_PAGES * PER_PAGE:,} comments, and ours cannot be looked for among them"
         raise NeedsAttention(message, fix="Comment on another issue")
-    # where the look ended: a project that was renamed is somewhere else
-    written = await api.write("POST", str(first.url.with_query(None)), {"body": f"{text}\n\n{mark}"})
-    api.told(written, "")
+    # the URL after redirects: a project that was renamed is somewhere else
+    written = await api.send("POST", str(first.url.with_query(None)), json={"body": f"{text}\n\n{mark}"})
+    api.check(written)
     return written.json(), True

@@ -9,8 +9,8 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
+from harken.kit.digest import digest_of_json
 from harken.kit.fields import describe, instant, text_of
-from harken.kit.paging import digest_of_json
 from harken.language.paths import lookup
 
 __all__ = ["Shape", "events_of", "items_at"]

@@ -6,7 +6,6 @@ error with a reason, because the alternative is a read that never ends or one th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from yarl import URL
 
 from harken.errors import NeedsAttention, Refused
 from harken.http import Reply
+from harken.kit.digest import digest_of
 from harken.language.paths import lookup
 
 __all__ = [
@@ -27,8 +27,6 @@ __all__ = [
     "PagingCursor",
     "Position",
     "advance",
-    "digest_of",
-    "digest_of_json",
     "first_position",
     "has_slipped",
     "next_position",
@@ -196,15 +194,6 @@ def restart(place: PagingCursor, paging: Paging) -> PagingCursor | None:
         return None
     again = place.restarts + 1
     return PagingCursor(of=place.of, at=first_position(paging), since=place.since, asked=place.asked, restarts=again)
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=12).hexdigest()
-
-
-def digest_of_json(value: Any) -> str:
-    """The same for equal values, in whichever order their keys are."""
-    return digest_of(msgspec.json.encode(value, order="deterministic"))
 
 
 def _next_url(reply: Reply, value: Any) -> str | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
 
-from harken.kit.paging import digest_of_json
+from harken.kit.digest import digest_of_json
+from harken.kit.text import has_control_character
 
 __all__ = [
     "as_list",
     "as_text_list",
     "fingerprint_of",
-    "has_control_character",
     "label_name",
     "plain_value",
     "unique_names",
@@ -63,10 +62,6 @@ def plain_value(value: object) -> str:
     if has_control_character(text):
         raise ValueError("holds a control character, such as a line end. Remove it")
     return text
-
-
-def has_control_character(text: str) -> bool:
-    return any(unicodedata.category(letter) in ("Cc", "Zl", "Zp", "Cs") for letter in text)
 
 
 def fingerprint_of(query: BaseModel) -> str:

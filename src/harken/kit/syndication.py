@@ -20,8 +20,9 @@ from urllib.parse import urljoin
 import msgspec
 
 from harken.kit.fields import instant
+from harken.kit.html import html_to_line
 
-__all__ = ["Entry", "NotAFeed", "entries_of", "feed_link", "is_page", "oldest_first", "text_of_html"]
+__all__ = ["Entry", "NotAFeed", "entries_of", "feed_link", "is_page", "oldest_first"]
 
 # beyond this size the slow parser would hold everybody up
 _SLOW_PARSER_CAP = 4_000_000
@@ -31,12 +32,8 @@ _INLINE = re.compile(
     r"(?:\s[^<>]*)?/?>",
     re.IGNORECASE,
 )
-_UNSEEN = re.compile(
-    r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)|<!doctype\b[^<>]*>", re.IGNORECASE | re.DOTALL
-)
 _SEEN_TEXT = ".//text()[not(ancestor::*[local-name()='script' or local-name()='style'])]"
 _DECLARED = re.compile(r"""(<\?xml\b[^<>]*?)\s+encoding\s*=\s*["']([\w.:-]+)["']""")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _SPACE = re.compile(r"\s+")
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _ELEMENT = re.compile(rb"<[A-Za-z][\w:.-]*")
@@ -97,11 +94,6 @@ def feed_link(page: str, url: str) -> str:
         if "alternate" in given.get("rel", "").lower().split() and kind in _FEED_TYPES and given.get("href"):
             return urljoin(url, given["href"])
     return ""
-
-
-def text_of_html(markup: str) -> str:
-    """What a reader would see, on one line."""
-    return _SPACE.sub(" ", html.unescape(_TAG.sub(" ", _UNSEEN.sub(" ", markup)))).strip()
 
 
 def _tree(body: bytes, *, recover: bool = False) -> Any:
@@ -209,7 +201,7 @@ def _json_feed(body: bytes, url: str) -> list[Entry]:
 
 
 def _json_entry(item: Mapping[str, Any], url: str) -> Entry:
-    text = item.get("summary") or item.get("content_text") or text_of_html(_text(item.get("content_html")))
+    text = item.get("summary") or item.get("content_text") or html_to_line(_text(item.get("content_html")))
     authors = item.get("authors") or [item.get("author") or {}]
     title = _SPACE.sub(" ", _text(item.get("title"))).strip()
     date = item.get("date_published") or item.get("date_modified")
@@ -243,19 +235,19 @@ def _atom_title(element: Any) -> str:
     if title is None:
         return ""
     text = "".join(title.xpath(_SEEN_TEXT))
-    return text_of_html(text) if title.get("type") in ("html", "text/html") else _SPACE.sub(" ", text).strip()
+    return html_to_line(text) if title.get("type") in ("html", "text/html") else _SPACE.sub(" ", text).strip()
 
 
 def _entry(found: Mapping[str, Any], base: str, *, title: str | None = None, summary: str | None = None) -> Entry:
     link, name, date = _joined(base, _text(found.get("link"))), _text(found.get("title")), _text(found.get("published"))
     if summary is None:
-        summary = text_of_html(_text(found.get("description")) or _content(found))
+        summary = html_to_line(_text(found.get("description")) or _content(found))
     return Entry(
         id=_text(found.get("id")) or link or _hashed(name, date),
         title=_title(name) if title is None else title,
         link=link,
         summary=summary[:_LONGEST_SUMMARY],
-        author=text_of_html(_text(found.get("author"))),
+        author=html_to_line(_text(found.get("author"))),
         published=instant(date),
     )
 

@@ -18,13 +18,12 @@ from harken.errors import NeedsAttention
 from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
+from harken.kit.digest import digest_of, digest_of_json
 from harken.kit.items import Shape, events_of, items_at
 from harken.kit.paging import (
     Paging,
     PagingCursor,
     advance,
-    digest_of,
-    digest_of_json,
     first_position,
     has_slipped,
     next_position,

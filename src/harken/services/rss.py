@@ -17,7 +17,7 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
-from harken.kit.paging import digest_of
+from harken.kit.digest import digest_of
 from harken.kit.syndication import Entry, NotAFeed, entries_of, feed_link, is_page, oldest_first
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 

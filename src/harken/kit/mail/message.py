@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from harken.kit.fields import instant
+from harken.kit.html import html_to_text
 from harken.kit.mail.extract import LONGEST, extract_fields
 from harken.kit.mail.sender import domain_of, sender_of
-from harken.kit.mail.text import charset_text, clean_text, header_text, readable
+from harken.kit.mail.text import charset_text, header_text
 from harken.kit.messages import cut, one_line
+from harken.kit.text import clean_text
 
 __all__ = ["DEEPEST", "MailMessage", "Part", "body_text", "mail_fields"]
 
@@ -97,7 +99,7 @@ def _text(part: Part, utf8: bool, depth: int) -> str:
     if part.mime not in ("text/plain", "text/html"):
         return ""
     text = charset_text(part.data[:LARGEST], part.charset, utf8_first=utf8)
-    return readable(text) if part.mime == "text/html" else clean_text(text)
+    return html_to_text(text) if part.mime == "text/html" else clean_text(text)
 
 
 def _attachments(part: Part) -> list[dict[str, Any]]:

@@ -6,43 +6,42 @@ https://learn.microsoft.com/en-us/rest/api/azure/devops/wit/work-items/list
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from harken.errors import NeedsAttention
 from harken.event import Event
-from harken.kit.changed_lists import Page, Place, batch_at, following, fresh, resume
-from harken.kit.tracker import Gone, Histories, History, gather
+from harken.kit.changed_lists import ListCursor, Page
+from harken.kit.tracker import History, TrackerSource
 from harken.services.azure_devops.actions import ACTIONS
-from harken.services.azure_devops.api import MOST, Account, Api, Found, TooMany
+from harken.services.azure_devops.api import MAX_ITEMS, Account, Api, QueryResult, TooManyItems
 from harken.services.azure_devops.check import check, whoami
 from harken.services.azure_devops.event import (
     FIELDS,
     Item,
     event_of,
-    has_left,
-    history_of,
+    filter_of,
+    includes_last_change,
     item_of,
     matched_at,
     needs_history,
-    wanted_by,
+    no_longer_matches,
+    read_history,
 )
-from harken.services.azure_devops.query import Query
-from harken.services.azure_devops.wiql import changed, whole
-from harken.source import Batch, Cursor, Delivery, Host, Plugin
+from harken.services.azure_devops.query import Query, changed_clause, whole_query
+from harken.source import Delivery, Host, Plugin
 
-__all__ = ["Account", "Query", "WorkItems", "plugin"]
+__all__ = ["Account", "Query", "plugin", "source"]
 
 NARROWEST = timedelta(milliseconds=1)
-TIED = 1000
-"""So many work items that were changed within a millisecond are read at once."""
+# work items that changed within one millisecond and are read at once
+MAX_TIED = 1000
 
 
 class WorkItems:
-    """Reads one slice of time a call, one project after the other, and shows since when each work item matches.
+    """What Azure DevOps adds to the tracker source.
 
-    A query tells only ids, and a work item that was changed again since tells a later time. So a page does not begin
-    where the last one ended: it is a slice that is narrow enough for all of its work items to be listed.
+    A query returns only ids, and a work item that changed again meanwhile shows a later time. So a page does not begin
+    where the last one ended: it is a slice of time, narrow enough for all of its work items to be listed.
     """
 
     def __init__(self, query: Query, account: Account, host: Host) -> None:
@@ -50,63 +49,67 @@ class WorkItems:
         self._clock = host.clock
         self._projects = query.projects
         self._clauses = query.clauses()
-        self._of = query.fingerprint()
-        self._wanted = wanted_by(query, host.identity)
-        self._histories = Histories()
+        self._filter = filter_of(query, host.identity)
 
-    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = resume(cursor, self._of, since, self._projects)
-        found, end = await self._slice(place)
-        items = [item for batch in _batches(found.ids) for item in await self._api.items(batch, FIELDS)]
-        # what was changed since the query may not match any more
-        wanted = [item for item in map(item_of, items) if not has_left(item, self._wanted)]
-        events = fresh(await gather(map(self._event, wanted)), place, self._clock.now())
-        # the slice ends at a time of ours, so whatever changes meanwhile is in a later one
-        page = Page(times=[end], link="further" if end else None, etag="", now=found.at)
-        return batch_at(following(place, page, self._projects), events)
+    async def read_page(self, cursor: ListCursor) -> Page[Item]:
+        result, end = await self._find_slice(cursor)
+        chunks = [result.ids[start : start + MAX_ITEMS] for start in range(0, len(result.ids), MAX_ITEMS)]
+        items = [item_of(found) for ids in chunks for found in await self._api.read_items(ids, FIELDS)]
+        # `end` is a time that we chose, so whatever changes meanwhile is in a later slice
+        return Page(
+            now=result.at,
+            items=[item for item in items if not no_longer_matches(item, self._filter)],
+            times=[end],
+            link="next slice" if end else None,
+        )
 
-    async def _slice(self, place: Place) -> tuple[Found, datetime | None]:
-        """What the next slice holds, and its end; a slice without an end is the last one."""
-        start, end = place.start, None
+    async def _find_slice(self, cursor: ListCursor) -> tuple[QueryResult, datetime | None]:
+        """Return what the next slice holds, and its end; the last slice has no end."""
+        start, end = cursor.start, None
         assert start is not None
         while True:
             tied = end is not None and end - start <= NARROWEST
-            most = TIED if tied else MOST
-            found = await self._find(place.name, start, end, most + 1)
-            if found is not None and len(found.ids) <= most:
-                return found, end
+            most = MAX_TIED if tied else MAX_ITEMS
+            result = await self._query(cursor.name, start, end, most + 1)
+            if result is not None and len(result.ids) <= most:
+                return result, end
             if tied:
-                message = f"more than {TIED:,} work items of {place.name} were changed within a millisecond"
+                message = f"more than {MAX_TIED:,} work items of {cursor.name} were changed within a millisecond"
                 raise NeedsAttention(message, fix="Make the query narrower")
-            cut = await self._changed_at(found.ids[-1]) if found else None
+            last_change = await self._changed_at(result.ids[-1]) if result else None
             top = end or max(self._clock.now(), start)
-            # a time that was told is only a guess: the work item may have been changed again
-            end = max(cut if cut and (end is None or cut < end) else start + (top - start) / 2, start + NARROWEST)
+            # only a guess: the work item may have changed again since the query
+            usable = last_change is not None and (end is None or last_change < end)
+            end = max(last_change if last_change and usable else start + (top - start) / 2, start + NARROWEST)
 
-    async def _find(self, project: str, start: datetime, end: datetime | None, most: int) -> Found | None:
+    async def _query(self, project: str, start: datetime, end: datetime | None, max_ids: int) -> QueryResult | None:
+        wiql = whole_query([*self._clauses, changed_clause(start, end)])
         try:
-            return await self._api.find(project, whole([*self._clauses, changed(start, end)]), most)
-        except TooMany:
+            return await self._api.query_ids(project, wiql, max_ids)
+        except TooManyItems:
             return None
 
     async def _changed_at(self, id: int) -> datetime | None:
-        found = await self._api.items([id], ["System.ChangedDate"])
+        found = await self._api.read_items([id], ["System.ChangedDate"])
         return item_of(found[0]).changed_at if found else None
 
-    async def _event(self, item: Item) -> Event | None:
-        history: History = ()
-        if needs_history(item, self._wanted):
-            try:
-                history = await history_of(item, self._histories, self._api)
-            except Gone:
-                return None
-        project = str(item.fields.get("System.TeamProject") or self._projects[0])
-        url = self._api.address(project, "_workitems", "edit", item.name)
-        return event_of(item, matched_at(item, history, self._wanted), self._wanted, url)
+    def needs_history(self, item: Item) -> bool:
+        return needs_history(item, self._filter)
+
+    async def read_history(self, item: Item, project: str) -> History:
+        return await read_history(self._api, item)
+
+    def is_settled(self, item: Item, history: History, now: datetime) -> bool:
+        return includes_last_change(item, history)
+
+    def event_of(self, item: Item, history: History, project: str) -> Event:
+        own_project = str(item.fields.get("System.TeamProject") or self._projects[0])
+        url = self._api.url(own_project, "_workitems", "edit", item.name)
+        return event_of(item, matched_at(item, history, self._filter), self._filter, url)
 
 
-def _batches(ids: Sequence[int]) -> list[Sequence[int]]:
-    return [ids[place : place + MOST] for place in range(0, len(ids), MOST)]
+def source(query: Query, account: Account, host: Host) -> TrackerSource[Item]:
+    return TrackerSource(WorkItems(query, account, host), names=query.projects, fingerprint=query.fingerprint())
 
 
 plugin = Plugin(
@@ -115,7 +118,7 @@ plugin = Plugin(
     docs="reference/services/azure_devops.md",
     account=Account,
     query=Query,
-    source=WorkItems,
+    source=source,
     actions=ACTIONS,
     whoami=whoami,
     check=check,

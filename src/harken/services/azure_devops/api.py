@@ -1,4 +1,4 @@
-"""How Azure DevOps is called: its addresses and headers, and what its refusals mean to the person who reads them.
+"""The account, the client for the REST API of Azure DevOps, and the errors that its refusals become.
 
 https://learn.microsoft.com/en-us/rest/api/azure/devops/
 https://learn.microsoft.com/en-us/azure/devops/integrate/concepts/rate-limits
@@ -6,28 +6,27 @@ https://learn.microsoft.com/en-us/azure/devops/integrate/concepts/rate-limits
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
-from harken.errors import NeedsAttention, RetryLater
-from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, split_server_address
-from harken.kit.changed_lists import server_time
-from harken.kit.fields import describe, text_of
-from harken.kit.json_api import address_of
+from harken.errors import NeedsAttention
+from harken.http import Reply
+from harken.kit.account_fields import basic_auth, configure_hint, one_word, split_server_address
+from harken.kit.fields import text_of
+from harken.kit.json_api import JsonApi, join_url, server_time
+from harken.kit.models import AccountModel
 from harken.source import Host
 
-__all__ = ["MOST", "Account", "Api", "Found", "Project", "TooMany", "listed", "told"]
+__all__ = ["CONFIGURE", "MAX_ITEMS", "Account", "Api", "Project", "QueryResult", "TooManyItems"]
 
-CONFIGURE = "harken integrations azure_devops configure"
-MOST = 200
-"""So many work items may be asked for at once."""
+CONFIGURE = configure_hint("azure_devops")
+MAX_ITEMS = 200
+"""Work items, or updates of one, that a request may ask for."""
 _TOO_MANY = "WorkItemTrackingQueryResultSizeLimitExceededException"
 _NOT_IN_NAMES = re.compile(r"""[\\/:~&%;@'"?<>|#$*{},+=\[\]\x00-\x1f\x7f]""")
 _SCOPES = "a personal access token needs Work Items (Read), for actions Work Items (Read & write)"
@@ -38,31 +37,30 @@ _FIXES = {
 }
 
 
-class TooMany(Exception):
+class TooManyItems(Exception):
     """The query finds more work items than Azure DevOps lists."""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """Ids in the order of the query, and when the answer was given."""
+class QueryResult(msgspec.Struct, frozen=True):
+    """Ids in the order of the query, and when the server answered."""
 
     ids: Sequence[int]
     at: datetime
 
 
-def _a_name(value: str) -> str:
+def _check_name(value: str) -> str:
     name = value.strip()
     if not name or len(name) > 64 or name in (".", "..") or _NOT_IN_NAMES.search(name):
         raise ValueError("this is not a name: write it as it stands in the address, https://dev.azure.com/NAME/PROJECT")
     return name
 
 
-Project = Annotated[str, AfterValidator(_a_name)]
+Project = Annotated[str, AfterValidator(_check_name)]
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A personal access token of one organization."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     organization: Project = Field(description="organization, the first part of the address after dev.azure.com/")
     token: Annotated[SecretStr, one_word("a personal access token")] = Field(
         description="personal access token with Work Items (Read, or Read & write for actions)"
@@ -77,101 +75,72 @@ class Account(BaseModel):
 
     @field_validator("base_url")
     @classmethod
-    def _address(cls, value: str) -> str:
+    def _check_address(cls, value: str) -> str:
         parts = split_server_address(value, "an address of a server, such as https://dev.azure.com")
         if (parts.hostname or "").endswith(".visualstudio.com"):
             raise ValueError("this is the older address: leave base_url out, and write the first word as organization")
         return value.rstrip("/")
 
 
-class Api:
-    """Requests in the name of one account. Each is answered with the reply, whatever its status is."""
+class Api(JsonApi):
+    """One organization of Azure DevOps, in the name of one account."""
 
     def __init__(self, account: Account, host: Host) -> None:
-        self._account = account
-        self._host = host
-        self._secret = base64.b64encode(f":{account.token.get_secret_value()}".encode()).decode()
+        super().__init__(
+            host,
+            base_url=join_url(account.base_url, account.organization),
+            headers={
+                "Authorization": basic_auth("", account.token.get_secret_value()),
+                # a refused token is answered with 401, not with a redirect to the login page
+                "X-TFS-FedAuthRedirect": "Suppress",
+            },
+            params={"api-version": account.api_version},
+            fixes=_FIXES,
+            refuse=_refuse_login_page,
+            follow_redirects=False,
+        )
 
-    def address(self, *path: str) -> str:
-        """An address within the organization."""
-        return address_of(self._account.base_url, self._account.organization, *path)
-
-    async def ask(self, *path: str, params: Mapping[str, str | int] | None = None, version: str = "") -> Reply:
-        return await self._send("GET", self.address(*path), params=params or {}, version=version)
-
-    async def find(self, project: str, wiql: str, most: int) -> Found:
-        """The ids that a query finds, in its order. Raises TooMany where it finds more than are listed."""
-        asked: dict[str, str | int] = {"timePrecision": "true", "$top": most}
-        url = self.address(project, "_apis", "wit", "wiql")
-        reply = await self._send("POST", url, params=asked, json={"query": wiql})
+    async def query_ids(self, project: str, wiql: str, max_ids: int) -> QueryResult:
+        """Return the ids that a query finds, in its order. Raise TooManyItems where it finds more than are listed."""
+        params: dict[str, str | int] = {"timePrecision": "true", "$top": max_ids}
+        url = self.url(project, "_apis", "wit", "wiql")
+        reply = await self.send("POST", url, params=params, json={"query": wiql})
         if reply.status == 400 and text_of(reply.json(), "typeKey") == _TOO_MANY:
-            raise TooMany
-        found = listed(reply, f"the query for work items of {project}", "workItems")
-        ids = [one["id"] for one in found if isinstance(one, Mapping) and type(one.get("id")) is int]
-        return Found(ids, server_time(reply, self._host.clock.now()))
+            raise TooManyItems
+        found = self.expect_list(reply, f"the query for work items of {project}", key="workItems")
+        ids = [item["id"] for item in found if isinstance(item, Mapping) and type(item.get("id")) is int]
+        return QueryResult(ids, server_time(reply, self.host.clock.now()))
 
-    async def items(self, ids: Sequence[int], fields: Sequence[str]) -> list[Any]:
-        """The work items, without those that are gone by now. At most MOST ids."""
+    async def read_items(self, ids: Sequence[int], fields: Sequence[str]) -> list[Any]:
+        """Read at most MAX_ITEMS work items, without those that were deleted meanwhile."""
         params = {"ids": ",".join(map(str, ids)), "fields": ",".join(fields), "errorPolicy": "omit"}
-        reply = await self.ask("_apis", "wit", "workitems", params=params)
-        return [one for one in listed(reply, "the work items") if one is not None]
+        reply = await self.get(self.url("_apis", "wit", "workitems"), params)
+        return [item for item in self.expect_list(reply, "the work items", key="value") if item is not None]
 
-    async def updates(self, id: int, most_pages: int) -> tuple[list[Any], bool] | None:
-        """What happened to a work item, oldest first, and whether that is all of it; None when it is gone."""
-        found: list[Any] = []
-        for page in range(most_pages):
-            params = {"$top": MOST, "$skip": page * MOST}
-            reply = await self.ask("_apis", "wit", "workItems", str(id), "updates", params=params)
+    async def read_updates(self, id: int, max_pages: int) -> tuple[list[Any], bool] | None:
+        """Read the history of a work item, oldest first, and whether that is all of it; None when it was deleted."""
+        updates: list[Any] = []
+        url = self.url("_apis", "wit", "workItems", str(id), "updates")
+        for page in range(max_pages):
+            reply = await self.get(url, {"$top": MAX_ITEMS, "$skip": page * MAX_ITEMS})
             if reply.status == 404:
                 return None
-            part = listed(reply, f"the history of work item {id}")
-            found += part
-            if len(part) < MOST:
-                return found, True
-        return found, False
+            part = self.expect_list(reply, f"the history of work item {id}", key="value")
+            updates += part
+            if len(part) < MAX_ITEMS:
+                return updates, True
+        return updates, False
 
     async def patch(self, id: int, operations: Sequence[Mapping[str, Any]]) -> Reply:
-        url = self.address("_apis", "wit", "workitems", str(id))
-        return await self._send(
-            "PATCH", url, data=msgspec.json.encode(operations), kind="application/json-patch+json", params={}
-        )
-
-    async def _send(
-        self, method: str, url: str, *, params: Mapping[str, str | int], version: str = "", kind: str = "", **body: Any
-    ) -> Reply:
-        headers = {
-            "Authorization": f"Basic {self._secret}",
-            "Accept": "application/json",
-            # a refused token is answered with 401, and not with the way to a page for people
-            "X-TFS-FedAuthRedirect": "Suppress",
-            **({"Content-Type": kind} if kind else {}),
-        }
-        return await self._host.http.request(
-            method,
-            url,
-            headers=headers,
-            params={**params, "api-version": version or self._account.api_version},
-            allow_private=self._host.allow_private,
-            follow_redirects=False,
-            **body,
+        return await self.send(
+            "PATCH",
+            self.url("_apis", "wit", "workitems", str(id)),
+            headers={"Content-Type": "application/json-patch+json"},
+            json=operations,
         )
 
 
-def told(reply: Reply, what: str = "") -> None:
-    """Return if the answer is a success, else raise the error that says what to do about it."""
+def _refuse_login_page(reply: Reply, what: str) -> None:
     if reply.status in (203, 302):
-        # the page for signing in, in place of an answer
         message = f"{reply.url.host} wants somebody to sign in, in answer to {what or reply.method}"
         raise NeedsAttention(message, fix=_FIXES[401])
-    raise_for(reply, what, fix=_FIXES.get(reply.status, ""))
-
-
-def listed(reply: Reply, what: str = "", key: str = "value") -> list[Any]:
-    """The list in an answer."""
-    told(reply, what)
-    document = reply.json()
-    found = document.get(key) if isinstance(document, Mapping) else None
-    if not isinstance(found, list):
-        seen = describe(document)
-        raise RetryLater(f"{reply.url.host} answered with something that has no list; {seen}", fix="Check base_url")
-    return found

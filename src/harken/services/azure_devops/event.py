@@ -1,7 +1,7 @@
-"""From a work item to the occurrence that it is. Whatever shape it has, an event comes out.
+"""From a work item to an event. Fields that are missing or odd become null or empty.
 
-A work item tells when it was changed, which a comment does too. When it came to match is told by its history: the
-fields are followed from update to update, and the last time that they began to fit counts.
+A work item says when it changed, but a comment is a change too. Since when it matches is told by its history: the
+fields are replayed from update to update, and the last time that they began to match counts.
 https://learn.microsoft.com/en-us/rest/api/azure/devops/wit/updates/list
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
+from harken.kit.digest import digest_of_json
 from harken.kit.fields import instant, rfc3339, text_of, whole_number
-from harken.kit.paging import digest_of_json
-from harken.kit.tracker import Gone, Histories, History
+from harken.kit.tracker import Gone, History
 from harken.services.azure_devops.api import Api
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.text import plain_text
@@ -24,50 +24,26 @@ from harken.services.azure_devops.text import plain_text
 __all__ = [
     "FIELDS",
     "Item",
-    "Wanted",
+    "ItemFilter",
     "event_of",
-    "fits",
-    "has_left",
-    "history_of",
+    "filter_of",
+    "includes_last_change",
     "item_of",
     "matched_at",
+    "matches",
     "needs_history",
+    "no_longer_matches",
+    "read_history",
     "tags_of",
-    "wanted_by",
 ]
 
 
-MOST_PAGES = 20
-
-
-async def history_of(item: Item, histories: Histories, api: Api) -> History:
-    """Its updates, oldest first; None when there are too many to read. Raises Gone.
-
-    Updates that are behind the work item are not remembered.
-    """
-    id, rev = item.id, item.rev
-    assert id is not None
-
-    async def read() -> History:
-        found = await api.updates(id, MOST_PAGES)
-        if found is None:
-            raise Gone
-        updates, whole = found
-        return updates if whole else None
-
-    return await histories.of(id, rev, read, lambda updates: updates is None or _newest(updates) >= (rev or 0))
-
-
-def _newest(updates: History) -> int:
-    revs = [one.get("rev") for one in updates or () if isinstance(one, Mapping)]
-    return max((rev for rev in revs if type(rev) is int), default=0)
-
-
+MAX_PAGES = 20
 STATE_CHANGED = "Microsoft.VSTS.Common.StateChangeDate"
 
 PRIORITY = "Microsoft.VSTS.Common.Priority"
 
-FOLLOWED = (
+REPLAYED_FIELDS = (
     "System.TeamProject",
     "System.WorkItemType",
     "System.State",
@@ -77,7 +53,7 @@ FOLLOWED = (
 )
 
 FIELDS = (
-    *FOLLOWED,
+    *REPLAYED_FIELDS,
     "System.Id",
     "System.Rev",
     "System.Title",
@@ -105,9 +81,13 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime | None
     state_changed_at: datetime | None
 
+    @property
+    def version(self) -> int | None:
+        return self.rev
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a work item has to be, in lower case; what is empty is not asked for."""
+
+class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a work item has to be, in lower case. An empty field matches everything."""
 
     types: frozenset[str] = frozenset()
     states: frozenset[str] = frozenset()
@@ -117,12 +97,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity = "once"
 
     @property
-    def asks(self) -> bool:
+    def is_restrictive(self) -> bool:
         return bool(self.types or self.states or self.tags or self.assigned or self.area)
 
 
-def wanted_by(query: Query, identity: Identity) -> Wanted:
-    return Wanted(
+def filter_of(query: Query, identity: Identity) -> ItemFilter:
+    return ItemFilter(
         types=frozenset(map(str.casefold, query.types)),
         states=frozenset(map(str.casefold, query.states)),
         tags=frozenset(map(str.casefold, query.tags)),
@@ -149,8 +129,8 @@ def item_of(found: Any) -> Item:
     )
 
 
-def fits(values: Mapping[str, Any], wanted: Wanted, item: Item) -> bool:
-    """Whether these values of the fields are what is wanted; project and person are those that the item has now."""
+def matches(values: Mapping[str, Any], wanted: ItemFilter, item: Item) -> bool:
+    """Whether these values of fields match. Project and person are compared with those that the item has now."""
     kind, state = _folded(values, "System.WorkItemType"), _folded(values, "System.State")
     area = _folded(values, "System.AreaPath")
     return (
@@ -158,34 +138,51 @@ def fits(values: Mapping[str, Any], wanted: Wanted, item: Item) -> bool:
         and (not wanted.states or state in wanted.states)
         and wanted.tags <= {tag.casefold() for tag in tags_of(values)}
         and (not wanted.area or area == wanted.area or area.startswith(wanted.area + "\\"))
-        and (not wanted.assigned or _who(values) == _who(item.fields))
+        and (not wanted.assigned or _assignee(values) == _assignee(item.fields))
         and _folded(values, "System.TeamProject") == _folded(item.fields, "System.TeamProject")
     )
 
 
-def has_left(item: Item, wanted: Wanted) -> bool:
-    """Whether it was changed since the query found it, so that it does not fit any more. Odd fields prove nothing."""
+def no_longer_matches(item: Item, wanted: ItemFilter) -> bool:
+    """Whether the item changed after the query found it and does not match any more. Odd fields prove nothing."""
     known = all(isinstance(item.fields.get(name), str) for name in ("System.WorkItemType", "System.State"))
-    return known and not fits(item.fields, wanted, item)
+    return known and not matches(item.fields, wanted, item)
 
 
-def needs_history(item: Item, wanted: Wanted) -> bool:
+def needs_history(item: Item, wanted: ItemFilter) -> bool:
     """Whether the work item alone does not tell since when it matches."""
-    return wanted.identity != "change" and wanted.asks and item.id is not None and item.rev != 1
+    return wanted.identity != "change" and wanted.is_restrictive and item.id is not None and item.rev != 1
 
 
-def matched_at(item: Item, history: Sequence[Any] | None, wanted: Wanted) -> datetime | None:
-    """Since when it matches without a break. Where its history does not tell: its last change."""
+async def read_history(api: Api, item: Item) -> History:
+    """Read the updates of a work item, oldest first; None when there are too many. Raise Gone if it was deleted."""
+    assert item.id is not None
+    found = await api.read_updates(item.id, MAX_PAGES)
+    if found is None:
+        raise Gone
+    updates, complete = found
+    return updates if complete else None
+
+
+def includes_last_change(item: Item, history: History) -> bool:
+    """Whether the history is not behind the work item."""
+    revs = [update.get("rev") for update in history or () if isinstance(update, Mapping)]
+    newest = max((rev for rev in revs if type(rev) is int), default=0)
+    return history is None or newest >= (item.rev or 0)
+
+
+def matched_at(item: Item, history: Sequence[Any] | None, wanted: ItemFilter) -> datetime | None:
+    """Return since when the item matches without a break; its last change if the history does not tell."""
     if wanted.identity == "change" or history is None:
         return item.changed_at or item.created_at
-    since = _began_to_fit(item, history, wanted) if history else item.created_at
+    since = _began_to_match(item, history, wanted) if history else item.created_at
     if wanted.identity == "transition" and since is not None and item.state_changed_at is not None:
         return max(since, item.state_changed_at)
     return since or item.changed_at
 
 
-def event_of(item: Item, at: datetime | None, wanted: Wanted, url: str) -> Event:
-    """The occurrence; its subject is the number, which no other work item of the organization ever has."""
+def event_of(item: Item, at: datetime | None, wanted: ItemFilter, url: str) -> Event:
+    """Return the event. Its subject is the number, which no other work item of the organization ever has."""
     return Event(
         subject=item.name,
         type="azure_devops.work_item",
@@ -196,40 +193,40 @@ def event_of(item: Item, at: datetime | None, wanted: Wanted, url: str) -> Event
 
 
 def tags_of(fields: Mapping[str, Any]) -> list[str]:
-    """The tags, which stand in one field with semicolons between."""
-    written = fields.get("System.Tags")
-    return [tag for part in written.split(";") if (tag := part.strip())] if isinstance(written, str) else []
+    """The tags. They are one field, with semicolons between."""
+    joined = fields.get("System.Tags")
+    return [tag for part in joined.split(";") if (tag := part.strip())] if isinstance(joined, str) else []
 
 
-def _began_to_fit(item: Item, history: Sequence[Any], wanted: Wanted) -> datetime | None:
+def _began_to_match(item: Item, history: Sequence[Any], wanted: ItemFilter) -> datetime | None:
     values: dict[str, Any] = {}
     since: datetime | None = None
     updates = [one for one in history if isinstance(one, Mapping)]
     for update in sorted(updates, key=lambda one: whole_number(one.get("rev")) or 0):
         changes = update.get("fields")
         changes = changes if isinstance(changes, Mapping) else {}
-        for name in FOLLOWED:
+        for name in REPLAYED_FIELDS:
             if isinstance(changes.get(name), Mapping):
                 values[name] = changes[name].get("newValue")
-        if not fits(values, wanted, item):
+        if not matches(values, wanted, item):
             since = None
         elif since is None:
             # revisedDate is when the next change came, and 9999 for the last one
-            since = instant(_new(changes, "System.ChangedDate")) or item.changed_at
+            since = instant(_new_value(changes, "System.ChangedDate")) or item.changed_at
     return since
 
 
-def _new(changes: Mapping[str, Any], name: str) -> Any:
+def _new_value(changes: Mapping[str, Any], name: str) -> Any:
     change = changes.get(name)
     return change.get("newValue") if isinstance(change, Mapping) else None
 
 
-def _state(item: Item, at: datetime | None, wanted: Wanted) -> str:
+def _state(item: Item, at: datetime | None, wanted: ItemFilter) -> str:
     state = _text(item.fields, "System.State")
     if wanted.identity == "change":
         return str(item.rev) if item.rev is not None else rfc3339(item.changed_at) or state
-    if wanted.identity == "transition" and wanted.asks:
-        # what does not match is not listed: it may have been so since the last read, and be back
+    if wanted.identity == "transition" and wanted.is_restrictive:
+        # items that do not match are not listed: it may have been one and come back since the last read
         return f"{state} {rfc3339(at) or ''}".strip()
     return state
 
@@ -271,7 +268,7 @@ def _person(value: Any) -> dict[str, str] | None:
     return {ours: text_of(value, theirs) or "" for ours, theirs in found.items()}
 
 
-def _who(values: Mapping[str, Any]) -> str:
+def _assignee(values: Mapping[str, Any]) -> str:
     person = _person(values.get("System.AssignedTo"))
     return (person["email"] or person["name"]).casefold() if person else ""
 

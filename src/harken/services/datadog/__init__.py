@@ -15,7 +15,7 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
-from harken.kit.paging import digest_of
+from harken.kit.digest import digest_of
 from harken.services.datadog.actions import Mute, Unmute, mute, unmute
 from harken.services.datadog.api import Account, Api, Page
 from harken.services.datadog.check import check, whoami

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harken.kit.paging import digest_of
+from harken.kit.digest import digest_of
 from harken.services.datadog.event import word
 
 __all__ = ["Query"]

@@ -9,67 +9,63 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from harken.event import Event
-from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
-from harken.kit.tracker import Gone, Histories, History, ask, gather, history_of, page_of
+from harken.kit.changed_lists import ListCursor, Page
+from harken.kit.tracker import History, TrackerSource, is_settled, read_issues
 from harken.services.github.actions import ACTIONS
 from harken.services.github.api import Account, Api
 from harken.services.github.check import check, whoami
 from harken.services.github.event import (
     Issue,
     event_of,
-    fits,
+    filter_of,
     issue_of,
     matched_at,
+    matches,
     needs_history,
     read_history,
-    wanted_by,
 )
 from harken.services.github.query import Query
-from harken.source import Batch, Cursor, Delivery, Host, Plugin
+from harken.source import Delivery, Host, Plugin
 
-__all__ = ["Account", "Issues", "Query", "plugin"]
+__all__ = ["Account", "Query", "plugin", "source"]
 
 
 class Issues:
-    """Reads one page a call, one repository after the other, and shows since when each issue matches: see `issue`."""
+    """What GitHub adds to the tracker source."""
 
     def __init__(self, query: Query, account: Account, host: Host) -> None:
         self._api = Api(account, host)
-        self._clock = host.clock
-        self._repos = query.repos
-        self._filters = query.filters()
-        self._of = query.fingerprint()
-        self._wanted = wanted_by(query, host.identity)
-        self._histories = Histories()
+        self._params = query.params()
+        self._filter = filter_of(query, host.identity)
 
-    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = resume(cursor, self._of, since, self._repos)
-        params = [*self._filters, *_in_order(place)]
-        reply = await ask(self._api, place, self._api.repo(place.name, "issues"), params)
-        now = server_time(reply, self._clock.now())
-        if reply.not_modified:
-            return batch_at(unchanged(place, now, self._repos), unchanged=True)
-        issues = [issue_of(item, place.name) for item in self._api.listed(reply, f"the issues of {place.name}")]
-        wanted = [issue for issue in issues if fits(issue, self._wanted)]
-        events = await gather(self._event(issue, place.name, now) for issue in wanted)
-        page = page_of(self._api, reply, issues, now)
-        return batch_at(following(place, page, self._repos), fresh(events, place, now))
+    async def read_page(self, cursor: ListCursor) -> Page[Issue]:
+        assert cursor.start is not None
+        # a second earlier: the documentation does not say whether `since` is included
+        since = (cursor.start - timedelta(seconds=1)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return await read_issues(
+            self._api,
+            cursor,
+            self._api.repo_url(cursor.name, "issues"),
+            [*self._params, ("sort", "updated"), ("direction", "asc"), ("since", since), ("per_page", 100)],
+            parse=partial(issue_of, repo=cursor.name),
+            matches=lambda issue: matches(issue, self._filter),
+        )
 
-    async def _event(self, issue: Issue, repo: str, now: datetime) -> Event | None:
-        history: History = ()
-        if needs_history(issue, self._wanted):
-            try:
-                history = await history_of(issue, self._histories, now, partial(read_history, self._api, issue, repo))
-            except Gone:
-                return None
-        return event_of(issue, matched_at(issue, history, self._wanted), self._wanted, repo)
+    def needs_history(self, issue: Issue) -> bool:
+        return needs_history(issue, self._filter)
+
+    async def read_history(self, issue: Issue, repo: str) -> History:
+        return await read_history(self._api, issue, repo)
+
+    def is_settled(self, issue: Issue, history: History, now: datetime) -> bool:
+        return is_settled(issue, now)
+
+    def event_of(self, issue: Issue, history: History, repo: str) -> Event:
+        return event_of(issue, matched_at(issue, history, self._filter), self._filter, repo)
 
 
-def _in_order(place: Place) -> list[tuple[str, str | int]]:
-    assert place.start is not None
-    # a second earlier, whichever side of the border GitHub counts in
-    since = (place.start - timedelta(seconds=1)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return [("sort", "updated"), ("direction", "asc"), ("since", since), ("per_page", 100)]
+def source(query: Query, account: Account, host: Host) -> TrackerSource[Issue]:
+    return TrackerSource(Issues(query, account, host), names=query.repos, fingerprint=query.fingerprint())
 
 
 plugin = Plugin(
@@ -78,7 +74,7 @@ plugin = Plugin(
     docs="reference/services/github.md",
     account=Account,
     query=Query,
-    source=Issues,
+    source=source,
     actions=ACTIONS,
     whoami=whoami,
     check=check,

@@ -1,4 +1,4 @@
-"""What a step may do at GitHub. A step that is tried again finds what its first try has done.
+"""What a step may do at GitHub. A step that is retried finds what its first try did.
 
 https://docs.github.com/en/rest/issues/comments#create-an-issue-comment
 https://docs.github.com/en/rest/issues/labels#add-labels-to-an-issue
@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from harken.http import Reply
 from harken.kit.comments import comment_once, nonempty_text
 from harken.kit.fields import text_of
+from harken.kit.models import ParamsModel
 from harken.services.github.api import Api, Repo
 from harken.source import Act, Call
 
@@ -22,8 +23,7 @@ __all__ = ["ACTIONS"]
 LONGEST = 65_000
 
 
-class _OnIssue(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _OnIssue(ParamsModel):
     repo: Repo = Field(description="repository, as owner/name")
     issue: int = Field(ge=1, description="number of the issue or pull request")
 
@@ -31,7 +31,7 @@ class _OnIssue(BaseModel):
 class Comment(_OnIssue):
     text: str = Field(min_length=1, description="text of the comment, in Markdown")
 
-    _something = field_validator("text")(nonempty_text(LONGEST))
+    _check_text = field_validator("text")(nonempty_text(LONGEST))
 
 
 class Label(_OnIssue):
@@ -39,21 +39,21 @@ class Label(_OnIssue):
 
     @field_validator("label")
     @classmethod
-    def _whole(cls, value: str) -> str:
+    def _check_label(cls, value: str) -> str:
         if not value.strip() or not value.isprintable():
             raise ValueError("is no name of a label")
         return value.strip()
 
 
 async def comment(call: Call) -> dict[str, Any]:
-    """Write a comment that ends with an unseen mark of this step, unless one with that mark is there."""
+    """Write a comment that ends with a hidden mark of this step, unless one with that mark exists."""
     api, params = Api(call.account, call.host), call.params
-    address = api.repo(params.repo, "issues", str(params.issue), "comments")
+    address = api.repo_url(params.repo, "issues", str(params.issue), "comments")
     found, changed = await comment_once(api, address, call, params.text, f"{params.repo}#{params.issue}")
-    return _commented(params, found, changed=changed)
+    return _comment_result(params, found, changed=changed)
 
 
-def _commented(params: Comment, found: Any, *, changed: bool) -> dict[str, Any]:
+def _comment_result(params: Comment, found: Any, *, changed: bool) -> dict[str, Any]:
     return {
         "repo": params.repo,
         "issue": params.issue,
@@ -64,45 +64,45 @@ def _commented(params: Comment, found: Any, *, changed: bool) -> dict[str, Any]:
 
 
 async def label(call: Call) -> dict[str, Any]:
-    """Add the label to those that are there; others are never touched."""
+    """Add the label; other labels are never touched."""
     api, params = Api(call.account, call.host), call.params
-    reply = await _ask_labels(api, params)
-    labels = _names(api, reply)
-    if _spelt(labels, params.label) is not None:
-        return _labelled(params, labels, changed=False)
-    written = await api.write("POST", str(reply.url.with_query(None)), {"labels": [params.label]})
-    return _labelled(params, _names(api, written), changed=True)
+    reply = await _read_labels(api, params)
+    labels = _label_names(api, reply)
+    if _find_label(labels, params.label) is not None:
+        return _label_result(params, labels, changed=False)
+    written = await api.send("POST", str(reply.url.with_query(None)), json={"labels": [params.label]})
+    return _label_result(params, _label_names(api, written), changed=True)
 
 
 async def unlabel(call: Call) -> dict[str, Any]:
-    """Take the label away if it is there."""
+    """Remove the label if the issue has it."""
     api, params = Api(call.account, call.host), call.params
-    reply = await _ask_labels(api, params)
-    labels = _names(api, reply)
-    there = _spelt(labels, params.label)
-    if there is None:
-        return _labelled(params, labels, changed=False)
-    written = await api.write("DELETE", f"{reply.url.with_query(None)}/{quote(there, safe='')}")
+    reply = await _read_labels(api, params)
+    labels = _label_names(api, reply)
+    existing = _find_label(labels, params.label)
+    if existing is None:
+        return _label_result(params, labels, changed=False)
+    written = await api.send("DELETE", f"{reply.url.with_query(None)}/{quote(existing, safe='')}")
     if written.status == 404:
-        # somebody else was quicker
-        return _labelled(params, [name for name in labels if name != there], changed=False)
-    return _labelled(params, _names(api, written), changed=True)
+        # somebody else removed it meanwhile
+        return _label_result(params, [name for name in labels if name != existing], changed=False)
+    return _label_result(params, _label_names(api, written), changed=True)
 
 
-async def _ask_labels(api: Api, params: Label) -> Reply:
-    return await api.ask(api.repo(params.repo, "issues", str(params.issue), "labels"), [("per_page", 100)])
+async def _read_labels(api: Api, params: Label) -> Reply:
+    return await api.get(api.repo_url(params.repo, "issues", str(params.issue), "labels"), [("per_page", 100)])
 
 
-def _names(api: Api, reply: Reply) -> list[str]:
-    return [text_of(one, "name") or "" for one in api.listed(reply)]
+def _label_names(api: Api, reply: Reply) -> list[str]:
+    return [text_of(label, "name") or "" for label in api.expect_list(reply)]
 
 
-def _spelt(labels: list[str], wanted: str) -> str | None:
-    """The label as the repository writes it."""
+def _find_label(labels: list[str], wanted: str) -> str | None:
+    """The label as the repository spells it; None if it is not in the list."""
     return next((name for name in labels if name.casefold() == wanted.casefold()), None)
 
 
-def _labelled(params: Label, labels: list[str], *, changed: bool) -> dict[str, Any]:
+def _label_result(params: Label, labels: list[str], *, changed: bool) -> dict[str, Any]:
     return {"repo": params.repo, "issue": params.issue, "labels": labels, "changed": changed}
 
 

@@ -1,4 +1,4 @@
-"""How GitHub is called: its headers, its addresses, and what its refusals mean to the person who reads them.
+"""The account, the client for GitHub's REST API, and the errors that its refusals become.
 
 https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api
 https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api
@@ -10,20 +10,21 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, split_server_address
+from harken.http import Reply
+from harken.kit.account_fields import configure_hint, one_word, split_server_address
 from harken.kit.fields import text_of
-from harken.kit.json_api import RestApi
+from harken.kit.json_api import JsonApi
+from harken.kit.models import AccountModel
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Repo", "told"]
+__all__ = ["Account", "Api", "Repo"]
 
-CONFIGURE = "harken integrations github configure"
+CONFIGURE = configure_hint("github")
 VERSION = "2022-11-28"
-# what GitHub asks for where it names no time itself
+# how long to wait when a secondary rate limit comes without a time
 SECONDARY_SECONDS = 60.0
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _SCOPES = (
@@ -39,19 +40,18 @@ _FIXES = {
 }
 
 
-def _a_repo(value: str) -> str:
+def _check_repo(value: str) -> str:
     if not _REPO.fullmatch(value):
         raise ValueError("this is not a repository: write owner/name, the end of the address of its page")
     return value
 
 
-Repo = Annotated[str, AfterValidator(_a_repo)]
+Repo = Annotated[str, AfterValidator(_check_repo)]
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A personal access token, or one of an app."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: Annotated[SecretStr, one_word("an access token")] = Field(
         description="access token: fine-grained with Issues, or classic with `repo`"
     )
@@ -61,14 +61,14 @@ class Account(BaseModel):
 
     @field_validator("base_url")
     @classmethod
-    def _address(cls, value: str) -> str:
+    def _check_address(cls, value: str) -> str:
         parts = split_server_address(value, "an address of an API, such as https://api.github.com")
         if parts.hostname in ("github.com", "www.github.com"):
             raise ValueError("this is the address of the web site. The API is https://api.github.com")
         return value.rstrip("/")
 
 
-class Api(RestApi):
+class Api(JsonApi):
     """GitHub, in the name of one account."""
 
     def __init__(self, account: Account, host: Host) -> None:
@@ -77,31 +77,30 @@ class Api(RestApi):
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": VERSION,
         }
-        super().__init__(host, root=account.base_url, headers=headers, told=told)
+        super().__init__(host, base_url=account.base_url, headers=headers, fixes=_FIXES, refuse=_refuse)
 
-    def repo(self, name: str, *path: str) -> str:
-        """An address within a repository."""
-        return self.address("repos", *name.split("/"), *path)
+    def repo_url(self, name: str, *path: str) -> str:
+        """A URL within a repository."""
+        return self.url("repos", *name.split("/"), *path)
 
 
-def told(reply: Reply, what: str = "") -> None:
-    """Return if the answer is a success or a 304, else raise the error that says what to do about it."""
-    status = reply.status
-    if status == 403:
-        _tell_limit(reply)
-    if status == 403 and "X-GitHub-SSO" in reply.headers:
+def _refuse(reply: Reply, what: str) -> None:
+    """Raise the errors that only the headers or the text of a 403 tell apart."""
+    if reply.status != 403:
+        return
+    if _is_secondary_limit(reply):
+        message = f"{reply.url.host} answered 403: its secondary rate limit is reached"
+        raise RetryLater(message, after=SECONDARY_SECONDS, reason="rate_limited")
+    if "X-GitHub-SSO" in reply.headers:
         fix = "The organization uses single sign-on: open github.com/settings/tokens and authorize the token for it"
         raise NeedsAttention(f"{reply.url.host} answered 403 to {what or reply.method}", fix=fix)
-    raise_for(reply, what, fix=_FIXES.get(status, ""))
 
 
-def _tell_limit(reply: Reply) -> None:
-    """A secondary limit may come without any header that says so."""
+def _is_secondary_limit(reply: Reply) -> bool:
+    """Whether it is a secondary rate limit without the headers that would say so."""
     if "Retry-After" in reply.headers or b"rate limit" not in reply.body[:2000].lower():
-        return
+        return False
     document = reply.json()
     message = text_of(document, "message") if isinstance(document, Mapping) else None
     spent = reply.headers.get("X-RateLimit-Remaining", "").strip() == "0"
-    if message and "secondary rate limit" in message.lower() and not spent:
-        said = f"{reply.url.host} answered 403: its secondary rate limit is reached"
-        raise RetryLater(said, after=SECONDARY_SECONDS, reason="rate_limited")
+    return bool(message) and "secondary rate limit" in (message or "").lower() and not spent

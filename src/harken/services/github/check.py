@@ -10,24 +10,24 @@ from typing import Any
 
 from harken.http import Reply
 from harken.kit.fields import text_of
-from harken.services.github.api import Account, Api, told
+from harken.services.github.api import Account, Api
 from harken.services.github.query import Query
 from harken.source import Checked, Host
 
 __all__ = ["check", "whoami"]
 
-MOST_PAGES = 10
+MAX_PAGES = 10
 
 
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
-    """The user whose token it is; the token of an app has none, which is said."""
+    """The user whose token it is. A token of an app belongs to no user, and the result says so."""
     api = Api(account, host)
-    reply = await api.ask(api.address("user"))
-    if reply.status == 403 and "X-RateLimit-Remaining" in reply.headers and not _limited(reply):
-        # an installation of an app is nobody, but may ask for its limit
-        told(await api.ask(api.address("rate_limit")))
+    reply = await api.get(api.url("user"))
+    if reply.status == 403 and "X-RateLimit-Remaining" in reply.headers and not _is_limited(reply):
+        # the installation of an app is no user, but it may read its rate limit
+        api.check(await api.get(api.url("rate_limit")))
         return {"login": "", "token": "of an app's installation: it works, and belongs to no user"}
-    told(reply)
+    api.check(reply)
     user = reply.json()
     scopes = reply.headers.get("X-OAuth-Scopes")
     return {
@@ -42,35 +42,35 @@ async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     }
 
 
-def _limited(reply: Reply) -> bool:
+def _is_limited(reply: Reply) -> bool:
     return b"rate limit" in reply.body.lower() or "Retry-After" in reply.headers
 
 
 async def check(query: Query, account: Account, host: Host) -> Checked:
-    """Ask for every repository, its labels and milestones, and every person in the query."""
+    """Look up every repository, its labels and milestone, and every person in the query."""
     api = Api(account, host)
     found: dict[str, str] = {}
     unknown: list[str] = []
     for repo in query.repos:
-        reply = await api.ask(api.repo(repo))
+        reply = await api.get(api.repo_url(repo))
         if reply.status == 404:
             unknown.append(f"there is no repository {repo}, or the token may not see it: it needs Issues (read) on it")
             continue
-        told(reply)
-        found[repo] = _repository(reply.json(), repo)
-        unknown += await _missing(api, query, repo)
+        api.check(reply)
+        found[repo] = _describe_repo(reply.json(), repo)
+        unknown += await _missing_names(api, query, repo)
     people = [*([query.assignee] if query.assignee and query.assignee.lower() != "none" else []), *query.author]
     for login in people:
-        reply = await api.ask(api.address("users", login))
+        reply = await api.get(api.url("users", login))
         if reply.status == 404:
             unknown.append(f"there is no user {login}: write the login, which stands behind @ at GitHub")
             continue
-        told(reply)
+        api.check(reply)
         found[login] = f"user {text_of(reply.json(), 'name') or login}"
     return Checked(found=found, unknown=unknown)
 
 
-def _repository(document: Any, repo: str) -> str:
+def _describe_repo(document: Any, repo: str) -> str:
     name = text_of(document, "full_name") or repo
     if document.get("has_issues") is False:
         return f"repository {name}, where issues are disabled"
@@ -79,20 +79,20 @@ def _repository(document: Any, repo: str) -> str:
     return f"{'private' if document.get('private') else 'public'} repository {name}"
 
 
-async def _missing(api: Api, query: Query, repo: str) -> list[str]:
+async def _missing_names(api: Api, query: Query, repo: str) -> list[str]:
     missing = []
     for label in query.labels:
-        reply = await api.ask(api.repo(repo, "labels", label))
+        reply = await api.get(api.repo_url(repo, "labels", label))
         if reply.status == 404:
             missing.append(f"there is no label {label!r} in {repo}: make it there, or correct the name")
             continue
-        told(reply)
-    if query.milestone and query.milestone.casefold() not in await _milestones(api, repo):
+        api.check(reply)
+    if query.milestone and query.milestone.casefold() not in await _milestone_titles(api, repo):
         missing.append(f"there is no milestone {query.milestone!r} in {repo}: write its title")
     return missing
 
 
-async def _milestones(api: Api, repo: str) -> set[str]:
-    reply = await api.ask(api.repo(repo, "milestones"), [("state", "all"), ("per_page", 100)])
-    found, _ = await api.rest(reply, MOST_PAGES)
-    return {(text_of(one, "title") or "").casefold() for one in found}
+async def _milestone_titles(api: Api, repo: str) -> set[str]:
+    reply = await api.get(api.repo_url(repo, "milestones"), [("state", "all"), ("per_page", 100)])
+    milestones, _ = await api.read_list(reply, MAX_PAGES)
+    return {(text_of(milestone, "title") or "").casefold() for milestone in milestones}

@@ -1,7 +1,7 @@
-"""From an issue, as GitHub lists it, to the occurrence that it is. Whatever shape it has, an event comes out.
+"""From an issue as GitHub lists it to an event. Fields that are missing or odd become null or empty.
 
-The list tells when an issue was changed, which a comment does too. When it came to match is told by its history: the
-last of the events that made it fit.
+The list says when an issue changed, but a comment is a change too. Since when an issue matches is told by its history:
+the last event that made it match.
 https://docs.github.com/en/rest/issues/issues#list-repository-issues
 https://docs.github.com/en/rest/using-the-rest-api/issue-event-types
 """
@@ -14,53 +14,43 @@ from typing import Any
 
 from harken.event import Event, Identity
 from harken.kit import tracker
+from harken.kit.digest import digest_of_json
 from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
-from harken.kit.paging import digest_of_json
 from harken.kit.tracker import Gone, History
 from harken.services.github.api import Api
 from harken.services.github.query import Query
 
 __all__ = [
     "Issue",
-    "Wanted",
+    "IssueFilter",
     "event_of",
-    "fits",
+    "filter_of",
     "issue_of",
     "matched_at",
+    "matches",
     "needs_history",
     "read_history",
-    "wanted_by",
 ]
 
-
-MOST_PAGES = 30
-
-
-async def read_history(api: Api, issue: Issue, repo: str) -> History:
-    """Its events, oldest first; None when there are too many to read. Raises Gone."""
-    reply = await api.ask(api.repo(repo, "issues", str(issue.number), "events"), [("per_page", 100)])
-    if reply.status == 410:
-        raise Gone
-    found, whole = await api.rest(reply, MOST_PAGES)
-    return [event for event in found if isinstance(event, dict)] if whole else None
+MAX_PAGES = 30
 
 
 class Issue(tracker.Issue, frozen=True, kw_only=True):
-    """What matters of an issue. `reopened` is None where the answer does not tell."""
+    """What matters of an issue. `reopened` is None where the list does not say."""
 
     pull: bool
     reopened: bool | None
 
 
-class Wanted(tracker.Wanted, frozen=True, kw_only=True):
-    """What an issue has to be, in lower case; what is empty is not asked for."""
+class IssueFilter(tracker.IssueFilter, frozen=True, kw_only=True):
+    """What an issue has to be, in lower case. An empty field matches everything."""
 
     kind: str = "issues"
     state: str = "open"
 
 
-def wanted_by(query: Query, identity: Identity) -> Wanted:
-    return Wanted(
+def filter_of(query: Query, identity: Identity) -> IssueFilter:
+    return IssueFilter(
         kind=query.kind,
         state=query.state,
         labels=frozenset(name.casefold() for name in query.labels),
@@ -75,13 +65,13 @@ def issue_of(item: Any, repo: str) -> Issue:
     """Read one item of the listing."""
     item = item if isinstance(item, dict) else {"value": item}
     pull = _is_pull(item)
-    reason = None if pull or "state_reason" not in item else item["state_reason"] == "reopened"
+    reopened = None if pull or "state_reason" not in item else item["state_reason"] == "reopened"
     return Issue(
         id=text_of(item, "id") or digest_of_json(item),
         number=whole_number(item.get("number")),
         state=text_of(item, "state") or "",
         pull=pull,
-        reopened=reason,
+        reopened=reopened,
         created_at=instant(item.get("created_at")),
         updated_at=instant(item.get("updated_at")),
         closed_at=instant(item.get("closed_at")),
@@ -89,8 +79,8 @@ def issue_of(item: Any, repo: str) -> Issue:
     )
 
 
-def fits(issue: Issue, wanted: Wanted) -> bool:
-    """What GitHub was not asked for: kind, author and milestone."""
+def matches(issue: Issue, wanted: IssueFilter) -> bool:
+    """Compare what GitHub does not filter by: kind, author and milestone."""
     if wanted.kind != "both" and issue.pull != (wanted.kind == "pulls"):
         return False
     if wanted.authors and folded_text(issue.data, "author.login") not in wanted.authors:
@@ -98,7 +88,7 @@ def fits(issue: Issue, wanted: Wanted) -> bool:
     return not wanted.milestone or folded_text(issue.data, "milestone.title") == wanted.milestone
 
 
-def needs_history(issue: Issue, wanted: Wanted) -> bool:
+def needs_history(issue: Issue, wanted: IssueFilter) -> bool:
     """Whether the list alone does not tell since when the issue matches."""
     if wanted.identity == "change" or issue.number is None or issue.created_at is None:
         return False
@@ -106,25 +96,33 @@ def needs_history(issue: Issue, wanted: Wanted) -> bool:
         return False
     if wanted.labels or wanted.assignee or wanted.milestone:
         return True
-    back = wanted.state == "open" or (wanted.identity == "transition" and issue.state != "closed")
-    return back and issue.reopened is not False
+    may_reopen = wanted.state == "open" or (wanted.identity == "transition" and issue.state != "closed")
+    return may_reopen and issue.reopened is not False
 
 
-def matched_at(issue: Issue, history: History, wanted: Wanted) -> datetime | None:
-    """Since when it matches without a break. Without a history that can be read: its last change."""
-    return tracker.since_when(issue, history, wanted, _made_it_fit)
+async def read_history(api: Api, issue: Issue, repo: str) -> History:
+    """Read the events of an issue, oldest first; None when there are too many. Raise Gone if it was deleted."""
+    reply = await api.get(api.repo_url(repo, "issues", str(issue.number), "events"), [("per_page", 100)])
+    if reply.status == 410:
+        raise Gone
+    events, complete = await api.read_list(reply, MAX_PAGES)
+    return [event for event in events if isinstance(event, dict)] if complete else None
 
 
-def event_of(issue: Issue, at: datetime | None, wanted: Wanted, repo: str) -> Event:
-    return tracker.occurrence(issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue")
+def matched_at(issue: Issue, history: History, wanted: IssueFilter) -> datetime | None:
+    return tracker.matched_since(issue, history, wanted, _makes_it_match)
 
 
-def _made_it_fit(event: Any, wanted: Wanted) -> bool:
+def event_of(issue: Issue, at: datetime | None, wanted: IssueFilter, repo: str) -> Event:
+    return tracker.issue_event(issue, at, wanted, repo, type="github.pull_request" if issue.pull else "github.issue")
+
+
+def _makes_it_match(event: Any, wanted: IssueFilter) -> bool:
     kind = text_of(event, "event") if isinstance(event, Mapping) else None
     if kind == "labeled":
         return folded_text(event, "label.name") in wanted.labels
     if kind == "assigned":
-        # old servers do not say to whom
+        # old servers do not name the assignee
         return bool(wanted.assignee) and folded_text(event, "assignee.login") in (wanted.assignee, "")
     if kind == "unassigned":
         return wanted.assignee == "none"
@@ -160,7 +158,7 @@ def _data(item: Mapping[str, Any], repo: str) -> dict[str, Any]:
 
 def _is_pull(item: Mapping[str, Any]) -> bool:
     about = item.get("pull_request")
-    # old servers have it on every issue, with nothing in it
+    # old servers send an object with empty fields for every issue
     return isinstance(about, Mapping) and any(about.values())
 
 

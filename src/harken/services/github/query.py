@@ -1,21 +1,22 @@
-"""What a feed asks of GitHub."""
+"""Which issues and pull requests a feed asks for."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from harken.kit.query_fields import as_list, as_text_list, fingerprint_of, label_name, unique_names
+from harken.kit.models import QueryModel
+from harken.kit.query_fields import as_list, as_text_list, label_name, unique_names
 from harken.services.github.api import Repo
 
-__all__ = ["Login", "Query"]
+__all__ = ["Query"]
 
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,98}[A-Za-z0-9_])?(?:\[bot\])?")
 
 
-def _login(value: Any) -> Any:
+def _check_login(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     name = value.strip().removeprefix("@")
@@ -26,13 +27,12 @@ def _login(value: Any) -> Any:
     return name
 
 
-Login = Annotated[str, BeforeValidator(_login)]
+Login = Annotated[str, BeforeValidator(_check_login)]
 
 
-class Query(BaseModel):
-    """Which issues: with all `labels`, as GitHub has it, and by one of `author`."""
+class Query(QueryModel):
+    """Issues with all of `labels`, as at GitHub, and by one of `author`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     repos: Annotated[tuple[Repo, ...], BeforeValidator(as_list)] = Field(
         min_length=1, max_length=100, description="repositories, as owner/name"
     )
@@ -47,20 +47,17 @@ class Query(BaseModel):
     )
     milestone: str | None = Field(None, min_length=1, description="title of its milestone")
 
-    _each_once = field_validator("repos")(unique_names)
+    _unique = field_validator("repos")(unique_names)
 
     @field_validator("labels")
     @classmethod
-    def _whole_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(label_name(name, "GitHub") for name in value)
 
-    def filters(self) -> list[tuple[str, str | int]]:
-        """What every page asks for. Author, milestone and kind are looked at here."""
+    def params(self) -> list[tuple[str, str | int]]:
+        """The part of the query that GitHub filters by. Author, milestone and kind are compared in `event.matches`."""
         return [
             ("state", self.state),
             *([("labels", ",".join(self.labels))] if self.labels else []),
             *([("assignee", self.assignee)] if self.assignee else []),
         ]
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self)

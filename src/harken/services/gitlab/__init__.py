@@ -9,60 +9,55 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from harken.event import Event
-from harken.kit.changed_lists import Place, batch_at, following, fresh, resume, server_time, unchanged
-from harken.kit.tracker import Gone, Histories, History, ask, gather, history_of, page_of
+from harken.kit.changed_lists import ListCursor, Page
+from harken.kit.fields import rfc3339
+from harken.kit.tracker import History, Issue, TrackerSource, is_settled, read_issues
 from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
-from harken.services.gitlab.event import Issue, event_of, fits, issue_of, matched_at, needed, read_history, wanted_by
+from harken.services.gitlab.event import event_of, filter_of, history_kinds, issue_of, matched_at, matches, read_history
 from harken.services.gitlab.query import Query
-from harken.source import Batch, Cursor, Delivery, Host, Plugin
+from harken.source import Delivery, Host, Plugin
 
-__all__ = ["Account", "Issues", "Query", "plugin"]
+__all__ = ["Account", "Query", "plugin", "source"]
 
 
 class Issues:
-    """Reads one page a call, one project after the other, and shows since when each issue matches: see `issue`."""
+    """What GitLab adds to the tracker source."""
 
     def __init__(self, query: Query, account: Account, host: Host) -> None:
         self._api = Api(account, host)
-        self._clock = host.clock
-        self._projects = query.projects
-        self._filters = query.filters()
-        self._of = query.fingerprint()
-        self._wanted = wanted_by(query, host.identity)
-        self._histories = Histories()
+        self._params = query.params()
+        self._filter = filter_of(query, host.identity)
 
-    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = resume(cursor, self._of, since, self._projects)
-        params = [*self._filters, *_in_order(place)]
-        reply = await ask(self._api, place, self._api.project(place.name, "issues"), params)
-        now = server_time(reply, self._clock.now())
-        if reply.not_modified:
-            return batch_at(unchanged(place, now, self._projects), unchanged=True)
-        issues = [issue_of(item, place.name) for item in self._api.listed(reply, f"the issues of {place.name}")]
-        wanted = [issue for issue in issues if fits(issue, self._wanted)]
-        events = await gather(self._event(issue, place.name, now) for issue in wanted)
-        page = page_of(self._api, reply, issues, now)
-        return batch_at(following(place, page, self._projects), fresh(events, place, now))
+    async def read_page(self, cursor: ListCursor) -> Page[Issue]:
+        assert cursor.start is not None
+        # a millisecond earlier: the times that GitLab shows are cut, those that it compares are not
+        after = rfc3339((cursor.start - timedelta(milliseconds=1)).astimezone(UTC), "milliseconds") or ""
+        return await read_issues(
+            self._api,
+            cursor,
+            self._api.project_url(cursor.name, "issues"),
+            [*self._params, ("order_by", "updated_at"), ("sort", "asc"), ("updated_after", after), ("per_page", 100)],
+            parse=partial(issue_of, project=cursor.name),
+            matches=lambda issue: matches(issue, self._filter),
+        )
 
-    async def _event(self, issue: Issue, project: str, now: datetime) -> Event | None:
-        history: History = ()
-        if kinds := needed(issue, self._wanted):
-            try:
-                reading = partial(read_history, self._api, issue, project, kinds)
-                history = await history_of(issue, self._histories, now, reading)
-            except Gone:
-                return None
-        return event_of(issue, matched_at(issue, history, self._wanted), self._wanted, project)
+    def needs_history(self, issue: Issue) -> bool:
+        return bool(history_kinds(issue, self._filter))
+
+    async def read_history(self, issue: Issue, project: str) -> History:
+        return await read_history(self._api, issue, project, history_kinds(issue, self._filter))
+
+    def is_settled(self, issue: Issue, history: History, now: datetime) -> bool:
+        return is_settled(issue, now)
+
+    def event_of(self, issue: Issue, history: History, project: str) -> Event:
+        return event_of(issue, matched_at(issue, history, self._filter), self._filter, project)
 
 
-def _in_order(place: Place) -> list[tuple[str, str | int]]:
-    assert place.start is not None
-    # a little earlier: what is shown has thousandths of a second, and what is compared may have more
-    since = (place.start - timedelta(milliseconds=1)).astimezone(UTC).isoformat(timespec="milliseconds")
-    after = since.replace("+00:00", "Z")
-    return [("order_by", "updated_at"), ("sort", "asc"), ("updated_after", after), ("per_page", 100)]
+def source(query: Query, account: Account, host: Host) -> TrackerSource[Issue]:
+    return TrackerSource(Issues(query, account, host), names=query.projects, fingerprint=query.fingerprint())
 
 
 plugin = Plugin(
@@ -71,7 +66,7 @@ plugin = Plugin(
     docs="reference/services/gitlab.md",
     account=Account,
     query=Query,
-    source=Issues,
+    source=source,
     actions=ACTIONS,
     whoami=whoami,
     check=check,

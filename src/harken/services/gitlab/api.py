@@ -1,4 +1,4 @@
-"""How GitLab is called: its headers, its addresses, and what its refusals mean to the person who reads them.
+"""The account, the client for GitLab's REST API, and the errors that its refusals become.
 
 https://docs.gitlab.com/api/rest/ · https://docs.gitlab.com/api/rest/authentication/
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
-from harken.http import Reply, raise_for
-from harken.kit.account_fields import one_word, split_server_address
-from harken.kit.json_api import RestApi
+from harken.http import Reply
+from harken.kit.account_fields import configure_hint, one_word, split_server_address
+from harken.kit.json_api import JsonApi
+from harken.kit.models import AccountModel
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Project", "told"]
+__all__ = ["Account", "Api", "Project"]
 
-CONFIGURE = "harken integrations gitlab configure"
+CONFIGURE = configure_hint("gitlab")
 _PROJECT = re.compile(r"\d{1,18}|(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}/)+[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SCOPES = "reading takes the scope read_api, actions take api and the role Reporter in this project"
 _FIXES = {
@@ -28,21 +29,20 @@ _FIXES = {
 }
 
 
-def _a_project(value: str) -> str:
+def _check_project(value: str) -> str:
     if not _PROJECT.fullmatch(value):
         raise ValueError("this is not a project: write group/name, the end of the address of its page, or its number")
     return value
 
 
 Project = Annotated[
-    str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_a_project)
+    str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_check_project)
 ]
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """An access token: personal, or of a project or group."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: Annotated[SecretStr, one_word("an access token")] = Field(
         description="access token with the scope read_api (api, if steps write)"
     )
@@ -50,31 +50,26 @@ class Account(BaseModel):
 
     @field_validator("base_url")
     @classmethod
-    def _address(cls, value: str) -> str:
+    def _check_address(cls, value: str) -> str:
         split_server_address(value, "an address of GitLab, such as https://gitlab.com")
         return value.rstrip("/").removesuffix("/api/v4").rstrip("/")
 
 
-class Api(RestApi):
+class Api(JsonApi):
     """GitLab, in the name of one account."""
 
     def __init__(self, account: Account, host: Host) -> None:
-        headers = {"PRIVATE-TOKEN": account.token.get_secret_value(), "Accept": "application/json"}
-        root = f"{account.base_url}/api/v4"
-        super().__init__(host, root=root, headers=headers, told=told, next_page=_next_page)
+        headers = {"PRIVATE-TOKEN": account.token.get_secret_value()}
+        base_url = f"{account.base_url}/api/v4"
+        super().__init__(host, base_url=base_url, headers=headers, fixes=_FIXES, next_page=_next_page)
 
-    def project(self, name: str, *path: str) -> str:
-        """An address within a project, whose path is one part of it."""
-        return self.address("projects", name, *path)
-
-
-def told(reply: Reply, what: str = "") -> None:
-    """Return if the answer is a success or a 304, else raise the error that says what to do about it."""
-    raise_for(reply, what, fix=_FIXES.get(reply.status, ""))
+    def project_url(self, name: str, *path: str) -> str:
+        """A URL within a project. Its whole path, with slashes, is one part of the URL."""
+        return self.url("projects", name, *path)
 
 
 def _next_page(reply: Reply) -> str | None:
-    """Where the list goes on. Its number comes first: behind a proxy, Link may name an address that leads nowhere."""
+    """Prefer the number of the page: behind a proxy, the Link header may name a host that cannot be reached."""
     number = reply.headers.get("X-Next-Page")
     if number is None:
         return reply.link("next")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harken.kit.fields import text_of
-from harken.services.gitlab.api import Account, Api, told
+from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.query import Query
 from harken.source import Checked, Host
 
@@ -19,10 +19,10 @@ __all__ = ["check", "whoami"]
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     """The user whose token it is; a token of a project or group has a user of its own."""
     api = Api(account, host)
-    reply = await api.ask(api.address("user"))
-    told(reply)
+    reply = await api.get(api.url("user"))
+    api.check(reply)
     user = reply.json()
-    token = await api.ask(api.address("personal_access_tokens", "self"))
+    token = await api.get(api.url("personal_access_tokens", "self"))
     about = token.json() if token.status == 200 else {}
     scopes = about.get("scopes") if isinstance(about, dict) else None
     return {
@@ -37,40 +37,40 @@ async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
 
 
 async def check(query: Query, account: Account, host: Host) -> Checked:
-    """Ask for every project, its labels and milestone, and every person in the query."""
+    """Look up every project, its labels and milestone, and every person in the query."""
     api = Api(account, host)
     found: dict[str, str] = {}
     unknown: list[str] = []
     for project in query.projects:
-        reply = await api.ask(api.project(project))
+        reply = await api.get(api.project_url(project))
         if reply.status == 404:
             unknown.append(f"there is no project {project}, or the token may not see it: it needs the scope read_api")
             continue
-        told(reply)
+        api.check(reply)
         name = text_of(reply.json(), "path_with_namespace") or project
         moved = not project.isdigit() and name.lower() != project.lower()
         found[project] = f"project {name}{', as it is called now: write that' if moved else ''}"
-        unknown += await _missing(api, query, project)
+        unknown += await _missing_names(api, query, project)
     people = [*([query.assignee] if query.assignee and query.assignee.lower() != "none" else []), *query.author]
     for person in people:
-        known = api.listed(await api.ask(api.address("users"), [("username", person)]))
-        if not known:
+        users = api.expect_list(await api.get(api.url("users"), [("username", person)]))
+        if not users:
             unknown.append(f"there is no user {person}: write the name that stands behind @ at GitLab")
             continue
-        found[person] = f"user {text_of(known[0], 'name') or person}"
+        found[person] = f"user {text_of(users[0], 'name') or person}"
     return Checked(found=found, unknown=unknown)
 
 
-async def _missing(api: Api, query: Query, project: str) -> list[str]:
+async def _missing_names(api: Api, query: Query, project: str) -> list[str]:
     missing = []
     for label in query.labels:
-        reply = await api.ask(api.project(project, "labels", label))
+        reply = await api.get(api.project_url(project, "labels", label))
         if reply.status == 404:
             missing.append(f"there is no label {label!r} in {project}: capitals matter; make it, or correct the name")
             continue
-        told(reply)
+        api.check(reply)
     if query.milestone:
-        asked: list[tuple[str, str | int]] = [("title", query.milestone), ("include_ancestors", "true")]
-        if not api.listed(await api.ask(api.project(project, "milestones"), asked)):
+        params: list[tuple[str, str | int]] = [("title", query.milestone), ("include_ancestors", "true")]
+        if not api.expect_list(await api.get(api.project_url(project, "milestones"), params)):
             missing.append(f"there is no milestone {query.milestone!r} in {project}: write its title")
     return missing

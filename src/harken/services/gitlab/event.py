@@ -1,7 +1,7 @@
-"""From an issue, as GitLab lists it, to the occurrence that it is. Whatever shape it has, an event comes out.
+"""From an issue as GitLab lists it to an event. Fields that are missing or odd become null or empty.
 
-The list tells when an issue was changed, which a comment does too. When it came to match is told by its label, state
-and milestone events and its system notes: the last of those that made it fit.
+The list says when an issue changed, but a comment is a change too. Since when an issue matches is told by its label,
+state and milestone events and its system notes: the last of those that made it match.
 https://docs.gitlab.com/api/issues/ · https://docs.gitlab.com/api/resource_label_events/
 """
 
@@ -14,54 +14,25 @@ from typing import Any
 
 from harken.event import Event, Identity
 from harken.kit import tracker
+from harken.kit.digest import digest_of_json
 from harken.kit.fields import folded_text, instant, list_of, text_of, whole_number
-from harken.kit.paging import digest_of_json
 from harken.kit.tracker import Gone, History, Issue
 from harken.services.gitlab.api import Api
 from harken.services.gitlab.query import Query
 
-__all__ = ["Issue", "Wanted", "event_of", "fits", "issue_of", "matched_at", "needed", "read_history", "wanted_by"]
+__all__ = ["IssueFilter", "event_of", "filter_of", "history_kinds", "issue_of", "matched_at", "matches", "read_history"]
 
-
-MOST_PAGES = 30
-
-
-async def read_history(api: Api, issue: Issue, project: str, kinds: Sequence[str]) -> History:
-    """Its events of these kinds; None when there are too many to read. Raises Gone."""
-    events: list[Any] = []
-    for kind in kinds:
-        only: list[tuple[str, str | int]] = [("activity_filter", "only_activity")] if kind == "notes" else []
-        address = api.project(project, "issues", str(issue.number), kind)
-        reply = await api.ask(address, [("per_page", 100), *only])
-        if reply.status == 404:
-            await _tell_gone(api, issue, project)
-        found, whole = await api.rest(reply, MOST_PAGES)
-        if not whole:
-            return None
-        events += [event for event in found if isinstance(event, dict)]
-    return events
-
-
-async def _tell_gone(api: Api, issue: Issue, project: str) -> None:
-    """404 may mean that the issue was deleted, or that the token may not read this."""
-    reply = await api.ask(api.project(project, "issues", str(issue.number)))
-    if reply.status == 404:
-        raise Gone
-
-
+MAX_PAGES = 30
 _ASSIGNED = re.compile(r"\bassigned to (.*?)(?: and unassigned |$)", re.IGNORECASE | re.MULTILINE)
-
 _UNASSIGNED = re.compile(r"\bunassigned @|\bremoved assignee", re.IGNORECASE)
 
 
-class Wanted(tracker.Wanted, frozen=True, kw_only=True):
-    """What an issue has to be; what is empty is not asked for. Names of people are in lower case."""
-
+class IssueFilter(tracker.IssueFilter, frozen=True, kw_only=True):
     state: str = "opened"
 
 
-def wanted_by(query: Query, identity: Identity) -> Wanted:
-    return Wanted(
+def filter_of(query: Query, identity: Identity) -> IssueFilter:
+    return IssueFilter(
         state=query.state,
         labels=frozenset(query.labels),
         assignee=(query.assignee or "").casefold(),
@@ -85,38 +56,60 @@ def issue_of(item: Any, project: str) -> Issue:
     )
 
 
-def fits(issue: Issue, wanted: Wanted) -> bool:
-    """What GitLab was not asked for: author and milestone."""
+def matches(issue: Issue, wanted: IssueFilter) -> bool:
+    """Compare what GitLab does not filter by: author and milestone."""
     if wanted.authors and folded_text(issue.data, "author.username") not in wanted.authors:
         return False
     return not wanted.milestone or folded_text(issue.data, "milestone.title") == wanted.milestone
 
 
-def needed(issue: Issue, wanted: Wanted) -> list[str]:
-    """The histories that tell since when the issue matches, where the list alone does not."""
+def history_kinds(issue: Issue, wanted: IssueFilter) -> list[str]:
+    """The histories that tell since when the issue matches; none where the list alone does."""
     if wanted.identity == "change" or issue.number is None or issue.updated_at == issue.created_at:
         return []
-    back = wanted.state == "opened" or (wanted.identity == "transition" and issue.state != "closed")
-    asked = {
+    may_reopen = wanted.state == "opened" or (wanted.identity == "transition" and issue.state != "closed")
+    needed = {
         "resource_label_events": bool(wanted.labels),
         "resource_milestone_events": bool(wanted.milestone),
-        "resource_state_events": back,
+        "resource_state_events": may_reopen,
         "notes": bool(wanted.assignee),
     }
-    return [name for name, wants in asked.items() if wants]
+    return [name for name, is_needed in needed.items() if is_needed]
 
 
-def matched_at(issue: Issue, history: History, wanted: Wanted) -> datetime | None:
-    """Since when it matches without a break. Without a history that can be read: its last change."""
-    return tracker.since_when(issue, history, wanted, _made_it_fit)
+async def read_history(api: Api, issue: Issue, project: str, kinds: Sequence[str]) -> History:
+    """Read the events of these kinds; None when there are too many. Raise Gone if the issue was deleted."""
+    events: list[Any] = []
+    for kind in kinds:
+        only: list[tuple[str, str | int]] = [("activity_filter", "only_activity")] if kind == "notes" else []
+        url = api.project_url(project, "issues", str(issue.number), kind)
+        reply = await api.get(url, [("per_page", 100), *only])
+        if reply.status == 404:
+            await _check_exists(api, issue, project)
+        found, complete = await api.read_list(reply, MAX_PAGES)
+        if not complete:
+            return None
+        events += [event for event in found if isinstance(event, dict)]
+    return events
 
 
-def event_of(issue: Issue, at: datetime | None, wanted: Wanted, project: str) -> Event:
-    return tracker.occurrence(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
+async def _check_exists(api: Api, issue: Issue, project: str) -> None:
+    """Raise Gone if the issue was deleted. The 404 of a history may also mean that the token may not read it."""
+    reply = await api.get(api.project_url(project, "issues", str(issue.number)))
+    if reply.status == 404:
+        raise Gone
 
 
-def _made_it_fit(event: Mapping[str, Any], wanted: Wanted) -> bool:
-    """The kinds of events are told apart by what they hold."""
+def matched_at(issue: Issue, history: History, wanted: IssueFilter) -> datetime | None:
+    return tracker.matched_since(issue, history, wanted, _makes_it_match)
+
+
+def event_of(issue: Issue, at: datetime | None, wanted: IssueFilter, project: str) -> Event:
+    return tracker.issue_event(issue, at, wanted, project, type="gitlab.issue", precision="milliseconds")
+
+
+def _makes_it_match(event: Mapping[str, Any], wanted: IssueFilter) -> bool:
+    """Histories of several kinds are mixed: the fields tell which kind an event is."""
     if "label" in event:
         return event.get("action") == "add" and text_of(event, "label.name") in wanted.labels
     if "milestone" in event:

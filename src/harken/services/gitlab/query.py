@@ -1,21 +1,22 @@
-"""What a feed asks of GitLab."""
+"""Which issues a feed asks for."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from harken.kit.query_fields import as_text_list, fingerprint_of, label_name, unique_names
+from harken.kit.models import QueryModel
+from harken.kit.query_fields import as_text_list, label_name, unique_names
 from harken.services.gitlab.api import Project
 
-__all__ = ["Query", "Username"]
+__all__ = ["Query"]
 
 _USERNAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 
 
-def _username(value: Any) -> Any:
+def _check_username(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     name = value.strip().removeprefix("@")
@@ -26,20 +27,19 @@ def _username(value: Any) -> Any:
     return name
 
 
-def _label(value: str) -> str:
+def _check_label(value: str) -> str:
     name = label_name(value, "GitLab")
     if name.lower() in ("none", "any"):
         raise ValueError("GitLab takes none and any for something else than a label")
     return name
 
 
-Username = Annotated[str, BeforeValidator(_username)]
+Username = Annotated[str, BeforeValidator(_check_username)]
 
 
-class Query(BaseModel):
-    """Which issues: with all `labels`, as GitLab has it, and by one of `author`."""
+class Query(QueryModel):
+    """Issues with all of `labels`, as at GitLab, and by one of `author`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     projects: Annotated[tuple[Project, ...], BeforeValidator(as_text_list)] = Field(
         min_length=1, max_length=100, description="projects, as group/name or by number"
     )
@@ -55,26 +55,23 @@ class Query(BaseModel):
 
     @field_validator("state", mode="before")
     @classmethod
-    def _gitlabs_word(cls, value: Any) -> Any:
+    def _accept_open(cls, value: Any) -> Any:
         return "opened" if value == "open" else value
 
-    _each_once = field_validator("projects")(unique_names)
+    _unique = field_validator("projects")(unique_names)
 
     @field_validator("labels")
     @classmethod
-    def _whole_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_label, value))
+    def _check_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_check_label, value))
 
-    def filters(self) -> list[tuple[str, str | int]]:
-        """What every page asks for. Author and milestone are looked at here."""
-        found: list[tuple[str, str | int]] = [("state", self.state)]
+    def params(self) -> list[tuple[str, str | int]]:
+        """The part of the query that GitLab filters by. Author and milestone are compared in `event.matches`."""
+        params: list[tuple[str, str | int]] = [("state", self.state)]
         if self.labels:
-            found.append(("labels", ",".join(self.labels)))
+            params.append(("labels", ",".join(self.labels)))
         if self.assignee and self.assignee.lower() == "none":
-            found.append(("assignee_id", "None"))
+            params.append(("assignee_id", "None"))
         elif self.assignee:
-            found.append(("assignee_username", self.assignee))
-        return found
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self)
+            params.append(("assignee_username", self.assignee))
+        return params

@@ -16,9 +16,9 @@ import msgspec
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event, Identity
 from harken.http import Reply
-from harken.kit.changed_lists import server_time
 from harken.kit.fields import instant, text_of
-from harken.kit.tracker import gather
+from harken.kit.gather import gather
+from harken.kit.json_api import server_time
 from harken.services.jira.actions import COMMENT, TRANSITION
 from harken.services.jira.api import Account, Site, find_person
 from harken.services.jira.check import check, whoami

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from harken.kit.query_fields import has_control_character, plain_value
+from harken.kit.query_fields import plain_value
+from harken.kit.text import has_control_character
 from harken.services.jira.api import Person
 from harken.services.jira.event import Filter
 

@@ -20,8 +20,8 @@ from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
+from harken.kit.digest import digest_of, digest_of_json
 from harken.kit.fields import rfc3339
-from harken.kit.paging import digest_of, digest_of_json
 from harken.services.page.diff import Change, change_of, shorten
 from harken.services.page.text import PageText, Part, check_selector, extract_text, remove_matches
 from harken.source import Batch, Cursor, Delivery, Host, Plugin

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
 from harken.kit.account_fields import one_word, split_server_address
-from harken.kit.json_api import address_of
+from harken.kit.json_api import join_url
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Id", "expect_object"]
@@ -105,7 +105,7 @@ class Api:
     ) -> Reply:
         return await self._host.http.request(
             method,
-            address_of(self._account.base_url, *path),
+            join_url(self._account.base_url, *path),
             params=list(params),
             json=json,
             headers={

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from harken.event import Event, Identity
+from harken.kit.digest import digest_of_json
 from harken.kit.fields import instant, list_of, rfc3339, text_of
-from harken.kit.paging import digest_of_json
 
 __all__ = ["Criteria", "Incident", "event_of", "incident_of"]
 

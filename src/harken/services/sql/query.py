@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from harken.kit.paging import digest_of
+from harken.kit.digest import digest_of
 from harken.services.sql.statements import one_select
 from harken.services.sql.values import Epoch
 
