@@ -215,7 +215,7 @@ class OnMail:
         signed = {"username": "ana", "password": PASSWORD, "ca_bundle": str(fake.ca_bundle)}
         given = {"host": "127.0.0.1", "port": fake.port, "sender": "Harken <harken@example.com>", "timeout": 5}
         self.account = email.Account.model_validate({**given, **(fields or signed)})
-        self.destination: Destination = email.Mail(self.account, host)
+        self.destination: Destination = email.EmailDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
         return [f"{letter['Subject']}\n{letter.get_content()}" for letter in self._fake.mailbox()]

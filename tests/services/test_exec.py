@@ -109,7 +109,7 @@ async def test_plain_data_is_called_value(tmp_path, clock, host):
         ({"rows": []}, "missing required field `items`"),
         ({"items": [{"data": {}}]}, r"`id` - at `\$.items\[0\]`"),
         ({"items": [{"id": ""}]}, "an empty id"),
-        ({"items": [{"id": 1, "occurred_at": "yesterday"}]}, "no time"),
+        ({"items": [{"id": 1, "occurred_at": "yesterday"}]}, "not a time"),
         ({"items": [], "cursor": None, "more": True}, "from the same cursor"),
         ([], "another shape"),
     ],

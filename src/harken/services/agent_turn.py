@@ -8,18 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.event import Event
+from harken.kit import QueryModel
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Query", "Turns", "plugin"]
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """What the model is asked at every tick."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     prompt: str = Field(
         min_length=1, description="what the model is asked; {{.trigger.event.at}} is the time of the tick"
     )

@@ -14,10 +14,11 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http.guard import check_address
+from harken.kit import AccountModel, configure_hint
 from harken.kit.messages import one_line, title_and_text
 from harken.source import Host, Message, Plugin
 
@@ -26,17 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Account", "Services", "plugin"]
 
-CONFIGURE = "harken integrations apprise configure"
+CONFIGURE = configure_hint("apprise")
 INSTALL = "pip install 'harken[apprise]'"
 DEFAULT = "default"
 _LATER = frozenset({408, 425, 429})
 _heard: ContextVar[list[int] | None] = ContextVar("apprise_statuses", default=None)
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """URLs of Apprise by the names that `to` may have. They hold credentials, so they are written only here."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     url: SecretStr | None = Field(None, description="a URL of Apprise; its name is `default`")
     urls: dict[str, SecretStr] = Field(default_factory=dict, description="more of them, by name")
 

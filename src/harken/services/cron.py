@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from harken.event import Event
+from harken.kit import QueryModel, load_cursor
 from harken.schedule import At, Cron, Every, Missed, Schedule, activations, check
 from harken.source import Batch, Cursor, Host, Plugin
 
@@ -25,10 +26,9 @@ GRACE = timedelta(seconds=60)
 AHEAD = timedelta(hours=1)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Exactly one of cron, every and at."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     cron: str = Field("", description="five fields, or six with seconds first")
     every: float | None = Field(None, ge=1, description="seconds between activations")
     at: AwareDatetime | None = Field(None, description="one instant (RFC 3339)")
@@ -96,9 +96,8 @@ class Activations:
 
 
 def _place(cursor: Cursor, since: datetime, now: datetime) -> Place:
-    try:
-        place = msgspec.convert({"last": cursor} if isinstance(cursor, str) else cursor, Place)
-    except msgspec.ValidationError:
+    place = load_cursor({"last": cursor} if isinstance(cursor, str) else cursor, Place)
+    if place is None:
         return Place(last=since.astimezone(UTC))
     return place if place.last <= now + AHEAD else Place(last=now)
 

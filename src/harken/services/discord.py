@@ -9,20 +9,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from harken import __version__
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, message_mark, retry_seconds, title_and_text
 from harken.source import Host, Message, Plugin
 
-__all__ = ["Account", "Channel", "plugin"]
+__all__ = ["Account", "Channel", "plugin", "whoami"]
 
 LIMIT = 2000
 NONCE = 25
-CONFIGURE = "harken integrations discord configure"
+CONFIGURE = configure_hint("discord")
 _HOOK = re.compile(r"https?://[^/?#]+(?:/[^/?#]+)*/webhooks/([0-9]{1,20})/([A-Za-z0-9_-]{10,200})/?")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{10,200}")
 _ID = re.compile(r"[0-9]{1,20}")
@@ -36,10 +37,9 @@ _WHY = {
 }
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A channel's webhook, or a bot."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     webhook_url: SecretStr | None = Field(None, description="address of a channel's webhook, which is a secret")
     token: SecretStr | None = Field(None, description="token of a bot, to write into any channel that it may")
     base_url: str = Field("https://discord.com/api/v10", description="address of the API")
@@ -86,7 +86,7 @@ class Channel:
         if self._account.token is not None:
             headers["Authorization"] = f"Bot {self._account.token.get_secret_value().strip()}"
         url, private = self._url + path, self._host.allow_private
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             method, url, json=json, params=params, headers=headers, allow_private=private, follow_redirects=False
         )
         body = _body(reply)

@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 import msgspec
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.errors import CursorExpired, RetryLater
 from harken.event import Event
 from harken.http import Reply
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.fields import describe, instant, text_of
 from harken.services.google import GoogleAccount, GoogleClient
 from harken.services.google.api import CALENDAR, expect_object
@@ -38,10 +39,9 @@ _FIELDS = f"nextPageToken,nextSyncToken,updated,items({_ITEM})"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which calendar, and how to treat cancelled events and an expired sync token."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     calendar_id: str = Field("primary", min_length=1, description="id of the calendar; primary is the user's own")
     skip_cancelled: bool = Field(True, description="leave out events that were cancelled or deleted")
     on_expired: Literal["pause", "rebaseline"] = Field(
@@ -75,7 +75,7 @@ class Changes:
         self._creations = host.identity == "once"
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = _place(cursor, self._query.calendar_id)
+        place = load_cursor(cursor, Place, of=self._query.calendar_id) or Place(of=self._query.calendar_id)
         reply = await self._google.request("GET", self._url, params=_page_params(place), scope=CALENDAR)
         if reply.status in (400, 410) and place.page and not place.again:
             # page tokens expire soon; the engine drops what this read returned before
@@ -104,14 +104,6 @@ class Changes:
             shown = [item for item in shown if (instant(item.get("updated")) or _LONG_AGO) >= horizon]
         events = [_event(item, self._query.calendar_id, creations=self._creations) for item in shown]
         return sorted(events, key=lambda event: event.occurred_at or _LONG_AGO)
-
-
-def _place(cursor: Cursor, calendar: str) -> Place:
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place(of=calendar)
-    return place if place.of == calendar else Place(of=calendar)
 
 
 def _page_params(place: Place) -> dict[str, str | int]:
@@ -152,7 +144,7 @@ def _following(place: Place, document: dict[str, Any], reply: Reply) -> Place:
 
 
 def _batch(place: Place, *, events: Sequence[Event] = (), more: bool, complete: bool = True) -> Batch:
-    return Batch(events=events, cursor=msgspec.to_builtins(place), more=more, complete=complete)
+    return Batch(events=events, cursor=dump_cursor(place), more=more, complete=complete)
 
 
 def _fix(status: int, calendar: str) -> str:

@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from harken.errors import NeedsAttention
 from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of, digest_of_json
 from harken.kit.items import Shape, events_of, items_at
@@ -38,10 +39,9 @@ _SECRET_NAME = re.compile(r"auth|cookie|key|passw|secret|signature|token", re.IG
 _SHORTEST_SECRET = 8
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """What to ask, where the items are, and what identifies one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     url: WebAddress = Field(description="address of the listing (http or https)")
     method: Literal["GET", "POST"] = Field("GET", description="HTTP method")
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send; never shown again")
@@ -114,7 +114,7 @@ class JsonListing:
         return self._page(place, reply, reply.json())
 
     def _resume(self, cursor: Cursor, since: datetime) -> PagingCursor:
-        place, paging = _place(cursor), self._query.paging
+        place, paging = load_cursor(cursor, PagingCursor) or PagingCursor(of=""), self._query.paging
         if place.of == self._of and (place.pages or place.restarts):
             if paging and place.pages >= paging.max_pages:
                 fix = "Narrow the query, or raise paging.max_pages"
@@ -129,7 +129,7 @@ class JsonListing:
     async def _ask(self, place: PagingCursor) -> Reply:
         query, body = self._query, self._query.body
         conditional = validators_of(place.etag, place.last_modified)
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             query.method,
             page_url(query.paging, query.url, place.at),
             headers={"Accept": "application/json", **self._headers},
@@ -148,14 +148,14 @@ class JsonListing:
         if paging and has_slipped(place, ids):
             again = restart(place, paging)
             if again:
-                return Batch(events=self._ascending(events, place), cursor=msgspec.to_builtins(again), more=True)
+                return Batch(events=self._ascending(events, place), cursor=dump_cursor(again), more=True)
             place = msgspec.structs.replace(place, partial=True)
         to = None if self._reached(events, place) else next_position(paging, reply, document, place, ids)
         if paging is None or to is None:
             return self._last(place, reply, events)
         turned = advance(place, paging, to, ids, self._whose)
         more = self._ascending(events, place)
-        return Batch(events=more, cursor=msgspec.to_builtins(turned), more=True, complete=not place.partial)
+        return Batch(events=more, cursor=dump_cursor(turned), more=True, complete=not place.partial)
 
     def _last(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
         paging, kept = self._query.paging, PagingCursor(of=self._of, since=place.asked if place.pages else None)
@@ -166,7 +166,7 @@ class JsonListing:
                 of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body)
             )
         events = self._ascending(events, place)
-        return Batch(events=events, cursor=msgspec.to_builtins(kept), complete=not place.partial)
+        return Batch(events=events, cursor=dump_cursor(kept), complete=not place.partial)
 
     def _reached(self, events: Sequence[Event], place: PagingCursor) -> bool:
         oldest = events[-1].occurred_at if events and self._query.order == "newest_first" else None
@@ -178,13 +178,6 @@ class JsonListing:
         # older ones come into view when newer ones are deleted: they were read long ago, and may be forgotten
         since = place.since
         return [event for event in reversed(events) if not (event.occurred_at and since and event.occurred_at < since)]
-
-
-def _place(cursor: Cursor) -> PagingCursor:
-    try:
-        return msgspec.convert(cursor, PagingCursor)
-    except msgspec.ValidationError:
-        return PagingCursor(of="")
 
 
 def _secrets(headers: Mapping[str, str]) -> list[bytes]:

@@ -11,20 +11,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, message_mark, one_line, title_and_text, utf8_length
 from harken.source import Host, Message, Plugin
 
-__all__ = ["Account", "Topic", "plugin"]
+__all__ = ["Account", "Topic", "plugin", "whoami"]
 
 LIMIT = 4096
 """Bytes. The server makes a file of what is longer, which few people open."""
 TITLE = 250
-CONFIGURE = "harken integrations ntfy configure"
+CONFIGURE = configure_hint("ntfy")
 _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LEVELS = {"min": 1, "low": 2, "default": 3, "high": 4, "max": 5, "urgent": 5}
 
@@ -36,10 +37,9 @@ def _level(value: Any) -> Any:
 Priority = Annotated[int, BeforeValidator(_level), Field(ge=1, le=5)]
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A server of ntfy, and who we are there. Nothing is needed to write to a topic of ntfy.sh that is not reserved."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     base_url: str = Field("https://ntfy.sh", description="address of the server")
     topic: str = Field("", description="where messages without `to` go")
     priority: Priority = Field(3, description="1 to 5, or min, low, default, high, max")
@@ -78,7 +78,7 @@ class Topic:
 
     async def call(self, method: str, path: str, json: Any = None) -> Any:
         url, private = self._url + path, self._host.allow_private
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             method, url, json=json, headers=_signed_in(self._account), allow_private=private, follow_redirects=False
         )
         fix = f"Check the credential and that it may write to the topic: {CONFIGURE}"

@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of
 from harken.kit.syndication import Entry, NotAFeed, entries_of, feed_link, is_page, oldest_first
@@ -31,10 +32,9 @@ _INLINE = 100_000
 _DATED_BACK = timedelta(days=2)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which feed to read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     feed_url: WebAddress = Field(description="address of the feed (http or https)")
     max_per_tick: int = Field(5, ge=0, description="runs that become due at once; the rest follow, spaced")
     type: Literal["rss.entry"] = Field("rss.entry", description="type of the events")
@@ -58,9 +58,9 @@ class NewsFeed:
         self._whose = host_of(query.feed_url)
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = self._place(cursor)
+        place = load_cursor(cursor, Place, of=self._of) or Place(of=self._of)
         conditional = validators_of(place.etag, place.last_modified)
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             "GET",
             self._query.feed_url,
             headers={"Accept": _ACCEPT},
@@ -78,14 +78,7 @@ class NewsFeed:
         # what is dated back by its author, or by a clock that is wrong, was not there before all the same
         late = since - _DATED_BACK if place.digest else since
         events = [self._event(entry, undated=_between(late, entry.published, since)) for entry in entries]
-        return Batch(events=events, cursor=msgspec.to_builtins(read))
-
-    def _place(self, cursor: Cursor) -> Place:
-        try:
-            place = msgspec.convert(cursor, Place)
-        except msgspec.ValidationError:
-            return Place(of=self._of)
-        return place if place.of == self._of else Place(of=self._of)
+        return Batch(events=events, cursor=dump_cursor(read))
 
     async def _entries(self, reply: Reply, *, worked: bool) -> list[Entry]:
         if is_page(reply.body):

@@ -6,28 +6,28 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, retry_seconds, title_and_text
 from harken.source import Host, Message, Plugin
 
-__all__ = ["Account", "Bot", "plugin"]
+__all__ = ["Account", "Bot", "plugin", "whoami"]
 
 LIMIT = 4096
-CONFIGURE = "harken integrations telegram configure"
+CONFIGURE = configure_hint("telegram")
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{10,100}")
 _CHAT = re.compile(r"-?[0-9]{1,20}")
 _NAME = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
 _UNKNOWN = ("chat not found", "user not found", "peer_id_invalid", "chat_id is empty")
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A bot of Telegram."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: SecretStr = Field(description="token of the bot, from @BotFather (123456:ABC…)")
     base_url: str = Field("https://api.telegram.org", description="address of the Bot API, or of your own server of it")
 
@@ -56,7 +56,7 @@ class Bot:
         """What the Bot API answers. An error has a status, and says in its body what it means."""
         url, private = f"{self._url}/{method}", self._host.allow_private
         # a redirect would take the token, which is in the address, to somebody else's log
-        reply = await self._host.http.request("POST", url, json=params, allow_private=private, follow_redirects=False)
+        reply = await self._host.request("POST", url, json=params, allow_private=private, follow_redirects=False)
         body = _read(reply)
         if body.get("ok") is True:
             return body

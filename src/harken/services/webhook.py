@@ -16,11 +16,12 @@ from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError, model_validator
+from pydantic import Field, HttpUrl, SecretStr, ValidationError, model_validator
 
 from harken.errors import Malformed, NeedsAttention, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
+from harken.kit import QueryModel
 from harken.kit.fields import instant, text_of
 from harken.language.paths import lookup
 from harken.source import Host, Message, Plugin, Request
@@ -32,10 +33,9 @@ _decode = msgspec.json.Decoder().decode
 _Secrets = SecretStr | list[SecretStr]
 
 
-class IncomingQuery(BaseModel):
+class IncomingQuery(QueryModel):
     """How a sender proves who it is, and where its events have their id, type, subject and time."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     scheme: Literal["hmac", "api_key", "none"] = Field("hmac", description="how requests prove where they come from")
     secret: _Secrets = Field(default_factory=list, description="shared secret; a list while it is being rotated")
     allow_unsigned: bool = Field(False, description="needed for scheme: none, since anybody can then send events")
@@ -158,10 +158,9 @@ def _signer(key: bytes) -> Callable[[bytes], bytes]:
     return sign
 
 
-class OutgoingQuery(BaseModel):
+class OutgoingQuery(QueryModel):
     """How messages are signed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     secret: _Secrets = Field(default_factory=list, description="signs messages; a list signs with each, for rotation")
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send along")
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
@@ -194,7 +193,7 @@ class Outgoing:
             headers["X-Harken-Signature"] = signature(self._keys, int(self._host.clock.time()), body)
         allowed = self._query.allow_private_networks or self._host.allow_private
         to = _address(message.to)
-        reply = await self._host.http.request("POST", to, headers=headers, data=body, allow_private=allowed)
+        reply = await self._host.request("POST", to, headers=headers, data=body, allow_private=allowed)
         # the path of such an address is often a secret in itself
         raise_for(reply, what="a message")
         return {"status": reply.status}

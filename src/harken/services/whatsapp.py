@@ -10,21 +10,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, one_line, title_and_text
 from harken.rate_limit import asked_wait
 from harken.source import Host, Message, Plugin
 
-__all__ = ["Account", "Number", "plugin"]
+__all__ = ["Account", "Number", "plugin", "whoami"]
 
 LIMIT = 4096
 PARAMETER = 900
 """A template's text has room for 1,024 characters, its own words included."""
-CONFIGURE = "harken integrations whatsapp configure"
+CONFIGURE = configure_hint("whatsapp")
 _PERSON = "@s.whatsapp.net"
 _PHONE = re.compile(r"[1-9][0-9]{5,14}")
 _WRITTEN = re.compile(r"\+?[0-9][0-9 ()./-]*")
@@ -48,10 +49,9 @@ _WHY = {
 }
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A business phone number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: SecretStr = Field(description="access token of a system user, with whatsapp_business_messaging")
     phone_number_id: str = Field(pattern=r"^[0-9]{5,25}$", description="id of your number (not the number itself)")
     template: str = Field("", pattern=r"^[a-z0-9_]{0,512}$", description="approved template with one value, {{1}}")
@@ -79,13 +79,12 @@ class Number:
         return {"message_id": text_of(first, "id") or "", "status": text_of(first, "message_status") or "accepted"}
 
     async def call(self, method: str, path: str, json: Any = None, fields: str = "") -> Mapping[str, Any]:
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             method,
             self._url + path,
             json=json,
             params={"fields": fields} if fields else None,
             headers=self._headers,
-            allow_private=self._host.allow_private,
             follow_redirects=False,
         )
         body = _body(reply)

@@ -15,6 +15,7 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.event import Event
+from harken.kit import dump_cursor, load_cursor
 from harken.kit.digest import digest_of
 from harken.services.datadog.actions import Mute, Unmute, mute, unmute
 from harken.services.datadog.api import Account, Api, Page
@@ -62,12 +63,11 @@ class MonitorStates:
             following = msgspec.structs.replace(place, fresh=pack(fresh), after=page.after, page=page.page, gone=gone)
         # with numbered pages, a deletion can move a monitor past this read; the next one finds it
         whole = not (place.page or page.page)
-        return Batch(events=events, cursor=msgspec.to_builtins(following), more=not page.last, complete=whole)
+        return Batch(events=events, cursor=dump_cursor(following), more=not page.last, complete=whole)
 
     def _resume(self, cursor: Cursor) -> Place:
-        try:
-            place = msgspec.convert(cursor, Place)
-        except msgspec.ValidationError:
+        place = load_cursor(cursor, Place)
+        if place is None:
             return Place(of=self._of)
         if place.of == self._of:
             return place

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harken.durations import parse_duration
 from harken.errors import HarkenError, Refused, RetryLater
 from harken.http import raise_for
+from harken.kit import ParamsModel
 from harken.kit.fields import instant, text_of
 from harken.language.paths import lookup
 from harken.services.datadog.api import Api
@@ -28,10 +29,9 @@ _PAGE = 100
 _TAG = re.compile(r"\w[\w./-]*:[\w./@:-]+")
 
 
-class Unmute(BaseModel):
+class Unmute(ParamsModel):
     """Which monitor, or which of its groups."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     monitor: int = Field(gt=0, description="id of the monitor")
     group: str = Field("", description="name of the group, such as host:web-1; empty for the whole monitor")
 

@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
@@ -24,16 +25,15 @@ from harken.source import Host
 
 __all__ = ["Account", "Api", "Page"]
 
-CONFIGURE = "harken integrations datadog configure"
+CONFIGURE = configure_hint("datadog")
 PAGE_SIZE = 200
 MONITOR_PARAMS = {"group_states": "all", "with_downtimes": "true"}
 _SITE = re.compile(r"(?=.{4,100}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,30}")
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """Two keys and the site that they belong to."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     api_key: SecretStr = Field(description="API key (Organization Settings, API Keys)")
     app_key: SecretStr = Field(description="application key with the scope monitors_read (Organization Settings)")
     site: str = Field("datadoghq.com", description="site of your account, such as datadoghq.com or us5.datadoghq.com")
@@ -167,12 +167,11 @@ class Api:
         params: Mapping[str, str | int] | None = None,
         json: Any = None,
     ) -> Reply:
-        return await self._host.http.request(
+        return await self._host.request(
             method,
             self._account.api + path,
             params=params,
             json=json,
             headers={"Accept": "application/json", **keys},
-            allow_private=self._host.allow_private,
             follow_redirects=False,
         )

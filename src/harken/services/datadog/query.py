@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from harken.kit import QueryModel
 from harken.kit.digest import digest_of
 from harken.services.datadog.event import word
 
@@ -15,10 +16,9 @@ __all__ = ["Query"]
 Status = Literal["triggered", "warn", "no_data", "ok"]
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which monitors, and which statuses of theirs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     tags: tuple[str, ...] = Field((), description="any of these tags, on the monitor or on the group: team:platform")
     monitor_ids: tuple[int, ...] = Field((), description="any of these monitors: the number in a monitor's address")
     statuses: tuple[Status, ...] = Field(

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
+from harken.kit import QueryModel
 from harken.kit.fields import instant
 from harken.kit.subprocesses import Program, secrets_in
 from harken.services.exec.rpc import RpcClient, expect_shape
@@ -24,10 +25,9 @@ __all__ = ["Query", "StdioPoller", "plugin"]
 PATIENCE_SECONDS = 5.0
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which program to run, and its configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     command: list[str] = Field(min_length=1, description="the program and its arguments; no shell is used")
     env: dict[str, SecretStr] = Field(default_factory=dict, description="variables for the program; never shown again")
     config: dict[str, Any] = Field(default_factory=dict, description="passed to the program with initialize")

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from harken.errors import RetryLater
 from harken.event import Event
+from harken.kit import dump_cursor, load_cursor
 from harken.kit.mail import delivery as mail_delivery
 from harken.services.gmail.api import Gmail
 from harken.services.gmail.check import check
@@ -25,7 +24,6 @@ from harken.services.gmail.cursor import (
     finish,
     ids_to_fetch,
     mark_fetched,
-    parse,
     restart_listing,
     shorten_overlap,
 )
@@ -52,7 +50,7 @@ class Mailbox:
         self._of = query.fingerprint()
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = begin(parse(cursor), self._of, self._clock.now(), since, self._query.reach)
+        place = begin(load_cursor(cursor, Place) or Place(), self._of, self._clock.now(), since, self._query.reach)
         reading = place.reading
         assert reading is not None
         if reading.page is not None:
@@ -60,7 +58,7 @@ class Mailbox:
             reading = place.reading
             assert reading is not None
             if reading.page is not None:
-                return Batch(cursor=msgspec.to_builtins(place), more=True)
+                return Batch(cursor=dump_cursor(place), more=True)
         return await self._read(place, reading)
 
     async def _list(self, place: Place, reading: Reading, page: str) -> Place:
@@ -81,11 +79,11 @@ class Mailbox:
         events = await self._events(await self._gmail.get_all(ids)) if ids else []
         place = mark_fetched(place, ids)
         if ids_to_fetch(place, reading, 1):
-            return Batch(events=events, cursor=msgspec.to_builtins(place), more=True)
+            return Batch(events=events, cursor=dump_cursor(place), more=True)
         place = finish(place, reading)
         if len(place.seen) > MOST:
             place = await self._shorten_overlap(place)
-        return Batch(events=events, cursor=msgspec.to_builtins(place))
+        return Batch(events=events, cursor=dump_cursor(place))
 
     async def _events(self, fetched: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
         # leave out drafts: each edit of a draft creates a new message

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from harken.kit import ParamsModel
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
 
 
-class MarkParams(BaseModel):
+class MarkParams(ParamsModel):
     """Which mail. Not called `id`, because every step has an `id` of its own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     message: str = Field(min_length=1, max_length=200, description="the id of the mail, as its event has it")
 
 

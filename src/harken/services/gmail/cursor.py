@@ -11,8 +11,6 @@ from datetime import datetime
 
 import msgspec
 
-from harken.source import Cursor
-
 __all__ = [
     "MOST",
     "Place",
@@ -22,7 +20,6 @@ __all__ = [
     "finish",
     "ids_to_fetch",
     "mark_fetched",
-    "parse",
     "restart_listing",
     "shorten_overlap",
 ]
@@ -58,14 +55,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 0
     seen: list[str] = []
     reading: Reading | None = None
-
-
-def parse(cursor: Cursor) -> Place:
-    """The stored place; a fresh one if there is none or it cannot be read."""
-    try:
-        return msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place()
 
 
 def begin(place: Place, of: str, now: datetime, since: datetime, reach: float) -> Place:

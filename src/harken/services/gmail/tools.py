@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.errors import NotFound
+from harken.kit import ParamsModel
 from harken.kit.fields import text_of
 from harken.kit.messages import cut
 from harken.services.gmail.api import Gmail
@@ -21,30 +22,26 @@ LONGEST_BODY = 8_000
 _FIELDS = ("id", "thread_id", "from", "sender", "to", "subject", "date", "snippet", "labels")
 
 
-class _Params(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CountParams(_Params):
+class CountParams(ParamsModel):
     """What to count."""
 
     query: str = Field("in:inbox", max_length=1_000, description="a Gmail search; unread mail in it is counted")
 
 
-class SearchParams(_Params):
+class SearchParams(ParamsModel):
     """What to look for."""
 
     query: str = Field(max_length=1_000, description="a Gmail search, such as: from:ana is:unread newer_than:2d")
     limit: int = Field(10, ge=1, le=50, description="the most mails to show, newest first")
 
 
-class MessageParams(_Params):
+class MessageParams(ParamsModel):
     """Which mail."""
 
     id: str = Field(min_length=1, max_length=200, description="the id of a mail, from gmail_search")
 
 
-class LabelParams(_Params):
+class LabelParams(ParamsModel):
     """No parameters."""
 
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import text_of
 from harken.language.paths import lookup
@@ -39,7 +40,7 @@ __all__ = [
     "scopes_of",
 ]
 
-CONFIGURE = "harken integrations google configure"
+CONFIGURE = configure_hint("google")
 GMAIL = "https://www.googleapis.com/auth/gmail.modify"
 GMAIL_READONLY = "https://www.googleapis.com/auth/gmail.readonly"
 CALENDAR = "https://www.googleapis.com/auth/calendar.readonly"
@@ -80,10 +81,9 @@ _TEMPORARY = frozenset({"temporarily_unavailable", "internal_failure", "server_e
 _TOKEN_LIMITED = frozenset({"rate_limit_exceeded", "slow_down"})
 
 
-class OAuthClient(BaseModel):
+class OAuthClient(AccountModel):
     """The OAuth client that requests the user's consent."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     client_id: str = Field(description="id of an OAuth client of the type Desktop app, in your Google Cloud project")
     client_secret: SecretStr = Field(description="secret of this client")
     base_url: str = Field("", description="address of a server to use instead of Google's (optional)")
@@ -181,13 +181,12 @@ class GoogleClient:
         return expect_object(await self.request("GET", url, params=params, scope=scope))
 
     async def _send(self, method: str, url: str, token: str, params: Params, json: Any) -> Reply:
-        return await self._host.http.request(
+        return await self._host.request(
             method,
             url,
             params=params,
             json=json,
             headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
-            allow_private=self._host.allow_private,
         )
 
 
@@ -295,7 +294,7 @@ class TokenCache:
 
 async def request_token(client: OAuthClient, host: Host, **grant: str) -> Reply:
     """Exchange a grant for a token; pass the reply to `expect_token`."""
-    return await host.http.request(
+    return await host.request(
         "POST",
         client.token_url,
         data={
@@ -304,7 +303,6 @@ async def request_token(client: OAuthClient, host: Host, **grant: str) -> Reply:
             "client_secret": client.client_secret.get_secret_value(),
         },
         headers={"Accept": "application/json"},
-        allow_private=host.allow_private,
         # a redirect would send the secret and the token to another server
         follow_redirects=False,
     )

@@ -159,7 +159,7 @@ async def _on_device(client: OAuthClient, scopes: tuple[str, ...], asking: Askin
 
 async def _device_code(client: OAuthClient, scopes: tuple[str, ...], host: Host) -> Mapping[str, Any]:
     data = {"client_id": client.client_id, "scope": " ".join(scopes)}
-    reply = await host.http.request("POST", client.device_url, data=data, allow_private=host.allow_private)
+    reply = await host.request("POST", client.device_url, data=data)
     if reply.status == 401:
         fix = "--device needs a client of the type TVs and Limited Input devices; with any other, use --manual"
         raise NeedsAttention(f"{reply.url.host} gives this client no device code", fix=fix)

@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from yarl import URL
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of, digest_of_json
 from harken.kit.fields import rfc3339
@@ -39,10 +40,9 @@ _LONGEST_PATTERN, _MOST_PATTERNS = 500, 20
 _SECRET_NAME = re.compile(r"auth|key|passw|secret|sig|token", re.IGNORECASE)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which page, which part of it, and what does not count."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     url: WebAddress = Field(description="address of the page (http or https)")
     selector: str = Field("", description="CSS selector of the part that counts; empty: all text of the page")
     json_path: str = Field("", description="instead of a selector: dotted path of a value in a JSON answer")
@@ -116,22 +116,18 @@ class Page:
         now = self._snapshot(reply, page)
         if before is None and cursor is not None:
             # the query was edited: that it finds another text does not mean that the page changed
-            return Batch(cursor=msgspec.to_builtins(now), unchanged=True)
+            return Batch(cursor=dump_cursor(now), unchanged=True)
         if before and before.mark == now.mark:
-            return Batch(cursor=msgspec.to_builtins(now), unchanged=True)
+            return Batch(cursor=dump_cursor(now), unchanged=True)
         change = await _in_thread_if_large(len(now.text), change_of, before.text if before else None, now.text)
-        return Batch(events=[self._event(change, page, now)], cursor=msgspec.to_builtins(now))
+        return Batch(events=[self._event(change, page, now)], cursor=dump_cursor(now))
 
     def _place(self, cursor: Cursor) -> Place | None:
-        try:
-            place = msgspec.convert(cursor, Place)
-        except msgspec.ValidationError:
-            return None
-        return place if place.of == self._of else None
+        return load_cursor(cursor, Place, of=self._of)
 
     async def _fetch(self, before: Place | None) -> Reply:
         conditional = validators_of(before.etag, before.last_modified) if before else None
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             "GET",
             self._query.url,
             headers={"Accept": "text/html, application/json;q=0.9, */*;q=0.5", **self._headers},

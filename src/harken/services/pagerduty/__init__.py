@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from harken.errors import RetryLater
 from harken.event import Event
+from harken.kit import dump_cursor
 from harken.kit.fields import describe
 from harken.services.pagerduty.actions import ACTIONS
 from harken.services.pagerduty.api import Account, Api
@@ -55,7 +54,7 @@ class Incidents:
         to = remember_acknowledged(place, to, page) if self._watches else to
         return Batch(
             events=self._events(place, page, {**to.acked, **to.shown}),
-            cursor=msgspec.to_builtins(to),
+            cursor=dump_cursor(to),
             more=to.reading,
             complete=not to.partial,
         )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.http import Reply
+from harken.kit import ParamsModel
 from harken.kit.comments import step_mark
 from harken.kit.fields import text_of
 from harken.services.pagerduty.api import Api, Id, expect_object
@@ -24,8 +25,7 @@ _FROM = (
 )
 
 
-class Acknowledge(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Acknowledge(ParamsModel):
     incident: Id = Field(description="id or number of the incident")
     sender: str = Field("", alias="from", description="e-mail address of the user in whose name; default: from_email")
 

@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import one_word, split_server_address
 from harken.kit.json_api import join_url
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Id", "expect_object"]
 
-CONFIGURE = "harken integrations pagerduty configure"
+CONFIGURE = configure_hint("pagerduty")
 _FIXES = {
     400: "Check that the ids are ids of this account",
     401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
@@ -42,10 +43,9 @@ Id = Annotated[
 ]
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A REST API key, and the user in whose name it writes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: Annotated[SecretStr, one_word("an API key")] = Field(
         description="REST API key: your own (My Profile, User Settings), or a general one"
     )
@@ -103,7 +103,7 @@ class Api:
         json: Any = None,
         more: Mapping[str, str] | None = None,
     ) -> Reply:
-        return await self._host.http.request(
+        return await self._host.request(
             method,
             join_url(self._account.base_url, *path),
             params=list(params),
@@ -113,7 +113,6 @@ class Api:
                 "Accept": "application/vnd.pagerduty+json;version=2",
                 **(more or {}),
             },
-            allow_private=self._host.allow_private,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from harken.errors import NeedsAttention
+from harken.kit import load_cursor
 from harken.services.pagerduty.event import Incident
 
 __all__ = [
@@ -60,10 +61,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def resume(cursor: Any, of: str, since: datetime, part: Part) -> Place:
     """The stored place of an unfinished read, or the beginning of a new read."""
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        place = Place(of="")  # nothing was read yet, or another version wrote it
+    place = load_cursor(cursor, Place) or Place(of="")
     if place.reading and place.of == of:
         return place
     # after an unfinished read or one with gaps, start again no later than where it started

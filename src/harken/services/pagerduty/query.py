@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from harken.kit import QueryModel
 from harken.kit.query_fields import fingerprint_of
 from harken.services.pagerduty.api import Id
 
@@ -23,10 +24,9 @@ def _as_lower_list(value: Any) -> Any:
     return [word.lower() if isinstance(word, str) else word for word in several]
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which incidents: several values of one key mean any of them, different keys mean all."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     user_id: Id | None = Field(None, description="id of the user to whom it is assigned (whoami shows yours)")
     services: Annotated[tuple[Id, ...], BeforeValidator(_as_list)] = Field((), description="ids of services")
     teams: Annotated[tuple[Id, ...], BeforeValidator(_as_list)] = Field((), description="ids of teams")

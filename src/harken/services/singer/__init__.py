@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, RetryLater
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.subprocesses import Program, secrets_in, start_program
 from harken.services.singer.catalog import read_catalog, select_streams
 from harken.services.singer.process import PATIENCE_SECONDS, PrivateDirectory, TapRun
@@ -20,10 +21,9 @@ __all__ = ["Query", "TapSource", "plugin"]
 LONGEST_CATALOG = 32 * 1024 * 1024
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which tap to run, and its configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     tap: list[str] = Field(min_length=1, description="the tap and its arguments; no shell is used")
     config: dict[str, Any] = Field(default_factory=dict, description="the tap's configuration, given to it in a file")
     streams: list[str] = Field(default_factory=list, description="streams to select; empty: as the tap decides")
@@ -78,7 +78,7 @@ class TapSource:
         if cursor != self._expected:
             # the last page was not committed, or the cursor was reset
             await self.aclose()
-        place = _load_place(cursor)
+        place = load_cursor(cursor, Place) or Place()
         run = self._run or await self._start(place)
         if run is None:
             self._expected = cursor
@@ -90,7 +90,7 @@ class TapSource:
             raise
         following = Place(state=run.state, page=0 if run.finished else place.page + 1)
         self._run = None if run.finished else run
-        self._expected = msgspec.to_builtins(following)
+        self._expected = dump_cursor(following)
         return Batch(events=events, cursor=self._expected, more=not run.finished)
 
     async def aclose(self) -> None:
@@ -159,13 +159,6 @@ class TapSource:
             directory=self._host.directory,
             secrets=self._secrets,
         )
-
-
-def _load_place(cursor: Cursor) -> Place:
-    try:
-        return msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place()
 
 
 def _source(query: Query, account: object, host: Host) -> TapSource:

@@ -14,6 +14,7 @@ import msgspec
 
 from harken.errors import RetryLater
 from harken.event import Event, Span
+from harken.kit import dump_cursor
 from harken.services.slack.actions import PostParams, destination, post
 from harken.services.slack.api import (
     NOT_IN_CHANNEL,
@@ -163,7 +164,7 @@ class Conversations:
 
 
 def _batch(place: Place, events: Sequence[Event] = (), covered: Span | None = None) -> Batch:
-    return Batch(events=events, cursor=msgspec.to_builtins(place), more=place.reading is not None, covered=covered)
+    return Batch(events=events, cursor=dump_cursor(place), more=place.reading is not None, covered=covered)
 
 
 def _covered(reading: Reading) -> Span:

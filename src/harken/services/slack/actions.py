@@ -14,9 +14,10 @@ from typing import Any
 from uuid import UUID, uuid5
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harken.errors import NeedsAttention
+from harken.kit import ParamsModel
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, message_mark, title_and_text
 from harken.services.slack.api import NOT_IN_CHANNEL, Account, Answer, Slack, is_timestamp, to_timestamp
@@ -43,10 +44,9 @@ _UNREADABLE = frozenset({*NOT_IN_CHANNEL, "missing_scope", "thread_not_found", "
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-class PostParams(BaseModel):
+class PostParams(ParamsModel):
     """The message, and the channel or thread to post it in."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     channel: str = Field(min_length=1, description="name or id; a member id for a direct message")
     text: str = Field("", description="the message; with blocks, what notifications show")
     thread_ts: str | None = Field(None, description="the thread to answer in: an event's thread_ts")

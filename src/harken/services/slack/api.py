@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import instant, text_of
 from harken.source import Host
 
@@ -31,7 +32,7 @@ __all__ = [
     "to_timestamp",
 ]
 
-CONFIGURE = "harken integrations slack configure"
+CONFIGURE = configure_hint("slack")
 NOT_IN_CHANNEL = frozenset({"channel_not_found", "not_in_channel"})
 _CREDENTIAL = frozenset(
     {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type"}
@@ -57,10 +58,9 @@ _STAMP = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A Slack app's bot in one workspace."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: SecretStr = Field(description="Bot User OAuth Token (xoxb-…), from OAuth & Permissions of your Slack app")
     base_url: str = Field("https://slack.com/api", description="address of the Web API")
 
@@ -134,13 +134,12 @@ class Slack:
         allow: Collection[str] = (),
     ) -> Answer:
         """Call a method, by POST if there is `json`. Raise what an error code means, unless it is one of `allow`."""
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             "GET" if json is None else "POST",
             f"{self._url}/{method}",
             params=params,
             json=json,
             headers=self._headers,
-            allow_private=self._host.allow_private,
         )
         raise_for(reply, fix=f"Check the token and base_url: {CONFIGURE}")
         body = reply.json()

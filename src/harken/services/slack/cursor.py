@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from harken.kit import load_cursor
 from harken.kit.fields import text_of
 from harken.services.slack.api import earlier, is_timestamp, micros, newest, oldest
 
@@ -122,11 +123,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def parse(cursor: Any) -> Place:
     """The stored place, or a fresh one if this version cannot read the cursor."""
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place()
-    return place if all(map(is_timestamp, _stamps(place))) else Place()
+    place = load_cursor(cursor, Place)
+    return place if place and all(map(is_timestamp, _stamps(place))) else Place()
 
 
 def _stamps(place: Place) -> list[str]:

@@ -7,7 +7,9 @@ import re
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator
+
+from harken.kit import QueryModel
 
 __all__ = ["Query", "normalized_name", "user_id"]
 
@@ -24,10 +26,9 @@ Texts = Annotated[
 ]
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Several values of one field mean any of them; different fields must all fit."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     mentions: Texts = Field(default_factory=list, description="people who are mentioned: @name or a member id")
     channels: Texts = Field(default_factory=list, description="names or ids; without it, every channel of the bot")
     include_threads: bool = Field(True, description="also replies in threads, old ones included")

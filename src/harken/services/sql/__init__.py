@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
-
 from harken.errors import CursorExpired, NeedsAttention
+from harken.kit import load_cursor
 from harken.services.sql.api import Account, Table
 from harken.services.sql.check import check, whoami
 from harken.services.sql.cursor import Place, stored
@@ -45,11 +44,8 @@ class TableRows:
     def _resume(self, cursor: Cursor) -> Place | None:
         if cursor is None:
             return None
-        try:
-            place = msgspec.convert(cursor, Place)
-        except msgspec.ValidationError:
-            place = Place(of="")
-        if place.of != self._of:
+        place = load_cursor(cursor, Place, of=self._of)
+        if place is None:
             raise self._expired("it was made for another watermark, key or epoch")
         return place
 

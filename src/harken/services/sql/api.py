@@ -12,9 +12,10 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import NeedsAttention
+from harken.kit import AccountModel
 from harken.language.paths import suggest
 from harken.services.sql.drivers import Address, Database, Engine, Rows, Session, Tls, timed_out
 from harken.services.sql.drivers.mysql import MySql
@@ -45,10 +46,9 @@ _ENCODE = "Write special characters of the user and password as %XX, or give the
 _SHOWN = 20
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A database, by `url` or by its parts."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     url: SecretStr | None = Field(
         None, description="postgresql://user:password@host:port/database, mysql://…, mariadb://… or sqlite:///path"
     )
