@@ -110,7 +110,7 @@ async def test_plain_data_is_called_value(tmp_path, clock, host):
         ({"items": [{"data": {}}]}, r"`id` - at `\$.items\[0\]`"),
         ({"items": [{"id": ""}]}, "an empty id"),
         ({"items": [{"id": 1, "occurred_at": "yesterday"}]}, "not a time"),
-        ({"items": [], "cursor": None, "more": True}, "from the same cursor"),
+        ({"items": [], "cursor": None, "more": True}, "without moving the cursor"),
         ([], "another shape"),
     ],
 )

@@ -1,4 +1,4 @@
-"""News feeds: RSS, Atom, JSON Feed. The whole feed is read each time; what is new in it, the engine knows.
+"""News feeds: RSS, Atom, JSON Feed. Each read returns the whole feed; the engine knows which entries are new.
 
 RSS 2.0: https://www.rssboard.org/rss-specification, Atom: RFC 4287, JSON Feed: https://www.jsonfeed.org/version/1.1/
 """
@@ -27,9 +27,9 @@ __all__ = ["NewsFeed", "Query", "plugin"]
 _ACCEPT = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, */*;q=0.5"
 _LARGEST = 32_000_000
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
-# parsing more than this would make everybody else wait
+# larger feeds are parsed in a thread, so that the event loop is not blocked
 _INLINE = 100_000
-_DATED_BACK = timedelta(days=2)
+_BACKDATED = timedelta(days=2)
 
 
 class Query(QueryModel):
@@ -42,7 +42,7 @@ class Query(QueryModel):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last read that was committed looked like; it means nothing for another address (`of`)."""
+    """Validators and digest of the last committed read. `of` is the digest of the address."""
 
     of: str
     etag: str | None = None
@@ -55,7 +55,7 @@ class NewsFeed:
         self._query = query
         self._host = host
         self._of = digest_of(query.feed_url.encode())
-        self._whose = host_of(query.feed_url)
+        self._server = host_of(query.feed_url)
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place = load_cursor(cursor, Place, of=self._of) or Place(of=self._of)
@@ -68,36 +68,40 @@ class NewsFeed:
             max_bytes=_LARGEST,
             allow_private=self._query.allow_private_networks or self._host.allow_private,
         )
-        expect_answer(reply, conditional, self._whose)
+        expect_answer(reply, conditional, self._server)
         raise_for(reply)
         if reply.not_modified or (place.digest and place.digest == digest_of(reply.body)):
             return Batch(cursor=cursor, unchanged=True)
         entries = await self._entries(reply, worked=bool(place.digest))
         got = reply.validators
         read = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
-        # what is dated back by its author, or by a clock that is wrong, was not there before all the same
-        late = since - _DATED_BACK if place.digest else since
-        events = [self._event(entry, undated=_between(late, entry.published, since)) for entry in entries]
+        # an entry dated shortly before `since` may still be new: backdated, or dated by a wrong clock
+        late = since - _BACKDATED if place.digest else since
+        events = [self._event(entry, undated=_is_between(late, entry.published, since)) for entry in entries]
         return Batch(events=events, cursor=dump_cursor(read))
 
     async def _entries(self, reply: Reply, *, worked: bool) -> list[Entry]:
         if is_page(reply.body):
-            raise self._wrong("answered with a web page", reply, worked)
+            raise self._not_a_feed_error("answered with a web page", reply, worked)
         charset = _CHARSET.search(reply.headers.get("Content-Type", ""))
-        asked = (reply.body, str(reply.url), charset[1] if charset else "")
+        arguments = (reply.body, str(reply.url), charset[1] if charset else "")
         try:
-            found = entries_of(*asked) if len(reply.body) <= _INLINE else await asyncio.to_thread(entries_of, *asked)
+            found = (
+                entries_of(*arguments)
+                if len(reply.body) <= _INLINE
+                else await asyncio.to_thread(entries_of, *arguments)
+            )
         except NotAFeed:
-            raise self._wrong("answered with something that is not a feed", reply, worked) from None
+            raise self._not_a_feed_error("answered with something that is not a feed", reply, worked) from None
         return oldest_first(found)
 
-    def _wrong(self, what: str, reply: Reply, worked: bool) -> HarkenError:
+    def _not_a_feed_error(self, what: str, reply: Reply, worked: bool) -> HarkenError:
         if worked:
-            # a captive portal or a maintenance page: it was a feed before, and will be again
-            return RetryLater(f"{self._whose} {what}, where a feed was before")
+            # a captive portal or a maintenance page: it was a feed before
+            return RetryLater(f"{self._server} {what}, where a feed was before")
         found = feed_link(reply.text(), str(reply.url)).partition("?")[0]
         fix = f"Did you mean {found}?" if found else "Use the address of the feed itself"
-        return NeedsAttention(f"{self._whose} {what}", fix=fix)
+        return NeedsAttention(f"{self._server} {what}", fix=fix)
 
     def _event(self, entry: Entry, *, undated: bool) -> Event:
         data = msgspec.to_builtins(entry)
@@ -105,7 +109,7 @@ class NewsFeed:
         return Event(subject=entry.id, type=self._query.type, data=data, occurred_at=at)
 
 
-def _between(begin: datetime, moment: datetime | None, end: datetime) -> bool:
+def _is_between(begin: datetime, moment: datetime | None, end: datetime) -> bool:
     return moment is not None and begin <= moment < end
 
 

@@ -171,9 +171,11 @@ def _to_harken_error(error: Exception, account: Account) -> HarkenError:
         fix = "If it is signed by your own authority, set ca_bundle to that authority's certificates"
         return NeedsAttention(f"the certificate of {host} is not trusted ({error.verify_message})", fix=fix)
     if isinstance(error, ssl.SSLError):
-        return RetryLater(f"no TLS connection could be made with {host}", fix="Check security and port if this stays")
+        return RetryLater(
+            f"no TLS connection could be made with {host}", fix="Check security and port if this persists"
+        )
     return RetryLater(
-        f"the connection to {host}:{account.effective_port} failed", fix="Check host and port if this stays"
+        f"the connection to {host}:{account.effective_port} failed", fix="Check host and port if this persists"
     )
 
 

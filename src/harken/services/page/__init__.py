@@ -151,7 +151,7 @@ class Page:
         what = f"nothing on the page of {self._server} is at the {name}" if name else f"{self._server} shows no text"
         if worked:
             # maintenance, a login page, a new design: it may come back, and if not, the circuit breaker pauses the feed
-            return RetryLater(f"{what}, where something was before", fix=f"If this stays, correct {name or 'url'}")
+            return RetryLater(f"{what}, where something was before", fix=f"If this persists, correct {name or 'url'}")
         built = "; what scripts build in a browser is not seen" if not query.json_path else ""
         return NeedsAttention(what + built, fix=f"Correct {name or 'url'}, or set missing: empty if that is usual")
 
