@@ -15,6 +15,7 @@ from harken.event import Event, Identity, Span
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from yarl import URL
 
     from harken.http import Client, Metered, Reply
 
@@ -125,7 +126,7 @@ class Host:
     directory: str = ""
     allow_programs: bool = False
 
-    async def request(self, method: str, url: str, **options: Any) -> Reply:
+    async def request(self, method: str, url: str | URL, **options: Any) -> Reply:
         """Send an HTTP request, to a private network only if `allow_private`. Options are those of `Client.request`."""
         return await self.http.request(method, url, **{"allow_private": self.allow_private, **options})
 
