@@ -9,9 +9,8 @@ import pytest
 import structlog
 
 from tests.memory_files import in_memory
-from tests.timings import long_naps
 
-__all__ = ["logs_as_they_were", "long_naps"]
+__all__ = ["logs_as_they_were"]
 
 pytest.register_assert_rewrite("harken.testing.source", "harken.testing.destination", "harken.testing.store")
 pytest.register_assert_rewrite("tests.services.trackers", "tests.services.whole")

@@ -49,7 +49,7 @@ def fail_often(error: BaseException, times: int, policy: Policy = WORKFLOW, inte
 
 def test_a_deferred_read_comes_back_when_its_turn_comes_and_counts_as_nothing() -> None:
     steps = fail_often(Deferred("used up", after=40), 12)
-    assert {(step.wait_seconds, step.health.failures, step.health.state, step.say) for step in steps} == {
+    assert {(step.wait_seconds, step.health.failures, step.health.state, step.change) for step in steps} == {
         (40, 0, "closed", "")
     }
     assert steps[-1].health.blocked_until == NOW + 40
@@ -57,7 +57,7 @@ def test_a_deferred_read_comes_back_when_its_turn_comes_and_counts_as_nothing() 
 
 
 def test_a_pause_is_told_once_also_when_a_person_reads_meanwhile() -> None:
-    assert [step.say for step in fail_often(NeedsAttention("401", fix="Check the token"), 3)] == ["paused", "", ""]
+    assert [step.change for step in fail_often(NeedsAttention("401", fix="Check the token"), 3)] == ["paused", "", ""]
 
 
 def test_429_waits_30_60_120_up_to_600_seconds() -> None:
@@ -81,7 +81,7 @@ def test_429_is_neither_failure_nor_success() -> None:
 
 
 def test_429_is_told_once() -> None:
-    assert [step.say for step in fail_often(limited(), 3)] == ["rate_limited", "", ""]
+    assert [step.change for step in fail_often(limited(), 3)] == ["rate_limited", "", ""]
 
 
 def test_a_failure_between_starts_the_count_of_429_anew() -> None:
@@ -92,7 +92,7 @@ def test_a_failure_between_starts_the_count_of_429_anew() -> None:
 def test_a_probe_that_meets_429_leaves_the_breaker_open() -> None:
     probing = Health(failures=5, state="half_open")
     step = fail(limited(), probing, POLLER)
-    assert (step.health.state, step.health.failures, step.say) == ("open", 5, "rate_limited")
+    assert (step.health.state, step.health.failures, step.change) == ("open", 5, "rate_limited")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_open_breaker_waits_at_least_what_the_server_asked() -> None:
 
 def test_a_workflow_says_failing_at_1_error_at_5_and_pauses_at_10() -> None:
     steps = fail_often(DOWN, 10)
-    assert [step.say for step in steps] == ["failing", "", "", "", "error", "", "", "", "", "paused"]
+    assert [step.change for step in steps] == ["failing", "", "", "", "error", "", "", "", "", "paused"]
     assert [step.health.state for step in steps] == ["closed"] * 9 + ["paused"]
     assert steps[-1].health.failures == 10
 
@@ -133,7 +133,7 @@ def test_timeouts_and_surprises_count_as_failures(error: BaseException) -> None:
 def test_a_poller_opens_at_its_threshold_and_probes_at_30_doubling_to_300_seconds() -> None:
     steps = fail_often(DOWN, 8, Policy.poller(3), interval=10)
     assert [step.wait_seconds for step in steps] == [20, 40, 30, 60, 120, 240, 300, 300]
-    assert [step.say for step in steps] == ["failing", "", "opened", "", "", "", "", ""]
+    assert [step.change for step in steps] == ["failing", "", "opened", "", "", "", "", ""]
     assert [step.health.state for step in steps] == ["closed"] * 2 + ["open"] * 6
 
 
@@ -150,7 +150,7 @@ def test_an_open_breaker_lets_a_probe_through_when_its_wait_is_over() -> None:
 
 def test_a_failed_probe_opens_again_without_another_word() -> None:
     step = fail(DOWN, Health(failures=5, state="half_open"), POLLER)
-    assert (step.health.state, step.wait_seconds, step.say) == ("open", 60, "")
+    assert (step.health.state, step.wait_seconds, step.change) == ("open", 60, "")
 
 
 def test_before_try_leaves_every_other_state_alone() -> None:
@@ -163,7 +163,7 @@ def test_before_try_leaves_every_other_state_alone() -> None:
 @pytest.mark.parametrize("kind", [NeedsAttention, CursorExpired, Refused, Misconfigured, NotFound])
 def test_what_a_person_must_mend_pauses_and_is_told_at_the_first_time(kind: type[HarkenError], policy: Policy) -> None:
     step = fail(kind("no", fix="do this"), policy=policy)
-    assert (step.health.state, step.health.failures, step.say) == ("paused", 1, "paused")
+    assert (step.health.state, step.health.failures, step.change) == ("paused", 1, "paused")
     assert (step.health.code, step.health.message) == (kind.code, "no. do this")
     assert not step.health.may_try(NOW + 1e9)
 
@@ -177,23 +177,23 @@ def test_a_lost_lease_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", [StoreBusy, StoreUnavailable])
 def test_a_store_that_cannot_write_is_not_the_fault_of_the_feed(kind: type[RetryLater]) -> None:
     step = fail(kind("the disk is full"), Health(failures=9), interval=3600)
-    assert (step.health, step.wait_seconds, step.say) == (Health(failures=9), 30, "")
+    assert (step.health, step.wait_seconds, step.change) == (Health(failures=9), 30, "")
 
 
 def test_success_forgets_failures_and_says_so_once() -> None:
     recovered = after_success(fail_often(DOWN, 7)[-1].health, NOW + 5)
-    assert recovered == Step(health=Health(since=NOW + 5), say="recovered")
-    assert after_success(recovered.health, NOW + 9).say == ""
+    assert recovered == Step(health=Health(since=NOW + 5), change="recovered")
+    assert after_success(recovered.health, NOW + 9).change == ""
 
 
 def test_success_closes_the_breaker() -> None:
     step = after_success(Health(failures=9, state="half_open", blocked_until=NOW), NOW)
-    assert (step.health.state, step.health.blocked_until, step.say) == ("closed", None, "recovered")
+    assert (step.health.state, step.health.blocked_until, step.change) == ("closed", None, "recovered")
 
 
 def test_success_after_429_starts_the_count_anew_without_a_word() -> None:
     step = after_success(fail_often(limited(), 3)[-1].health, NOW)
-    assert (step.health.rate_limited, step.health.blocked_until, step.say) == (0, None, "")
+    assert (step.health.rate_limited, step.health.blocked_until, step.change) == (0, None, "")
 
 
 def test_success_on_a_clean_health_gives_the_same_object_back() -> None:
@@ -205,7 +205,7 @@ def test_a_pause_outlives_a_manual_run() -> None:
     paused = fail(NeedsAttention("no")).health
     assert after_success(paused, NOW).health is paused
     again = fail(DOWN, paused)
-    assert (again.health.state, again.say) == ("paused", "")
+    assert (again.health.state, again.change) == ("paused", "")
     assert fail(limited(), paused).health.state == "paused"
 
 

@@ -1,4 +1,4 @@
-"""When to try again: backoff and breaker as pure tables, so that whoever keeps `Health` keeps it across restarts."""
+"""When to try again: backoff and circuit breaker as pure functions. `Health` is stored, so both outlast a restart."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from harken.errors import (
 
 __all__ = [
     "REFUSED",
+    "Change",
     "Health",
     "Policy",
-    "Say",
     "Step",
     "after_failure",
     "after_success",
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 State = Literal["closed", "open", "half_open", "paused"]
-Say = Literal["", "failing", "error", "opened", "paused", "rate_limited", "recovered"]
+Change = Literal["", "failing", "error", "opened", "paused", "rate_limited", "recovered"]
 
 REFUSED = ("refused", "misconfigured", "not_found", "unauthorized", "malformed")
-"""Codes of what was refused; it waits for a person, like a wrong token."""
+"""Codes of errors that a person has to resolve, like a wrong token."""
 
 BACKOFF_CAP = 600.0
 RATE_LIMIT_FIRST, RATE_LIMIT_CAP = 30.0, 600.0
@@ -46,7 +46,7 @@ BACKOFF_SPREAD = 0.1
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a feed is doing; `Health()` is a clean slate. `blocked_until` is wall time, so it holds after a restart."""
+    """How a feed is doing; `Health()` has no failures. `blocked_until` is wall time, so it holds after a restart."""
 
     failures: int = 0
     rate_limited: int = 0
@@ -66,9 +66,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """After how many failures in a row something is said, paused or opened; None means never.
+    """After how many failures in a row an error is logged, the feed paused or the breaker opened; None means never.
 
-    After a 429 we wait `limited_first` seconds, doubling up to `limited_cap`, or longer if we were asked to.
+    After a 429 we wait `limited_first` seconds, doubling up to `limited_cap`, or longer if the server wants it.
     """
 
     error_at: int | None = None
@@ -87,32 +87,32 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows from an attempt: the health to store, how long to wait at least, and which change to tell about."""
+    """What follows from an attempt: the health to store, how long to wait at least, and which change to log."""
 
     health: Health
     wait_seconds: float = 0.0
-    say: Say = ""
+    change: Change = ""
 
 
 def before_try(health: Health, now: float) -> Health:
-    """Return the health to try with: an open breaker whose wait is over lets one probe through, half open."""
+    """The health to try with: an open breaker whose wait is over becomes half open, for one probe."""
     if health.state == "open" and health.may_try(now):
         return msgspec.structs.replace(health, state="half_open")
     return health
 
 
 def after_success(health: Health, now: float) -> Step:
-    """Forget the failures; a clean health comes back as the same object, and a pause stays until a person lifts it."""
+    """Forget the failures. A clean health is returned as the same object; a pause stays until a person resumes."""
     if health.state == "paused" or health.clean:
         return Step(health=health)
     failed = health.failures > 0 or health.state != "closed"
-    return Step(health=Health(since=now), say="recovered" if failed else "")
+    return Step(health=Health(since=now), change="recovered" if failed else "")
 
 
 def after_failure(
     error: BaseException, health: Health, policy: Policy, *, interval: float, now: float, roll: float = 0.0
 ) -> Step:
-    """Return what to store, how long to wait and what to say; `roll` in [0, 1) only ever lengthens the wait."""
+    """What to store, how long to wait and what to log; `roll` in [0, 1) only ever lengthens the wait."""
     if isinstance(error, LeaseLost):
         return Step(health=health, wait_seconds=interval)
     if isinstance(error, StoreBusy | StoreUnavailable):
@@ -128,7 +128,7 @@ def after_failure(
 
 
 def error_code(error: BaseException) -> str:
-    """Name an error for records and metrics, never by its text."""
+    """The code of an error for records and metrics; it never depends on its text."""
     if isinstance(error, RetryLater) and error.reason != "failed" and not isinstance(error, Deferred):
         return error.reason
     if isinstance(error, HarkenError):
@@ -137,7 +137,7 @@ def error_code(error: BaseException) -> str:
 
 
 def is_permanent(code: str) -> bool:
-    """Whether an error of this code stays until a person does something about it."""
+    """Whether an error of this code lasts until a person resolves it."""
     return code in ("attention", "cursor_expired", *REFUSED)
 
 
@@ -149,11 +149,11 @@ def jittered(interval: float, fraction: float, floor: float, roll: float) -> flo
 def _paused(error: HarkenError, health: Health, interval: float, now: float) -> Step:
     marked = _marked(error, health, now, failures=health.failures + 1)
     paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
-    return Step(health=paused, wait_seconds=interval, say="" if health.state == "paused" else "paused")
+    return Step(health=paused, wait_seconds=interval, change="" if health.state == "paused" else "paused")
 
 
 def _deferred(error: Deferred, health: Health, interval: float, now: float, roll: float) -> Step:
-    """No call was made, so there is nothing to back off from: come back when the turn comes."""
+    """No call was made, so this is no failure: wait until the credential may be used again."""
     wait = (interval if error.after is None else error.after) * (1 + BACKOFF_SPREAD * roll)
     if health.state == "paused":
         return Step(health=health, wait_seconds=wait)
@@ -169,11 +169,11 @@ def _rate_limited(error: RetryLater, health: Health, policy: Policy, now: float,
     wait = _wait(_doubled(policy.limited_first, count - 1, policy.limited_cap), error, roll)
     marked = _marked(error, health, now, failures=health.failures)
     limited = msgspec.structs.replace(marked, rate_limited=count, blocked_until=now + wait, state=_untried(health))
-    return Step(health=limited, wait_seconds=wait, say="rate_limited" if count == 1 else "")
+    return Step(health=limited, wait_seconds=wait, change="rate_limited" if count == 1 else "")
 
 
 def _untried(health: Health) -> State:
-    # a probe that meets a 429 has told us nothing about the breaker: it goes on waiting
+    # a probe that was answered 429 proves nothing, so the breaker stays open
     return "open" if health.state == "half_open" else health.state
 
 
@@ -182,14 +182,14 @@ def _failed(error: BaseException, health: Health, policy: Policy, interval: floa
     marked = _marked(error, health, now, failures=failures)
     if health.state == "paused" or _reached(failures, policy.pause_at):
         paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
-        return Step(health=paused, wait_seconds=interval, say="" if health.state == "paused" else "paused")
+        return Step(health=paused, wait_seconds=interval, change="" if health.state == "paused" else "paused")
     if policy.open_at is not None and failures >= policy.open_at:
         wait = _wait(_doubled(PROBE_FIRST, failures - policy.open_at, PROBE_CAP), error, roll)
         opened = msgspec.structs.replace(marked, state="open", blocked_until=now + wait)
-        return Step(health=opened, wait_seconds=wait, say="opened" if health.state == "closed" else "")
+        return Step(health=opened, wait_seconds=wait, change="opened" if health.state == "closed" else "")
     wait = _wait(_doubled(interval, failures, BACKOFF_CAP), error, roll)
-    say: Say = "error" if failures == policy.error_at else "failing" if failures == 1 else ""
-    return Step(health=msgspec.structs.replace(marked, blocked_until=now + wait), wait_seconds=wait, say=say)
+    change: Change = "error" if failures == policy.error_at else "failing" if failures == 1 else ""
+    return Step(health=msgspec.structs.replace(marked, blocked_until=now + wait), wait_seconds=wait, change=change)
 
 
 def _marked(error: BaseException, health: Health, now: float, *, failures: int) -> Health:
@@ -206,8 +206,8 @@ def _marked(error: BaseException, health: Health, now: float, *, failures: int) 
 
 
 def _wait(own: float, error: BaseException, roll: float) -> float:
-    asked = error.after if isinstance(error, RetryLater) else None
-    return max(own, asked or 0.0) * (1 + BACKOFF_SPREAD * roll)
+    requested = error.after if isinstance(error, RetryLater) else None
+    return max(own, requested or 0.0) * (1 + BACKOFF_SPREAD * roll)
 
 
 def _doubled(first: float, times: int, cap: float) -> float:

@@ -1,4 +1,4 @@
-"""Time is passed in, so that a week of polling takes a second in a test."""
+"""The clock is passed in everywhere, so that a week of polling takes a second in a test."""
 
 from __future__ import annotations
 

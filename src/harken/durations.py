@@ -1,4 +1,4 @@
-"""Durations as people write them: `90s`, `1h30m`, `500ms`. A bare number is refused: nobody agrees on its unit."""
+"""Durations as people write them: `90s`, `1h30m`, `500ms`. A bare number is refused: its unit would be a guess."""
 
 from __future__ import annotations
 

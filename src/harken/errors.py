@@ -1,6 +1,6 @@
-"""Every error is named by what happens next, and tells the reader what to do.
+"""Every error is named by what happens next, and says what to do about it.
 
-None of them may hold a token, a query string or a body: they end up in logs, verdicts and API answers.
+None of them may contain a token, a query string or a body: they end up in logs, verdicts and API answers.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class HarkenError(Exception):
 
 
 def addressed(error: HarkenError, kind: str, name: str) -> HarkenError:
-    """The same error, with the account's own name in the command that mends it: a service knows only its kind."""
+    """Put the account's name into the command that the error suggests: a service knows only its own kind."""
     error.fix = error.fix.replace(f"harken integrations {kind} ", f"harken integrations {name or kind} ")
     return error
 
 
 class RetryLater(HarkenError):
-    """It may work later. `after` is how long the other side asked us to wait, in seconds."""
+    """It may work later. `after`: for how many seconds the server wants us to wait."""
 
     code = "retry"
 
@@ -67,7 +67,7 @@ class RetryLater(HarkenError):
 
 
 class Deferred(RetryLater):
-    """Nothing was asked: the credential's calls are used up or spaced. Come back in `after` seconds."""
+    """No call was made: the rate limit of the credential has no room now. Try again in `after` seconds."""
 
     code = "deferred"
 
@@ -82,49 +82,49 @@ class NeedsAttention(HarkenError):
 
 
 class CursorExpired(HarkenError):
-    """The source no longer knows our cursor: what happened meanwhile cannot be asked for."""
+    """The source no longer accepts our cursor, so what happened since then cannot be read."""
 
     code = "cursor_expired"
 
 
 class LeaseLost(HarkenError):
-    """Someone else holds the feed or the run now; whatever we were about to write is void."""
+    """Another process holds the feed or the run now; nothing of ours may be written for it."""
 
     code = "lease_lost"
 
 
 class Refused(HarkenError):
-    """We will not do this: it is not allowed, or not valid."""
+    """Not done, because it is not allowed or not valid."""
 
     code = "refused"
 
 
 class Misconfigured(Refused):
-    """What a person wrote cannot be used as it stands."""
+    """The configuration, or what a person entered, is not valid."""
 
     code = "misconfigured"
 
 
 class NotFound(Refused):
-    """There is nothing of that name."""
+    """Nothing has that name."""
 
     code = "not_found"
 
 
 class Unauthorized(Refused):
-    """Whoever sent this did not prove who they are: a signature or key is missing, wrong or too old."""
+    """The sender is not authenticated: a signature or key is missing, wrong or too old."""
 
     code = "unauthorized"
 
 
 class Malformed(Refused):
-    """What was sent cannot be understood; sending the same again will not help."""
+    """The request cannot be parsed; sending the same again will not help."""
 
     code = "malformed"
 
 
 class StoreBusy(RetryLater):
-    """The store has more waiting than it may hold; nothing was written. Try again shortly."""
+    """The queue of the store is full; nothing was written. Try again shortly."""
 
     code = "store_busy"
 

@@ -1,4 +1,4 @@
-"""Events: what a source says happened, and what we decided about it."""
+"""Events: what happened according to a source, and what was decided about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 __all__ = ["Event", "Identity", "Known", "Outcome", "Recorded", "Span", "Verdict"]
 
 Identity = Literal["once", "change", "transition"]
-"""What makes an occurrence new: its subject, its subject and version, or each change of its state."""
+"""What makes an occurrence new: a new subject, a new version of a subject, or each change of its state."""
 
 Outcome = Literal["fired", "filtered", "duplicate", "before_start", "gathered", "held", "skipped", "error", "unmatched"]
 
@@ -19,7 +19,7 @@ Outcome = Literal["fired", "filtered", "duplicate", "before_start", "gathered", 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One occurrence. `subject` names the object, `state` its version or status, `key` the occurrence.
 
-    An undated item (`occurred_at` is None) counts as happening when it was read.
+    An undated item (`occurred_at` is None) counts as having happened when it was read.
     `raw` may hold the JSON of `data` as it was received; it is stored unchanged.
     """
 
@@ -37,7 +37,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """What a feed remembers of a subject: its last state, and how often that changed."""
+    """What a feed remembers of a subject: its last state, and how many states it has had."""
 
     state: str | None
     seq: int
@@ -53,7 +53,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """A stretch of a source's time that a read has proven to cover."""
+    """A span of a source's time that has been read completely."""
 
     start: datetime
     end: datetime

@@ -1,4 +1,4 @@
-"""Feeds and triggers: what is read, and who listens to it."""
+"""Feeds and triggers: what is read, and what listens to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from harken.backoff import Health
 from harken.event import Identity, Span
-from harken.schedule import Quiet, Schedule
+from harken.schedule import Every, Quiet, Schedule
 
 __all__ = [
     "AT_START",
@@ -33,14 +33,14 @@ INTERNAL = "harken"
 """The feed of what Harken itself does: emitted events, run outcomes and alerts."""
 
 AT_START = "paused at start (paused_on_boot)"
-"""Why a job is paused that is to wait for a person at every start."""
+"""The pause reason of a job with `paused_on_boot`: it waits for a person at every start."""
 
 Overlap = Literal["allow", "skip", "queue", "cancel_previous"]
 Way = Literal["poll", "push", "stream", "internal"]
 First = Literal["baseline", "deliver", "all"]
-"""What the first read does: learn what is there in silence, deliver the newest of it, or all that the query shows.
+"""What the first read does with the items it finds: only remember them, deliver the newest of them, or deliver all.
 
-With `all` it is the query that says what is too old, at any time, and not the start line.
+With `all` the start line does not count, in any read: the query decides what is too old.
 """
 
 
@@ -48,7 +48,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """A configured reading of an integration. Editing it never moves its cursor.
 
     `inherits` names the feed whose cursor and memory this one takes over when it is new in the store.
-    Whoever holds the lease of its `shard` reads it.
+    The process that holds the lease of its `shard` reads it.
     """
 
     name: str
@@ -71,9 +71,14 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     shard: int = 0
 
+    @property
+    def interval(self) -> float:
+        """The usual number of seconds between two reads; a minute where the schedule has no fixed interval."""
+        return self.schedule.seconds if isinstance(self.schedule, Every) else 60.0
+
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True, tag="digest"):
-    """Gather events until the window closes or `max` are there."""
+    """Gather events into one run, until the window closes or there are `max` of them."""
 
     window: float
     max: int = 0
@@ -91,7 +96,7 @@ class Spacing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger's runs may use in a calendar hour or day (UTC); None for no limit. Beyond it they are held."""
+    """What a trigger's runs may use in a calendar hour or day (UTC); None for no limit. Runs beyond it are held."""
 
     runs_per_hour: int | None = None
     tokens_per_day: int | None = None
@@ -127,10 +132,10 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
     """What the store knows of a trigger beyond its definition. A trigger keeps its uid for as long as its name.
 
-    `reads_from`: its feed is read from there for it; before the start line where history is ignored on purpose.
-    `backfilling`: what lies between its start line and now has yet to be read or decided again.
+    `reads_from`: where its feed has to be read from; before the start line where history is ignored on purpose.
+    `backfilling`: events between its start line and now have yet to be read or decided again.
     `runs_this_hour`, `tokens_today` and `usd_today` are what it has used of its budget.
-    `done` counts its runs that came to a good end, also those that are long deleted.
+    `done` counts its runs that succeeded, including deleted ones.
     """
 
     uid: str
@@ -151,9 +156,9 @@ class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a feed stands. `revision` rises with every change of what is read or who listens.
+    """The position and health of a feed. `revision` rises with every change of the feed or its triggers.
 
-    `seen` counts the new items that its reads have found, also those that are long deleted.
+    `seen` counts the new items that its reads have found, including deleted ones.
     """
 
     name: str
@@ -173,7 +178,7 @@ class FeedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TickSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of reads with the same result: one row however many reads found nothing new."""
+    """Successive reads with the same result: one row, however many reads found nothing new."""
 
     feed: str
     started_at: datetime

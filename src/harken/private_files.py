@@ -1,4 +1,4 @@
-"""Private files and directories: 0700 folders, and 0600 files that are written whole or not at all."""
+"""Directories and files that only their owner may read (0700, 0600); files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["make_private", "read_private", "write_private", "writing"]
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder and those above it that are missing, each for its owner alone, whatever the umask is."""
+    """Create the directory and its missing parents, each readable only by its owner, whatever the umask is."""
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)
 
 
 def read_private(path: Path) -> bytes | None:
-    """The content; None when there is no such file. Refuses one that others could read or have put there."""
+    """The content of the file; None if there is none. Raise Misconfigured if others can read it or it is not ours."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
@@ -41,40 +41,40 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Put the content in the file's place: after a crash it is the old one or the new one, whole."""
-    coming = path.with_name(f"{path.name}.{os.getpid()}.new")
-    coming.unlink(missing_ok=True)
-    handle = os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """Replace the content of the file atomically: after a crash it has the old content or the new one."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(coming, path)
+        os.replace(temporary, path)
     except BaseException:
-        coming.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    _settle(path.parent)
+    _sync_directory(path.parent)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Be the only one who changes this file; its directory is made, and made private."""
+    """Hold the lock of this file while it is changed. Its directory is created, and made private."""
     make_private(path.absolute().parent)
     os.chmod(path.parent, 0o700)
     handle = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        for left in path.parent.glob(f"{path.name}.*.new"):
-            # by somebody who was killed while writing
-            left.unlink(missing_ok=True)
+        for leftover in path.parent.glob(f"{path.name}.*.new"):
+            # of a process that was killed while writing
+            leftover.unlink(missing_ok=True)
         yield
     finally:
         os.close(handle)
 
 
-def _settle(folder: Path) -> None:
-    """A new name is on the disk only once its folder is."""
+def _sync_directory(folder: Path) -> None:
+    """Flush the directory: a renamed file is only then safe from a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""One rate budget per credential, fed by the server's own headers: callers wait their turn, and no call is dropped."""
+"""One rate limit per credential, learnt from the server's own headers: calls wait for their turn, none is dropped."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from harken.errors import Deferred
 
 __all__ = ["Level", "RateLimit", "asked_wait", "is_rate_limited"]
 
-# waits are slept in slices, so that a wall clock that jumps (sleep, NTP) or a more generous header is noticed
 SLICE = 5.0
+"""Waits are slept in slices of this length, so that a jump of the wall clock or a raised limit is noticed."""
 SCARCE = 0.1
-# a server that asks for more is broken, and the sum must stay a date
+"""Calls are spaced once less than this part of the quota is left."""
 LONGEST = 366 * 86400.0
-# what the headers say changes with every call: often enough for whoever looks at it while we are stopped
+"""A server that wants a longer wait is broken; besides, the sum must stay a valid date."""
 NOTED_EVERY = 60.0
+"""The remaining quota changes with every call: it is worth storing only so often."""
 _EPOCH, _EPOCH_MS = 1e9, 1e11
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,9})?")
 _FAMILIES = ("X-RateLimit-", "RateLimit-", "X-Rate-Limit-")
@@ -34,14 +35,14 @@ _RESET = tuple(family + "Reset" for family in _FAMILIES)
 
 
 def is_rate_limited(status: int, headers: Mapping[str, str]) -> bool:
-    """Tell whether an answer means "too many calls"; some services say it with 403. `headers` must ignore case."""
+    """Whether an answer means "too many calls"; some services answer 403 then. `headers` must ignore case."""
     if status == 429:
         return True
     return status == 403 and ("Retry-After" in headers or _number(_first(headers, _REMAINING)) == 0)
 
 
 def asked_wait(status: int, headers: Mapping[str, str], now: float) -> float | None:
-    """Return how many seconds the server asked us to wait: by Retry-After, or by its reset time when we are limited."""
+    """How many seconds the server wants us to wait: its Retry-After, or its reset time when we are limited."""
     wait = _seconds(headers.get("Retry-After"), now)
     if wait is None and is_rate_limited(status, headers):
         wait = _seconds(_first(headers, _RESET), now)
@@ -49,9 +50,9 @@ def asked_wait(status: int, headers: Mapping[str, str], now: float) -> float | N
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """What a budget holds now. Times are wall time; `waiting` counts the calls in line, by caller.
+    """The state of a rate limit now. Times are wall time; `waiting` counts the calls in the queue, by caller.
 
-    `why` it is blocked: the server asked for it (Retry-After), or said that the quota is used up.
+    `why` it is blocked: `asked` by the server (Retry-After), or the quota is `used up`.
     """
 
     limit: float | None = None
@@ -81,7 +82,7 @@ class RateLimit:
         self._head: asyncio.Future[None] | None = None
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._noted_at = -math.inf
-        self._calm = self._is_calm()
+        self._unlimited = self._is_unlimited()
 
     @property
     def rate(self) -> float | None:
@@ -91,7 +92,7 @@ class RateLimit:
     @rate.setter
     def rate(self, rate: float | None) -> None:
         self._rate = rate or None
-        self._calm = self._is_calm()
+        self._unlimited = self._is_unlimited()
 
     @property
     def level(self) -> Level:
@@ -105,32 +106,32 @@ class RateLimit:
             blocked_until=until,
             why="" if until is None else "asked" if asked else "used up",
             rate=self._rate,
-            waiting=dict(self._in_line()),
+            waiting=dict(self._queue_lengths()),
         )
 
     @property
     def blocked_until(self) -> float | None:
-        """The wall time before which the server wants no call at all, if that is still ahead."""
+        """The wall time until which no call may be made; None if one may be made now."""
         until = self._blocked_until
         if self._remaining is not None and self._remaining <= 0:
             until = max(until, self._reset_at)
         return until if until > self._clock.time() else None
 
-    async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None:
-        """Return when the call may be made: round robin between callers, first come first served within one.
+    async def take(self, caller: str = "", cost: int = 1, *, patience: float | None = None) -> None:
+        """Wait until the call may be made: round robin between callers, first come first served within one.
 
-        If that is more than `patience` seconds away, raises Deferred instead of waiting.
+        Raise Deferred instead if that would take more than `patience` seconds.
         """
-        if self._calm:
+        if self._unlimited:
             if self._remaining is not None:
                 self._remaining -= cost
-                self._calm = self._remaining > self._scarce_below
+                self._unlimited = self._remaining > self._scarce_below
             return
-        self._refuse_to_linger(who, patience)
+        self._raise_if_too_long(caller, patience)
         if self._head is None and self._wait() <= 0:
             self.spend(cost)
             return
-        await self._queue(who, cost)
+        await self._wait_for_turn(caller, cost)
 
     def spend(self, cost: int = 1) -> None:
         """Count calls that are being made now, here or elsewhere on the same credential."""
@@ -141,10 +142,10 @@ class RateLimit:
         if self._remaining is not None:
             self._remaining -= cost
         self._next_at = self._clock.monotonic() + gap * cost
-        self._calm = self._is_calm()
+        self._unlimited = self._is_unlimited()
 
     def learn(self, headers: Mapping[str, str], status: int) -> None:
-        """Take over what the server says about its limits. `headers` must ignore case, as aiohttp's do."""
+        """Learn the limits from an answer of the server. `headers` must ignore case, as aiohttp's do."""
         remaining = _first(headers, _REMAINING)
         if remaining is None and status not in (403, 429):
             return
@@ -155,10 +156,10 @@ class RateLimit:
             if until > self._blocked_until:
                 self._blocked_until = until
                 self.revision += 1
-        self._calm = self._is_calm()
+        self._unlimited = self._is_unlimited()
 
     def to_doc(self) -> dict[str, object]:
-        """Return what must survive a restart; it is worth storing when `revision` rose."""
+        """What must survive a restart; it is worth storing when `revision` rose."""
         return {
             "blocked_until": self._blocked_until or None,
             "limit": self._limit,
@@ -177,9 +178,9 @@ class RateLimit:
         self._limit = _number(_first(headers, _LIMIT)) or self._limit
         self._scarce_below = SCARCE * (self._limit or 0.0)
 
-    async def _queue(self, who: str, cost: int) -> None:
+    async def _wait_for_turn(self, caller: str, cost: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(who, deque()).append(turn)
+        self._waiting.setdefault(caller, deque()).append(turn)
         if self._head is None:
             self._promote()
         try:
@@ -188,42 +189,42 @@ class RateLimit:
                 await self._clock.sleep(min(wait, SLICE))
             self.spend(cost)
         finally:
-            self._leave(who, turn)
+            self._leave(caller, turn)
 
     def _promote(self) -> None:
         self._head = None
         while self._waiting and self._head is None:
-            # whoever had the last turn lets the others go first, also those who came while it waited
-            who = self._last = next((name for name in self._waiting if name != self._last), self._last)
-            queue = self._waiting.pop(who)
+            # the caller that had the last turn comes after the others, even those that came while it waited
+            caller = self._last = next((name for name in self._waiting if name != self._last), self._last)
+            queue = self._waiting.pop(caller)
             turn = queue.popleft()
             if queue:
-                # to the back of the dict, behind those who have waited longer
-                self._waiting[who] = queue
+                # to the back of the dict, behind callers that have waited longer
+                self._waiting[caller] = queue
             if not turn.done():
                 turn.set_result(None)
                 self._head = turn
 
-    def _leave(self, who: str, turn: asyncio.Future[None]) -> None:
+    def _leave(self, caller: str, turn: asyncio.Future[None]) -> None:
         if self._head is turn:
             self._promote()
             return
-        queue = self._waiting.get(who)
+        queue = self._waiting.get(caller)
         if queue and turn in queue:
             queue.remove(turn)
             if not queue:
-                del self._waiting[who]
+                del self._waiting[caller]
 
     def _wait(self) -> float:
         until = self.blocked_until
         blocked = 0.0 if until is None else until - self._clock.time()
         return max(blocked, self._next_at - self._clock.monotonic())
 
-    def _refuse_to_linger(self, who: str, patience: float | None) -> None:
+    def _raise_if_too_long(self, caller: str, patience: float | None) -> None:
         if patience is None:
             return
-        # everyone in line goes once before a newcomer, who then follows what it has in line itself
-        ahead = len(self._waiting) + (self._head is not None) + max(0, len(self._waiting.get(who, ())) - 1)
+        # each waiting caller has one turn before a new caller, which also waits for its own earlier calls
+        ahead = len(self._waiting) + (self._head is not None) + max(0, len(self._waiting.get(caller, ())) - 1)
         wait = max(self._wait(), 0.0) + ahead * self._gap(self._clock.time())
         if wait <= patience:
             return
@@ -233,20 +234,20 @@ class RateLimit:
             message = f"the service's rate limit for this credential is used up for another {wait:.0f} s"
         raise Deferred(message, after=wait)
 
-    def _in_line(self) -> dict[str, int]:
-        line = {who: len(queue) for who, queue in self._waiting.items()}
+    def _queue_lengths(self) -> dict[str, int]:
+        lengths = {caller: len(queue) for caller, queue in self._waiting.items()}
         if self._head is not None:
-            line[self._last] = line.get(self._last, 0) + 1
-        return line
+            lengths[self._last] = lengths.get(self._last, 0) + 1
+        return lengths
 
     def _gap(self, now: float) -> float:
-        """How far apart calls are: by the configured rate, and by what is left once that is little."""
+        """Seconds between two calls: by the configured rate, and by the remaining quota once that is scarce."""
         gap = 1 / self._rate if self._rate else 0.0
         if self._remaining is None or self._remaining > self._scarce_below or now >= self._reset_at:
             return gap
         return max(gap, (self._reset_at - now) / max(self._remaining, 1))
 
-    def _is_calm(self) -> bool:
+    def _is_unlimited(self) -> bool:
         plenty = self._remaining is None or self._remaining > self._scarce_below
         return plenty and self._rate is None and self._head is None and self._blocked_until <= self._clock.time()
 
@@ -266,7 +267,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _seconds(text: str | None, now: float) -> float | None:
-    """Read a delay, an epoch in seconds or milliseconds, an HTTP date or an ISO date as seconds from now."""
+    """The seconds from now that a header means: a delay, an epoch in seconds or milliseconds, an HTTP or ISO date."""
     if not text:
         return None
     text = text.strip()

@@ -32,13 +32,13 @@ OPEN = frozenset({"gathering", "held", "ready", "blocked", "running", "waiting"}
 FINAL = frozenset({"done", "failed", "dead", "cancelled"})
 
 Hold = Literal["", "flood", "paused", "budget"]
-"""Why a run is held: the flood guard (a person decides), a paused trigger (resume frees it), a spent budget."""
+"""Why a run is held: the flood guard (a person decides), a paused trigger (until it is resumed), a spent budget."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One journaled step. `path` names its place in the run: `triage`, `each[3].post`, `choose.then.page`.
 
-    `tokens` and `usd` are what a model took for it; writing the record charges them to the trigger's budget.
+    `tokens` and `usd` are what a model used for it; writing the record charges them to the trigger's budget.
     """
 
     path: str
@@ -90,10 +90,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A run that is ours until its lease ends, or until the token is passed on.
+    """A run that belongs to the worker that claimed it, until the claim ends.
 
-    `input` is None when the run takes its event as it is; `answer` is what a person said to an approve step. `alone`:
-    it is known that no other run waits for its end.
+    `input` is None when the run takes its event as it is; `answer` is the decision of a person on an approve step.
+    `alone`: no other run waits for the end of this one.
     """
 
     id: str
@@ -118,13 +118,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """Over, and not to be tried again by itself: the workflow said so."""
+    """The workflow itself failed the run: it is not retried automatically."""
 
     error: str
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True, tag="again"):
-    """Try the run again at `at`; journaled steps are not executed again. A stop of ours does not count as a try."""
+    """Try the run again at `at`; journaled steps are not executed again. `counts`: this was one of its tries."""
 
     at: datetime
     error: str
@@ -132,7 +132,7 @@ class Again(msgspec.Struct, frozen=True, kw_only=True, tag="again"):
 
 
 class Dead(msgspec.Struct, frozen=True, kw_only=True, tag="dead"):
-    """Tries are used up or hopeless: a dead letter, for a person to retry or drop."""
+    """No tries are left, or none could succeed: a dead letter, which a person retries or drops."""
 
     error: str
 
@@ -145,7 +145,7 @@ RunOutcome: TypeAlias = Finished | Failed | Again | Dead | Cancelled
 
 
 class Park(msgspec.Struct, frozen=True, kw_only=True):
-    """Set a run aside until `until` (a wait), or until it is woken (`waiting_for`: an approval, a sub-run)."""
+    """Suspend a run until `until` (a wait step), or until it is woken (`waiting_for`: an approval or a sub-run)."""
 
     until: datetime | None = None
     waiting_for: str = ""

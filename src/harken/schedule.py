@@ -1,4 +1,4 @@
-"""When something is due, or has to wait: pure functions on instants, so that DST can be tested in a line."""
+"""Schedules and quiet hours: pure functions on instants."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Schedule: TypeAlias = Every | Cron | At
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
-    """Hours in which nothing is started, on the clocks of `tz`; `22:00` to `07:00` goes across midnight."""
+    """Hours of the day in `tz` in which no run is started; `22:00` to `07:00` goes across midnight."""
 
     start: str
     end: str
@@ -68,12 +68,12 @@ def next_due(schedule: Schedule, after: datetime) -> datetime | None:
     if isinstance(schedule, At):
         return schedule.instant if schedule.instant > after else None
     instants = (instant.astimezone(UTC) for instant in _iterator(schedule, after))
-    # in the hour that comes twice, the first of the two may be over already
+    # in the hour that is repeated when DST ends, cronsim may give the first of the two, which is over already
     return next((instant for instant in instants if instant > after), None)
 
 
 def is_over(schedule: Schedule | None, last_success: datetime | None) -> bool:
-    """Tell whether the one time was read, however late. What failed at it, or was read before it, does not count."""
+    """Whether a one-shot was read at or after its instant. Failed reads, and reads before it, do not count."""
     return isinstance(schedule, At) and last_success is not None and last_success >= schedule.instant
 
 
@@ -88,19 +88,19 @@ def activations(schedule: Schedule, after: datetime, until: datetime, limit: int
 
 
 def quiet_hours(quiet: Quiet, instant: datetime) -> tuple[datetime, datetime]:
-    """When the quiet hours begin and end that `instant` lies in, or else the next ones."""
+    """Begin and end of the quiet hours that contain `instant`, or of the next ones."""
     zone = zone_of(quiet.tz)
     begin, end = time.fromisoformat(quiet.start), time.fromisoformat(quiet.end)
     day = instant.astimezone(zone).date() - timedelta(days=1)
     while True:
-        until = _on_the_clock(day + timedelta(days=end <= begin), end, zone)
+        until = _local_instant(day + timedelta(days=end <= begin), end, zone)
         if until > instant:
-            return _on_the_clock(day, begin, zone), until
+            return _local_instant(day, begin, zone), until
         day += timedelta(days=1)
 
 
-def _on_the_clock(day: date, at: time, zone: ZoneInfo) -> datetime:
-    # a time that comes twice is the first of the two, one that is left out comes as much later
+def _local_instant(day: date, at: time, zone: ZoneInfo) -> datetime:
+    # a local time that DST repeats is the first of the two; one that DST skips is moved later by the skipped time
     return datetime.combine(day, at, zone).astimezone(UTC)
 
 

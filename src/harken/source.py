@@ -1,4 +1,4 @@
-"""What the author of a service writes, and what the engine gives in return."""
+"""What the author of a service implements, and what the engine provides for it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from harken.event import Event, Identity, Span
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from yarl import URL
 
     from harken.http import Client, Metered, Reply
 
@@ -46,11 +47,12 @@ Cursor: TypeAlias = Any
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of what a source shows. The cursor is where the next page starts, and is stored with the events.
+    """One page of a source. The cursor is where the next page starts, and is stored with the events.
 
-    `more`: call again at once. `complete`: nothing between the cursors was left out.
-    `unchanged`: the source said that nothing changed (a 304), so its silence about an item proves nothing.
-    `next_at`: the source knows that there will be something then and nothing before; else the feed's interval counts.
+    `more`: there is another page; poll again at once. `complete`: nothing between the two cursors was left out.
+    `unchanged`: the service answered that nothing changed (a 304), so an item that is not listed may still exist.
+    `covered`: the span of time that this page has read completely; by default that of the whole read.
+    `next_at`: when there will be something new, and nothing before; without it the feed's schedule counts.
     """
 
     events: Sequence[Event] = ()
@@ -82,7 +84,7 @@ class PollSource(Protocol):
 @runtime_checkable
 class Closable(Protocol):
     async def aclose(self) -> None:
-        """Let go of what the source holds open, such as a process. It is not read again."""
+        """Close what the source holds open, such as a process. It is not read again."""
         ...
 
 
@@ -98,7 +100,7 @@ class StreamSource(Protocol):
     shared: bool
 
     def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
-        """Yield batches. Asking for the next one means that the last is committed: acknowledge it then."""
+        """Yield batches. Being asked for the next one means that the last is committed: acknowledge it then."""
         ...
 
 
@@ -107,11 +109,11 @@ Source: TypeAlias = PollSource | PushSource | StreamSource
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What the engine lends to a service: the guarded HTTP client, the clock and the dice.
+    """What the engine provides to a service: the guarded HTTP client, the clock and random numbers.
 
-    `identity` is that of the feed: where an API tells several kinds of occurrences, a source shows those that count.
-    `shared` is one for all who use the same credential: the place for a token that must be refreshed only once.
-    `feed` is whom it was lent for, `directory` that of harken.yaml; without `allow_programs` nothing may be run.
+    `identity` is that of the feed: where an API has several kinds of occurrences, a source shows those that count.
+    `shared` is one dictionary for all users of a credential: the place for a token that must be refreshed only once.
+    `feed` is the feed that is read, `directory` that of harken.yaml; without `allow_programs` no program may be run.
     """
 
     http: Client | Metered
@@ -124,16 +126,16 @@ class Host:
     directory: str = ""
     allow_programs: bool = False
 
-    async def request(self, method: str, url: str, **options: Any) -> Reply:
+    async def request(self, method: str, url: str | URL, **options: Any) -> Reply:
         """Send an HTTP request, to a private network only if `allow_private`. Options are those of `Client.request`."""
         return await self.http.request(method, url, **{"allow_private": self.allow_private, **options})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One use of an act by a step; `params` is its model, validated.
+    """One call of an action by a step; `params` is its model, validated.
 
-    Pass `idempotency_key` on where the other side takes one.
+    Pass `idempotency_key` on where the service accepts one.
     """
 
     params: Any
@@ -147,7 +149,7 @@ Action: TypeAlias = Callable[[Call], Awaitable[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """Something that a service does when a step asks for it: what may be written for it, and the doing."""
+    """An action that steps can use: the model of its parameters, and the function that does it."""
 
     params: type[BaseModel]
     run: Action
@@ -155,7 +157,7 @@ class Act:
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """Something that an agent may ask of a service; `writes`: it changes something there."""
+    """A tool of a service for agents; `writes`: it changes something at the service."""
 
     summary: str
     params: type[BaseModel]
@@ -165,12 +167,12 @@ class Tool:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """What a kind adds to a job that watches and delivers.
+    """What a kind adds to a poller job, which watches something and delivers messages about it.
 
-    `template` is what a message says unless the job says it, `condition` what must hold before one is sent (CEL).
-    The steps of `before` make what the message needs; those of `after` follow once it is delivered.
-    `max_per_tick` and `dispatch_delay_ms` are what a job of this kind has unless it says otherwise.
-    `tokens_per_day` bounds what its models use; 0 for no bound.
+    `template` is the message unless the job has one, `condition` (CEL) must be true before a message is sent.
+    The steps of `before` prepare the message; those of `after` are executed once it is delivered.
+    `max_per_tick` and `dispatch_delay_ms` are the defaults of a job of this kind.
+    `tokens_per_day` limits what its models use; 0 for no limit.
     """
 
     template: str = "{json}"
@@ -184,9 +186,9 @@ class Delivery:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What the service says about the names in a query.
+    """The names in a query, as the service knows them.
 
-    `found` maps each name as it was written to what it stands for; `unknown` has a sentence for each that is not there.
+    `found` maps each name as it was written to what it stands for; `unknown` has a sentence for each unknown name.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -195,10 +197,11 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """How a person is asked for their consent, and for what; no `access` means the usual.
+    """How a person is asked for their consent, and for which access; without `access` the default one.
 
-    `browser` waits for them on this machine, `manual` has them paste what their browser shows, `device` gives them a
-    code to type in elsewhere. `browse` opens an address if it can; `answer` asks a question and waits.
+    `browser` waits for a browser on this machine, `manual` asks for the address that a browser elsewhere shows,
+    `device` shows a code to enter on another device. `say` shows a line, `browse` opens an address if it can,
+    `answer` asks a question and waits.
     """
 
     way: Literal["browser", "manual", "device"] = "browser"
@@ -213,7 +216,7 @@ class Asking:
 class Consent:
     """A credential that a person gives in a browser instead of typing it.
 
-    `fills` are the fields of the account that `obtain(values, asking, host)` brings, the others being known.
+    `fills` are the fields of the account that `obtain(values, asking, host)` returns; `values` are the other fields.
     """
 
     fills: frozenset[str]
@@ -234,7 +237,7 @@ class Message:
 
 class Destination(Protocol):
     async def deliver(self, message: Message) -> Mapping[str, Any]:
-        """Deliver or raise RetryLater / NeedsAttention. Return what the other side said about it."""
+        """Deliver or raise RetryLater / NeedsAttention. Return what the service answered, such as an id."""
         ...
 
 
@@ -242,13 +245,13 @@ class Destination(Protocol):
 class Plugin:
     """One outside system. Everything but `kind` is optional.
 
-    `query` is what a feed of this kind may ask, `account` what an integration of this kind is configured with.
+    `query` is the model of a feed's query, `account` that of an integration's settings and credentials.
     `source(query, account, host)` and `webhook(query, account, host)` return values with one method.
-    `whoami(account, host)` proves the credential; `check(query, account, host)` asks whether what a query names exists.
-    `environment` maps variables to fields of the account; `consent` brings those that a person gives in a browser.
+    `whoami(account, host)` proves the credential; `check(query, account, host)` finds out whether the names in a query
+    exist. `environment` maps environment variables to fields of the account; `consent` obtains fields in a browser.
     `uses` names the service whose accounts this kind signs in with (gmail uses google).
-    `delivery(query, integration)` says what a job of this kind needs beside its message.
-    `tools` are for agents; `discover(query, account, host)` asks for those that only the source knows.
+    `delivery(query, integration)` is what a poller job of this kind needs beside its message.
+    `tools` are for agents; `discover(query, account, host)` returns those that only the source knows.
     """
 
     kind: str

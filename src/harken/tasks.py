@@ -1,4 +1,4 @@
-"""Ending tasks for certain."""
+"""Cancelling tasks, and waiting until they have really ended."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ __all__ = ["end"]
 
 log = structlog.get_logger("harken")
 
-PATIENCE = 1.0
-MOST = 30
+WAIT_SECONDS = 1.0
+"""After so long without an end a task is cancelled again."""
+MOST_TRIES = 30
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel these and wait until they have ended.
+    """Cancel the tasks and wait until they have ended.
 
-    A cancellation may get lost on its way: before Python 3.12 `asyncio.wait_for` drops one that comes just when what it
-    waits for is there, and drivers use it. So those that are left are cancelled again.
+    A cancellation may get lost: before Python 3.12 `asyncio.wait_for`, which drivers use, drops one that arrives just
+    when its awaitable is done. So tasks that have not ended are cancelled again.
     """
     left = {task for task in tasks if not task.done()}
-    for _ in range(MOST):
+    for _ in range(MOST_TRIES):
         if not left:
             return
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=PATIENCE)
+        _, left = await asyncio.wait(left, timeout=WAIT_SECONDS)
     if left:
         log.error("tasks.left", names=sorted(task.get_name() for task in left))

@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass
 class Safe:
-    """What is stored. `locked`: nothing of it can be read."""
+    """Stored accounts. `locked`: none can be read."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     locked: bool = False

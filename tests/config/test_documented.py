@@ -43,7 +43,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "agent.queue": settings.Queue,
     "integrations": accounts.Integration,
     "integrations.NAME.backoff": accounts.Backoff,
-    "feeds": feeds.NamedFeed,
+    "feeds": feeds.NamedFeedBlock,
     "Workflow files": workflows.WorkflowFile,
     "trigger": trigger_schema.TriggerBlock,
     "trigger.poll": trigger_schema.PollBlock,
@@ -56,11 +56,17 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "trigger.budget": trigger_schema.BudgetBlock,
     "pollers": writing.PollersBlock,
     "pollers.jobs": writing.JobBlock,
-    "schedule": schedules.PaceBlock,
-    "config": delivery.Delivering,
+    "schedule": schedules.JobScheduleBlock,
+    "config": delivery.DeliveryBlock,
     "deliver": delivery.OutletBlock,
 }
-IN_PARTS = {Settings, feeds.Reading, trigger_schema.Mapped, trigger_schema.Common, trigger_schema.Listening}
+IN_PARTS = {
+    Settings,
+    feeds.FeedBlock,
+    trigger_schema.DispatchBlock,
+    trigger_schema.CommonBlock,
+    trigger_schema.EmptyBlock,
+}
 
 
 def rows(section: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""gmail-poller.yaml becomes jobs of pollers.yaml: every field of it is mapped or told about, at its place."""
+"""gmail-poller.yaml becomes jobs of pollers.yaml: every field is translated, or has a finding at its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from harken.config.findings import Report
 from harken.config.pollers.legacy_gmail import Translated, as_yaml, deprecations, translate
-from harken.config.yaml.nodes import locate, plain
+from harken.config.yaml.nodes import locate, to_plain
 from harken.config.yaml.parser import parse
 
 WHOLE = """\
@@ -56,15 +56,15 @@ def translated(text: str) -> Translated:
     return translate(tree)
 
 
-def told(found: Translated) -> list[str]:
-    """What was found: its line, how bad it is, and what it is about."""
+def finding_lines(found: Translated) -> list[str]:
+    """Each finding: its line, severity and last path part."""
     everything = [*found.findings, *(finding for job in found.jobs for finding in job.found)]
     return [f"{one.line} {one.severity} {one.code} {one.path[-1]}" for one in everything if one.path]
 
 
 def only(found: Translated) -> Any:
     (job,) = found.jobs
-    return plain(job.node)
+    return to_plain(job.node)
 
 
 def with_job(**fields: str) -> str:
@@ -98,18 +98,20 @@ def test_every_field_has_its_place_in_the_job() -> None:
 
 
 def test_only_the_credential_is_not_taken_over_and_that_is_told() -> None:
-    assert told(translated(WHOLE)) == ["7 warning ignored token_path"]
+    assert finding_lines(translated(WHOLE)) == ["7 warning ignored token_path"]
 
 
 def test_the_older_way_with_one_account_has_the_agent_default_and_says_so() -> None:
     found = translated(SMALL)
     assert (only(found)["agent"], only(found)["schedule"]) == ("default", {"every_secs": 60})
     assert only(found)["config"]["deliver"] == {"channel": "telegram", "to": "1194292426"}
-    assert told(found) == ["2 warning ignored token_path", "4 warning invalid account"]
+    assert finding_lines(found) == ["2 warning ignored token_path", "4 warning invalid account"]
 
 
 def test_an_agent_that_is_called_like_its_account_is_named_all_the_same() -> None:
-    assert told(translated(WHOLE.replace("agent_id: ana", "agent_id: default"))) == ["7 warning ignored token_path"]
+    assert finding_lines(translated(WHOLE.replace("agent_id: ana", "agent_id: default"))) == [
+        "7 warning ignored token_path"
+    ]
 
 
 def test_values_know_where_they_stood() -> None:
@@ -123,7 +125,7 @@ def test_values_know_where_they_stood() -> None:
 def test_what_is_switched_off_has_no_jobs() -> None:
     found = translated(WHOLE.replace("enabled: true", "enabled: false"))
     assert found.jobs == ()
-    assert told(found)[-1] == "2 warning ignored enabled"
+    assert finding_lines(found)[-1] == "2 warning ignored enabled"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_what_is_switched_off_has_no_jobs() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_told_at_its_place(fields: dict[str, str], finding: str) -> None:
-    assert told(translated(with_job(**{**WHERE, **fields}))) == [finding]
+    assert finding_lines(translated(with_job(**{**WHERE, **fields}))) == [finding]
 
 
 @pytest.mark.parametrize("odd", ["[1]", "{a: b}", "null", "1.5", "true", "[[], {}]", '""'])
@@ -166,7 +168,7 @@ def test_accounts_of_another_shape_are_an_error(odd: str) -> None:
 def test_a_wrong_job_is_refused_alone() -> None:
     found = translated(with_job(**WHERE) + "    - {name: b}\n    - nonsense\n")
     assert [(job.id, job.usable) for job in found.jobs] == [("gmail_legacy_a", True), ("gmail_legacy_b", False)]
-    assert "12 error wrong_type 2" in told(found)
+    assert "12 error wrong_type 2" in finding_lines(found)
 
 
 def test_a_short_interval_becomes_the_shortest_that_is_allowed() -> None:
@@ -203,7 +205,7 @@ def test_what_is_written_is_what_was_translated() -> None:
     text = as_yaml(found.jobs)
     tree = parse(text.encode(), "pollers.yaml", Report())
     assert tree is not None
-    assert plain(tree) == {"pollers": {"jobs": [only(found)]}}
+    assert to_plain(tree) == {"pollers": {"jobs": [only(found)]}}
     assert "message_template: |\n" in text
     assert "${PHONE}" in text
 
@@ -215,4 +217,4 @@ def test_every_text_stays_the_text_that_it_was(value: str) -> None:
     found = translated(with_job(**WHERE, require_fields=repr([value]).replace("'", '"')))
     tree = parse(as_yaml(found.jobs).encode(), "pollers.yaml", Report())
     assert tree is not None
-    assert plain(tree)["pollers"]["jobs"][0]["config"]["require_fields"] == [value]
+    assert to_plain(tree)["pollers"]["jobs"][0]["config"]["require_fields"] == [value]

@@ -1,4 +1,4 @@
-"""What a trigger may say about time and money."""
+"""Limits of a trigger: quiet hours, age, budgets."""
 
 from __future__ import annotations
 

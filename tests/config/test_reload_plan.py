@@ -1,4 +1,4 @@
-"""Reload: what changes, what stays, and which cursor goes on."""
+"""Reload: what changes, what is kept, and which cursor is inherited."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.config import Loaded, carry_over, inherit, plan
+from harken.config import Loaded, carry_over, inherit_cursors, plan
 from harken.schedule import Every
 from tests.config.makers import poll, read, workflow
 
@@ -202,7 +202,7 @@ def test_several_feeds_that_become_one_go_on_with_the_widest_lookback(tmp_path: 
 def test_feeds_inherit_from_what_the_store_knew_as_well(tmp_path: Path) -> None:
     old = reading(tmp_path, {"workflows/a.yaml": workflow("a", poll(rest="lookback: 1h"))})
     new = reading(tmp_path, {"workflows/a.yaml": workflow("a", poll())})
-    heirs = inherit(new.feeds, new.triggers, old.feeds, old.triggers)
+    heirs = inherit_cursors(new.feeds, new.triggers, old.feeds, old.triggers)
     assert [feed.inherits for feed in heirs if feed.kind == "json"] == [feed_of(old, "a").name]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.config.findings import Place, Report
-from harken.config.yaml.nodes import Scalar, locate, plain
+from harken.config.yaml.nodes import Scalar, locate, to_plain
 from harken.config.yaml.parser import parse
 
 
@@ -18,7 +18,7 @@ def values(source: str | bytes) -> Any:
     tree = parse(source if isinstance(source, bytes) else source.encode(), "x.yaml", report)
     assert not report.findings, [str(finding) for finding in report.findings]
     assert tree is not None
-    return plain(tree)
+    return to_plain(tree)
 
 
 def problems(source: str | bytes) -> list[str]:

@@ -1,4 +1,4 @@
-"""The sealed file: private, whole, bound to its names, and closed to any other key."""
+"""The sealed file: private, written atomically, bound to names, and not readable with another key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def everything(directory: Path) -> bytes:
 
 
 def test_an_account_comes_back_as_it_was_stored(credentials: Credentials, store: Path, environ: dict[str, str]) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     again = Credentials(store, environ)
     assert again.accounts() == {"jira-eu": "jira"}
     assert again.account("jira-eu") == jira()
@@ -34,7 +34,7 @@ def test_an_account_comes_back_as_it_was_stored(credentials: Credentials, store:
 
 
 def test_a_named_secret_comes_back(credentials: Credentials) -> None:
-    credentials.keep_secret("webhook", TOKEN)
+    credentials.store_secret("webhook", TOKEN)
     assert credentials.secret("webhook") == TOKEN
     assert credentials.secrets() == ("webhook",)
     assert credentials.secret("other") is None
@@ -42,7 +42,7 @@ def test_a_named_secret_comes_back(credentials: Credentials) -> None:
 
 
 def test_the_secret_stands_in_no_file_beside_the_store(credentials: Credentials, store: Path) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     written = everything(store.parent)
     assert b"jira-eu" in written
     assert TOKEN.encode() not in written
@@ -52,7 +52,7 @@ def test_the_secret_stands_in_no_file_beside_the_store(credentials: Credentials,
 def test_files_are_private_and_the_key_lies_outside_the_folder_of_the_store(
     credentials: Credentials, store: Path, environ: dict[str, str]
 ) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     key = Path(environ["HOME"]) / ".config" / "harken" / "key"
     assert not key.is_relative_to(store.parent)
     assert [oct(path.stat().st_mode & 0o777) for path in (credentials.path, key)] == ["0o600", "0o600"]
@@ -67,65 +67,65 @@ def test_reading_makes_nothing(credentials: Credentials, tmp_path: Path) -> None
 
 
 def test_the_config_home_of_the_user_is_honoured(store: Path, environ: dict[str, str], tmp_path: Path) -> None:
-    Credentials(store, {**environ, "XDG_CONFIG_HOME": str(tmp_path / "xdg")}).keep(jira())
+    Credentials(store, {**environ, "XDG_CONFIG_HOME": str(tmp_path / "xdg")}).store_account(jira())
     assert (tmp_path / "xdg" / "harken" / "key").exists()
 
 
 def test_a_key_in_the_folder_of_the_store_is_refused(store: Path, environ: dict[str, str]) -> None:
     inside = Credentials(store, {**environ, "HARKEN_KEY_FILE": str(store.parent / "keys" / "key")})
     with pytest.raises(Misconfigured, match="beside what it protects"):
-        inside.keep(jira())
+        inside.store_account(jira())
     assert not inside.path.exists()
 
 
 def test_with_an_encryption_key_there_is_no_key_file(store: Path, environ: dict[str, str]) -> None:
     keyed = {**environ, "HARKEN_ENCRYPTION_KEY": "correct horse"}
-    Credentials(store, keyed).keep(jira())
+    Credentials(store, keyed).store_account(jira())
     assert Credentials(store, keyed).account("jira-eu") == jira()
     assert not Path(environ["HOME"]).exists()
 
 
 @pytest.mark.parametrize("key", ["wrong", ""])
 def test_another_key_is_told_and_changes_nothing(store: Path, environ: dict[str, str], key: str) -> None:
-    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "right"}).keep(jira())
+    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "right"}).store_account(jira())
     before = everything(store.parent)
     other = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": key})
     with pytest.raises(Misconfigured, match="HARKEN_ENCRYPTION_KEY to the key that it was sealed with"):
         other.account("jira-eu")
     with pytest.raises(Misconfigured):
-        other.keep(jira("second"))
+        other.store_account(jira("second"))
     assert everything(store.parent) == before
     assert other.accounts() == {"jira-eu": "jira"}
 
 
 def test_a_lost_key_file_is_told(credentials: Credentials, environ: dict[str, str]) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     (Path(environ["HOME"]) / ".config" / "harken" / "key").unlink()
     with pytest.raises(Misconfigured, match="Put its key back into"):
         credentials.account("jira-eu")
 
 
 def test_what_cannot_be_opened_can_be_removed(store: Path, environ: dict[str, str]) -> None:
-    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).keep(jira())
+    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).store_account(jira())
     assert Credentials(store, environ).forget("account", "jira-eu")
     assert Credentials(store, environ).accounts() == {}
 
 
 def test_a_lost_key_can_be_left_behind(store: Path, environ: dict[str, str]) -> None:
-    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).keep(jira())
+    Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).store_account(jira())
     credentials = Credentials(store, environ)
     credentials.forget("account", "jira-eu")
-    credentials.keep(jira())
+    credentials.store_account(jira())
     assert credentials.account("jira-eu") == jira()
 
 
 def test_setting_an_encryption_key_seals_what_is_there_with_it(
     credentials: Credentials, store: Path, environ: dict[str, str]
 ) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     keyed = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "new"})
     assert keyed.account("jira-eu") == jira()
-    keyed.keep(jira("second"))
+    keyed.store_account(jira("second"))
     assert keyed.account("jira-eu") == jira()
     with pytest.raises(Misconfigured):
         credentials.account("jira-eu")
@@ -133,9 +133,9 @@ def test_setting_an_encryption_key_seals_what_is_there_with_it(
 
 def test_the_encryption_key_can_be_changed(store: Path, environ: dict[str, str]) -> None:
     old = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "old"})
-    old.keep(jira())
+    old.store_account(jira())
     old.check()
-    old.reseal("new")
+    old.change_key("new")
     assert Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "new"}).account("jira-eu") == jira()
     with pytest.raises(Misconfigured, match="sealed with another key"):
         old.check()
@@ -146,10 +146,10 @@ def test_while_the_key_is_being_changed_the_next_change_decides_for_the_key_of_n
 ) -> None:
     old = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "old"})
     new = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "new"})
-    old.keep(jira())
-    old.share("new")
+    old.store_account(jira())
+    old.add_key("new")
     assert (old.account("jira-eu"), new.account("jira-eu")) == (jira(), jira())
-    new.keep(jira("jira-us"))
+    new.store_account(jira("jira-us"))
     assert (new.account("jira-eu"), new.account("jira-us")) == (jira(), jira("jira-us"))
     with pytest.raises(Misconfigured, match="sealed with another key"):
         old.account("jira-eu")
@@ -157,24 +157,24 @@ def test_while_the_key_is_being_changed_the_next_change_decides_for_the_key_of_n
 
 def test_what_is_removed_while_the_key_is_being_changed_is_gone_for_both(store: Path, environ: dict[str, str]) -> None:
     old = Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "old"})
-    old.keep(jira())
-    old.share("new")
+    old.store_account(jira())
+    old.add_key("new")
     assert Credentials(store, {**environ, "HARKEN_ENCRYPTION_KEY": "lost"}).forget("account", "jira-eu")
     assert b"jira-eu" not in old.path.read_bytes()
 
 
 def test_what_a_killed_process_left_is_swept_up(credentials: Credentials) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     left = credentials.path.with_name("sealed.json.4711.new")
     left.write_bytes(b"half")
-    credentials.keep(jira())
+    credentials.store_account(jira())
     assert not left.exists()
 
 
 def test_folders_that_are_made_on_the_way_are_private_under_any_umask(tmp_path: Path, environ: dict[str, str]) -> None:
     before = os.umask(0)
     try:
-        Credentials(tmp_path / "deep" / "er" / "harken.db", environ).keep(jira())
+        Credentials(tmp_path / "deep" / "er" / "harken.db", environ).store_account(jira())
     finally:
         os.umask(before)
     made = [tmp_path / "deep", tmp_path / "deep" / "er", Path(environ["HOME"]) / ".config"]
@@ -182,8 +182,8 @@ def test_folders_that_are_made_on_the_way_are_private_under_any_umask(tmp_path: 
 
 
 def test_a_sealed_value_cannot_be_moved_to_another_name(credentials: Credentials) -> None:
-    credentials.keep(jira("prod", "pr0duction-token"))
-    credentials.keep(jira("test", "t3st-token"))
+    credentials.store_account(jira("prod", "pr0duction-token"))
+    credentials.store_account(jira("test", "t3st-token"))
     document = json.loads(credentials.path.read_bytes())
     document["entries"]["account:test"] = document["entries"]["account:prod"]
     credentials.path.write_text(json.dumps(document))
@@ -193,7 +193,7 @@ def test_a_sealed_value_cannot_be_moved_to_another_name(credentials: Credentials
 
 
 def test_a_changed_byte_is_found(credentials: Credentials) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     document = json.loads(credentials.path.read_bytes())
     sealed = bytearray(b64decode(document["entries"]["account:jira-eu"]["sealed"]))
     sealed[-1] ^= 1
@@ -205,18 +205,18 @@ def test_a_changed_byte_is_found(credentials: Credentials) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 1, "key": null, "entries": {"a": 1}}'])
 def test_a_damaged_file_is_told_and_left_alone(credentials: Credentials, text: str) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     credentials.path.write_text(text)
     with pytest.raises(Misconfigured, match="is damaged"):
         credentials.accounts()
     with pytest.raises(Misconfigured, match="is damaged"):
-        credentials.keep(jira())
+        credentials.store_account(jira())
     assert credentials.path.read_text() == text
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
 def test_a_file_that_others_may_read_is_refused(credentials: Credentials, mode: int) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     credentials.path.chmod(mode)
     with pytest.raises(Misconfigured, match="others may read") as told:
         credentials.account("jira-eu")
@@ -224,14 +224,14 @@ def test_a_file_that_others_may_read_is_refused(credentials: Credentials, mode: 
 
 
 def test_a_key_that_others_may_read_is_refused(credentials: Credentials, environ: dict[str, str]) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     (Path(environ["HOME"]) / ".config" / "harken" / "key").chmod(0o644)
     with pytest.raises(Misconfigured, match="others may read"):
         credentials.account("jira-eu")
 
 
 def test_a_link_in_place_of_the_file_is_refused(credentials: Credentials, tmp_path: Path) -> None:
-    credentials.keep(jira())
+    credentials.store_account(jira())
     credentials.path.rename(tmp_path / "elsewhere")
     credentials.path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Misconfigured, match="cannot be read"):
@@ -241,7 +241,7 @@ def test_a_link_in_place_of_the_file_is_refused(credentials: Credentials, tmp_pa
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "../x", "a.b", "x" * 65, "-x"])
 def test_a_name_that_no_command_could_say_is_refused(credentials: Credentials, name: str) -> None:
     with pytest.raises(Refused, match="cannot be a name"):
-        credentials.keep(jira(name))
+        credentials.store_account(jira(name))
 
 
 def test_a_repr_tells_nothing(credentials: Credentials) -> None:
@@ -255,7 +255,7 @@ from harken.credentials import Credentials
 import os
 store, who = Path(sys.argv[1]), sys.argv[2]
 for number in range(10):
-    Credentials(store, os.environ).keep_secret(f"{who}-{number}", "value")
+    Credentials(store, os.environ).store_secret(f"{who}-{number}", "value")
 """
 
 

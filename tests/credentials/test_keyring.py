@@ -1,4 +1,4 @@
-"""The keyring of the system: used when it is real, and never waited for without end."""
+"""The keyring of the system: used when it encrypts, and every call has a time limit."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_real_keyring_holds_the_account_and_the_file_only_its_name(
     memory: Memory, store: Path, environ: dict[str, str]
 ) -> None:
     credentials = Credentials(store, environ)
-    assert credentials.keep(ACCOUNT) == "the keyring"
+    assert credentials.store_account(ACCOUNT) == "the keyring"
     assert Credentials(store, environ).account("jira") == ACCOUNT
     assert "sealed" not in credentials.path.read_text().replace("sealed.json", "")
     assert list(memory.kept) == [(f"harken {store}", "account:jira")]
@@ -75,24 +75,24 @@ def test_a_real_keyring_holds_the_account_and_the_file_only_its_name(
 
 def test_removing_takes_it_out_of_the_keyring(memory: Memory, store: Path, environ: dict[str, str]) -> None:
     credentials = Credentials(store, environ)
-    credentials.keep(ACCOUNT)
+    credentials.store_account(ACCOUNT)
     assert credentials.forget("account", "jira")
     assert memory.kept == {}
 
 
 def test_two_stores_do_not_share_their_accounts(memory: Memory, store: Path, environ: dict[str, str]) -> None:
-    Credentials(store, environ).keep(ACCOUNT)
+    Credentials(store, environ).store_account(ACCOUNT)
     assert Credentials(store.with_name("other.db"), environ).account("jira") is None
 
 
 def test_switched_off_the_keyring_is_not_asked(memory: Memory, store: Path, environ: dict[str, str]) -> None:
     credentials = Credentials(store, {**environ, "HARKEN_KEYRING": "off"})
-    assert credentials.keep(ACCOUNT) == str(credentials.path)
+    assert credentials.store_account(ACCOUNT) == str(credentials.path)
     assert memory.kept == {}
 
 
 def test_what_is_in_a_keyring_that_is_off_is_told(memory: Memory, store: Path, environ: dict[str, str]) -> None:
-    Credentials(store, environ).keep(ACCOUNT)
+    Credentials(store, environ).store_account(ACCOUNT)
     with pytest.raises(Misconfigured, match="which does not give it"):
         Credentials(store, {**environ, "HARKEN_KEYRING": "off"}).account("jira")
 
@@ -104,14 +104,14 @@ def test_a_keyring_that_protects_nothing_is_not_used(
 ) -> None:
     keyring.set_keyring(backend())
     credentials = Credentials(store, environ)
-    assert credentials.keep(ACCOUNT) == str(credentials.path)
+    assert credentials.store_account(ACCOUNT) == str(credentials.path)
 
 
 @pytest.mark.usefixtures("memory")
 def test_a_keyring_that_fails_is_told_without_its_words(store: Path, environ: dict[str, str]) -> None:
     keyring.set_keyring(Locked())
     with pytest.raises(Misconfigured, match="failed with RuntimeError") as told:
-        Credentials(store, environ).keep(ACCOUNT)
+        Credentials(store, environ).store_account(ACCOUNT)
     assert "tok3n" not in str(told.value)
     assert not Credentials(store, environ).path.exists()
 
@@ -123,14 +123,14 @@ def test_a_keyring_that_hangs_is_given_up() -> None:
             return None
 
     with pytest.raises(Misconfigured, match="did not answer"):
-        Keyring(Hanging(), patience=0.05).get("harken", "x")
+        Keyring(Hanging(), timeout=0.05).get("harken", "x")
 
 
 @pytest.mark.usefixtures("memory")
 def test_accounts_sealed_before_there_was_a_keyring_stay_readable(store: Path, environ: dict[str, str]) -> None:
-    Credentials(store, {**environ, "HARKEN_KEYRING": "off"}).keep(ACCOUNT)
+    Credentials(store, {**environ, "HARKEN_KEYRING": "off"}).store_account(ACCOUNT)
     credentials = Credentials(store, environ)
     assert credentials.account("jira") == ACCOUNT
-    credentials.keep(StoredAccount(name="second", kind="jira", fields={"token": "x"}))
+    credentials.store_account(StoredAccount(name="second", kind="jira", fields={"token": "x"}))
     assert credentials.account("jira") == ACCOUNT
     assert os.path.exists(credentials.path)

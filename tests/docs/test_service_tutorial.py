@@ -33,7 +33,7 @@ PIP = """\
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from tests.cli.plugged import plugged
+from tests.cli.editable_plugin import plugged
 assert sys.argv[1:] == ["install", "--editable", "./harken-bakery[dev]"], sys.argv
 plugged(Path("harken-bakery"), Path({site!r}))
 """

@@ -1,4 +1,4 @@
-"""A server on loopback that says exactly the bytes a test wants, and a resolver that answers as it is told."""
+"""A server on loopback that sends exactly the bytes of a test, and a scripted DNS resolver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Asked:
 
 
 class Server:
-    """Answers every request with the bytes that `answer` returns and remembers what was asked."""
+    """Answers every request with the bytes that `answer` returns, and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -60,7 +60,7 @@ class Server:
 
 
 class Dns(AbstractResolver):
-    """Names lead to lists of answers; each question takes the next answer, the last one stays."""
+    """Has a list of answers for each name: every query takes the next one, and the last one is repeated."""
 
     def __init__(self, **names: list[list[str]]) -> None:
         self.names = {name.replace("_", "."): answers for name, answers in names.items()}

@@ -279,10 +279,10 @@ async def test_a_header_that_would_inject_another_is_refused(
 async def test_a_budget_is_asked_before_and_taught_after(client: Client, server: Server) -> None:
     server.answer = lambda _: reply(429, Retry_After="700")
     budget = RateLimit(SystemClock())
-    await get(client, server.url(), budget=budget, who="oncall")
+    await get(client, server.url(), rate_limit=budget, who="oncall")
     assert budget.blocked_until is not None
     with pytest.raises(RetryLater, match="used up") as raised:
-        await get(client, server.url(), budget=budget, patience=5)
+        await get(client, server.url(), rate_limit=budget, patience=5)
     assert (raised.value.after or 0) > 690
     assert len(server.asked) == 1
 
@@ -291,7 +291,7 @@ async def test_another_origin_does_not_teach_the_budget(client: Client, server: 
     server.answer = lambda _: reply(302, Location=other.url())
     other.answer = lambda _: reply(429, Retry_After="700")
     budget = RateLimit(SystemClock())
-    await get(client, server.url(), budget=budget)
+    await get(client, server.url(), rate_limit=budget)
     assert budget.blocked_until is None
 
 

@@ -7,7 +7,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.errors import Refused
 from harken.http import Client, HttpSettings
-from harken.http.guard import GuardedResolver, aim, check_address, guarded_sockets, literal
+from harken.http.guard import GuardedResolver, check_address, check_url, guarded_sockets, literal_address
 from tests.http.loopback import Dns, Server, reply
 
 PRIVATE = [
@@ -112,13 +112,13 @@ def test_a_public_address_is_allowed(address: str) -> None:
 
 @pytest.mark.parametrize(("written", "meant"), ODD.items())
 def test_odd_notations_are_read_as_the_address_they_mean(written: str, meant: str) -> None:
-    assert str(literal(written)) == meant
+    assert str(literal_address(written)) == meant
 
 
 @pytest.mark.parametrize("name", ["fda.gov", "fe80.example", "10.example.com", "127.0.0.1.nip.io", "0xfoo"])
 def test_names_that_look_like_addresses_are_names(name: str) -> None:
-    assert literal(name) is None
-    assert aim(f"https://{name}/x", False).host == name
+    assert literal_address(name) is None
+    assert check_url(f"https://{name}/x", False).host == name
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ async def test_a_redirect_to_the_metadata_service_is_refused(client: Client, ser
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "[::1]", "0x7f.1", "localhost", "x.localhost"])
 async def test_a_public_server_cannot_redirect_inside(server: Server, host: str) -> None:
-    # the proxy stands for the public internet here: it answers for any name
+    # the proxy plays the public internet: it answers for any name
     client = Client(SystemClock(), settings=HttpSettings(proxy=server.url()))
     server.answer = lambda _: reply(302, Location=f"http://{host}:{server.port}/admin")
     with pytest.raises(Refused, match="allow_private_networks"):

@@ -17,8 +17,8 @@ from harken.testing import START
 OLD = 4
 
 
-class Shelf:
-    """Notes what is written; `full` refuses it. `meanwhile` is done while the first of it is being written."""
+class RecordingStore:
+    """Notes what is written; when `full` it refuses. `meanwhile` is called during the first write."""
 
     def __init__(self) -> None:
         self.written: list[Sequence[IdleRead]] = []
@@ -35,55 +35,54 @@ class Shelf:
         return [one.feed for one in reads if one.revision == OLD]
 
 
-def rest(feed: str, cursor: int = 0, health: Health | None = None) -> IdleRead:
+def idle_read(feed: str, cursor: int = 0, health: Health | None = None) -> IdleRead:
     at: Any = {"first_at": START, "last_at": START, "next_due": START}
     return IdleRead(feed=feed, token=1, count=1, result="nothing_new", seen=0, cursor=cursor, health=health, **at)
 
 
 async def test_many_are_written_a_few_at_a_time() -> None:
-    shelf: Any = Shelf()
-    reads = IdleReads(shelf)
+    store: Any = RecordingStore()
+    reads = IdleReads(store)
     for number in range(AT_ONCE + 3):
-        reads.add(rest(f"f{number}"))
+        reads.add(idle_read(f"f{number}"))
     await reads.flush()
-    assert ([len(batch) for batch in shelf.written], len(reads)) == ([AT_ONCE, 3], 0)
+    assert ([len(batch) for batch in store.written], len(reads)) == ([AT_ONCE, 3], 0)
 
 
 async def test_what_a_feed_writes_in_between_is_not_overtaken_by_what_waited() -> None:
-    shelf: Any = Shelf()
-    reads = IdleReads(shelf)
+    store: Any = RecordingStore()
+    reads = IdleReads(store)
     for number in range(AT_ONCE + 1):
-        reads.add(rest(f"f{number}"))
+        reads.add(idle_read(f"f{number}"))
     last = f"f{AT_ONCE}"
-    shelf.meanwhile = lambda: reads.flush(last)
+    store.meanwhile = lambda: reads.flush(last)
     await reads.flush()
-    assert [batch[0].feed for batch in shelf.written] == ["f0", last]
+    assert [batch[0].feed for batch in store.written] == ["f0", last]
 
 
 async def test_who_was_changed_meanwhile_is_told_and_reads_of_before_are_not_mixed_with_those_after() -> None:
-    shelf: Any = Shelf()
-    reads = IdleReads(shelf)
-    told: list[str] = []
-    reads.on_stale = told.append
-    before = msgspec.structs.replace(rest("a", cursor=1), revision=OLD)
+    store: Any = RecordingStore()
+    stale: list[str] = []
+    reads = IdleReads(store, on_stale=stale.append)
+    before = msgspec.structs.replace(idle_read("a", cursor=1), revision=OLD)
     reads.add(before)
-    reads.add(msgspec.structs.replace(rest("b", cursor=1), revision=OLD))
-    reads.add(msgspec.structs.replace(rest("b", cursor=2), revision=OLD + 1))
+    reads.add(msgspec.structs.replace(idle_read("b", cursor=1), revision=OLD))
+    reads.add(msgspec.structs.replace(idle_read("b", cursor=2), revision=OLD + 1))
     await reads.flush()
-    assert told == ["a"]
-    assert [(one.feed, one.cursor, one.count) for one in shelf.written[0]] == [("a", 1, 1), ("b", 2, 1)]
+    assert stale == ["a"]
+    assert [(one.feed, one.cursor, one.count) for one in store.written[0]] == [("a", 1, 1), ("b", 2, 1)]
 
 
 async def test_what_could_not_be_written_waits_for_the_next_time() -> None:
-    shelf: Any = Shelf()
-    reads = IdleReads(shelf)
+    store: Any = RecordingStore()
+    reads = IdleReads(store)
     recovered = Health(since=5.0)
-    reads.add(rest("f", cursor=1, health=recovered))
-    shelf.full = True
+    reads.add(idle_read("f", cursor=1, health=recovered))
+    store.full = True
     with pytest.raises(StoreBusy):
         await reads.flush()
-    reads.add(rest("f", cursor=2))
-    shelf.full = False
+    reads.add(idle_read("f", cursor=2))
+    store.full = False
     await reads.flush()
-    [[written]] = shelf.written
+    [[written]] = store.written
     assert (written.count, written.cursor, written.health) == (2, 2, recovered)

@@ -6,32 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from harken.testing import VirtualClock, virtual
-from tests.ingest.world import House, trigger
+from tests.ingest.process import Process, trigger
 
 
 @virtual
 async def test_a_read_that_began_under_an_older_lease_is_not_committed(clock: VirtualClock, tmp_path: Path) -> None:
-    house = House(clock, tmp_path)
-    await house.start(trigger())
-    poll, store, intake = house.source.poll, house.store, house.intake
+    process = Process(clock, tmp_path)
+    await process.start(trigger())
+    poll, store, intake = process.source.poll, process.store, process.intake
 
     async def interrupted(cursor: Any, since: Any) -> Any:
         """While it reads, another has the shard, and gives it up again."""
         batch = await poll(cursor, since)
-        house.source.poll = intake.feeds["inbox"].poll = poll  # type: ignore[method-assign]
-        await intake.leases.give_up()
+        process.source.poll = intake.feeds["inbox"].poll = poll  # type: ignore[method-assign]
+        await intake.leases.release_all()
         other = await store.lease(0, "another", 30)
         assert other is not None
         await store.release_lease(other, "another")
-        await intake.leases.look()
+        await intake.leases.balance()
         return batch
 
     before = (await store.state("inbox")).cursor
-    house.world.put("a")
+    process.world.put("a")
     intake.feeds["inbox"].poll = interrupted
     report = await intake.tick("inbox")
     assert (report.result, report.error) == ("skipped", "the lease was lost; the read begins again")
     assert (await store.state("inbox")).cursor == before
     await clock.sleep(120)
-    assert await house.fired() == ["a"]
-    await house.stop()
+    assert await process.fired() == ["a"]
+    await process.stop()

@@ -10,12 +10,12 @@ from harken.feed import FeedState, TriggerState
 from harken.ingest.commit import RuleCache
 from harken.store import Definitions, Listeners, Opened
 from harken.testing import START
-from tests.ingest.world import FEED, trigger
+from tests.ingest.process import FEED, trigger
 
 STATE = TriggerState(uid="u", name="t", epoch=0, start_line=START, created_at=START)
 
 
-class Shelf:
+class ListenersStore:
     def __init__(self, revision: int) -> None:
         self.revision = revision
         self.asked = 0
@@ -30,37 +30,37 @@ def opened(revision: int, paused: str = "") -> Opened:
     return Opened(feeds={"inbox": feed}, triggers={"t": msgspec.structs.replace(STATE, paused=paused)})
 
 
-def book(revision: int) -> tuple[RuleCache, Shelf]:
-    shelf: Any = Shelf(revision)
-    return RuleCache(shelf), shelf
+def cache_at(revision: int) -> tuple[RuleCache, ListenersStore]:
+    store: Any = ListenersStore(revision)
+    return RuleCache(store), store
 
 
 DEFINITIONS = Definitions(generation="g", feeds=(FEED,), triggers=(trigger(),), workflows={})
 
 
 async def test_what_was_just_opened_is_not_asked_for() -> None:
-    rule_cache, shelf = book(3)
+    rule_cache, store = cache_at(3)
     rule_cache.adopt(DEFINITIONS, opened(3, paused="by hand"))
     rules = await rule_cache.rules("inbox")
-    assert (rules.revision, [rule.name for rule in rules.rules], rules.resting, shelf.asked) == (3, ["t"], True, 0)
+    assert (rules.revision, [rule.name for rule in rules.rules], rules.resting, store.asked) == (3, ["t"], True, 0)
 
 
 async def test_what_was_learnt_meanwhile_is_newer_than_what_was_opened() -> None:
-    rule_cache, shelf = book(4)
+    rule_cache, store = cache_at(4)
     await rule_cache.learn("inbox")
     rule_cache.adopt(DEFINITIONS, opened(3, paused="by hand"))
     rules = await rule_cache.rules("inbox")
-    assert (rules.revision, rules.resting, shelf.asked) == (4, False, 1)
+    assert (rules.revision, rules.resting, store.asked) == (4, False, 1)
 
 
 async def test_an_answer_from_before_the_opening_is_not_believed() -> None:
-    rule_cache, _ = book(2)
+    rule_cache, _ = cache_at(2)
     rule_cache.adopt(DEFINITIONS, opened(3))
     assert (await rule_cache.learn("inbox")).revision == 3
 
 
 async def test_rules_of_an_older_revision_or_a_feed_that_is_gone_are_forgotten() -> None:
-    rule_cache, _ = book(2)
+    rule_cache, _ = cache_at(2)
     await rule_cache.learn("inbox")
     rule_cache.adopt(DEFINITIONS, opened(3))
     assert rule_cache.get("inbox") is None

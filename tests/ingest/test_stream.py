@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from harken.backends.sqlite import SqliteStore
 from harken.errors import NeedsAttention, RetryLater
@@ -16,6 +15,7 @@ from harken.ingest.intake import Intake
 from harken.source import Batch, Cursor
 from harken.store import Definitions
 from harken.testing import VirtualClock, run_virtual
+from tests.ingest.process import NoExecutor
 
 FEED = Feed(name="orders", kind="broker", integration="broker", way="stream", identity="once", first="deliver")
 TRIGGER = Trigger(name="ship", feed="orders", workflow="w", workflow_rev="r1", flood_limit=0)
@@ -24,33 +24,15 @@ DEFINITIONS = Definitions(
 )
 
 
-class NoHands:
-    """Nobody executes: the runs stay in the store, where they are counted."""
-
-    holder = "test"
-
-    def reserve(self, wanted: int) -> int:
-        return 0
-
-    def unreserve(self, count: int) -> None:
-        raise AssertionError("nothing was reserved")
-
-    def accept(self, claimed: Sequence[Any]) -> None:
-        raise AssertionError("nothing was reserved")
-
-    def nudge(self) -> None:
-        return None
-
-
 class Broker:
-    """Delivers what is not acknowledged. `says` are the errors with which the next connections break."""
+    """Delivers what is not acknowledged. `errors` are those with which the next connections break."""
 
     def __init__(self, clock: VirtualClock, *, shared: bool = False) -> None:
         self._clock = clock
         self.shared = shared
         self.queue: list[str] = []
         self.acknowledged: list[str] = []
-        self.says: list[Exception] = []
+        self.errors: list[Exception] = []
         self.began: list[Cursor] = []
         self.after_delivery: list[int] = []
         self.store: SqliteStore | None = None
@@ -58,13 +40,13 @@ class Broker:
     async def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
         self.began.append(cursor)
         while True:
-            if self.says:
-                raise self.says.pop(0)
+            if self.errors:
+                raise self.errors.pop(0)
             while not self.queue:
                 await self._clock.sleep(1.0)
             name = self.queue[0]
             yield Batch(events=[Event(subject=name, type="order", data={"id": name})], cursor=name)
-            # whoever asks for the next batch says that this one is safe
+            # the engine asks for the next batch only when this one is committed
             self.after_delivery.append(await self._stored())
             self.acknowledged.append(self.queue.pop(0))
 
@@ -73,14 +55,14 @@ class Broker:
         return len((await self.store.events(limit=100)).items)
 
 
-async def begun(clock: VirtualClock, path: Path, broker: Broker) -> tuple[SqliteStore, Intake]:
+async def start(clock: VirtualClock, path: Path, broker: Broker) -> tuple[SqliteStore, Intake]:
     store = broker.store = SqliteStore.at(path, clock, inline=True)
-    intake = Intake(store, clock, Random(1), NoHands(), lambda feed: broker, holder="test")
+    intake = Intake(store, clock, Random(1), NoExecutor(), lambda feed: broker, holder="test")
     await intake.start(DEFINITIONS)
     return store, intake
 
 
-async def crashed(store: SqliteStore) -> None:
+async def crash(store: SqliteStore) -> None:
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
     await asyncio.sleep(0)
@@ -94,7 +76,7 @@ async def runs(store: SqliteStore) -> int:
 def test_a_batch_is_committed_before_it_is_acknowledged(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock)
-        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
         broker.queue += ["o1", "o2", "o3"]
         await clock.sleep(10.0)
         assert broker.acknowledged == ["o1", "o2", "o3"]
@@ -110,13 +92,13 @@ def test_a_batch_is_committed_before_it_is_acknowledged(tmp_path: Path) -> None:
 def test_what_is_delivered_again_after_a_crash_runs_once(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock)
-        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
         broker.queue += ["o1"]
         await clock.sleep(3.0)
         # the acknowledgement got lost with the process
-        await crashed(store)
+        await crash(store)
         broker.queue.insert(0, "o1")
-        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
         broker.queue.append("o2")
         await clock.sleep(10.0)
         assert broker.began[-1] == "o1"
@@ -131,10 +113,10 @@ def test_what_is_delivered_again_after_a_crash_runs_once(tmp_path: Path) -> None
 def test_a_connection_that_breaks_goes_on_where_it_stood(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock)
-        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        store, intake = await start(clock, tmp_path / "s.db", broker)
         broker.queue += ["o1"]
         await clock.sleep(3.0)
-        broker.says.append(RetryLater("the broker hung up"))
+        broker.errors.append(RetryLater("the broker hung up"))
         broker.queue += ["o2"]
         await clock.sleep(2.0)
         assert (await store.state("orders")).health.failures == 1
@@ -152,8 +134,8 @@ def test_a_connection_that_breaks_goes_on_where_it_stood(tmp_path: Path) -> None
 def test_a_stream_that_needs_attention_stops_and_says_why(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock)
-        broker.says.append(NeedsAttention("the broker refused the password", fix="Set BROKER_PASSWORD"))
-        store, intake = await begun(clock, tmp_path / "s.db", broker)
+        broker.errors.append(NeedsAttention("the broker refused the password", fix="Set BROKER_PASSWORD"))
+        store, intake = await start(clock, tmp_path / "s.db", broker)
         await clock.sleep(3_600.0)
         health = (await store.state("orders")).health
         assert (health.state, len(broker.began)) == ("paused", 1)
@@ -167,8 +149,8 @@ def test_a_stream_that_needs_attention_stops_and_says_why(tmp_path: Path) -> Non
 def test_a_shared_stream_commits_without_the_lease(tmp_path: Path) -> None:
     async def main(clock: VirtualClock) -> None:
         broker = Broker(clock, shared=True)
-        store, intake = await begun(clock, tmp_path / "s.db", broker)
-        await intake.leases.give_up()
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        await intake.leases.release_all()
         await store.lease(0, "another process", 3_600.0)
         broker.queue += ["o1", "o2"]
         await clock.sleep(10.0)

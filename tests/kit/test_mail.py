@@ -13,9 +13,9 @@ from pydantic import BaseModel, ValidationError
 from harken.kit.mail import MailMessage, MailQuery, Part, condition, delivery, mail_fields
 from harken.kit.mail.extract import LONGEST, extract_fields
 from harken.kit.mail.sender import sender_of
-from harken.language.cel.condition import bind, compile_condition
+from harken.language.cel import bind, compile_condition
 from harken.services.gmail import Query as GmailQuery
-from harken.services.imap import Account, Marked
+from harken.services.imap import Account, MarkParams
 from harken.services.imap import Query as ImapQuery
 
 
@@ -208,7 +208,7 @@ def test_an_age_that_two_people_read_differently_is_refused(written: str, why: s
 
 
 @pytest.mark.parametrize(
-    ("page", "model"), [("gmail", GmailQuery), ("imap", ImapQuery), ("imap", Account), ("imap", Marked)]
+    ("page", "model"), [("gmail", GmailQuery), ("imap", ImapQuery), ("imap", Account), ("imap", MarkParams)]
 )
 def test_every_field_is_in_the_reference(page: str, model: type[BaseModel]):
     text = (Path(__file__).parents[2] / "docs" / "reference" / "services" / f"{page}.md").read_text("utf-8")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.language.paths import MISSING, lookup, suggest
+from harken.language.paths import MISSING, lookup
 
 DATA: dict[str, Any] = {
     "a": {"b": [{"c": 1}, {"c": None}]},
@@ -43,11 +43,6 @@ def test_path_leads_to(path: str, expected: object) -> None:
 def test_missing_is_false_and_nothing_else() -> None:
     assert not MISSING
     assert repr(MISSING) == "MISSING"
-
-
-def test_close_name_is_suggested() -> None:
-    assert suggest("Titel", ["title", "id", 3]) == "; did you mean title?"
-    assert suggest("zzz", ["title"]) == ""
 
 
 @given(path=st.text(max_size=20))

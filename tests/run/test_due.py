@@ -6,8 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from harken.errors import StoreUnavailable
-from harken.run.worker import EMPTY_PAUSE, LONGEST_SLEEP, TROUBLE_PAUSE, Due
+from harken.run.worker import EMPTY_PAUSE, TROUBLE_PAUSE, Due
 from harken.testing import HandClock
+from harken.timings import Timings
+
+LONGEST_SLEEP = Timings().worker_sleep
 
 
 class Queue:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.findings import Report
-from harken.config.yaml.nodes import plain
+from harken.config.yaml.nodes import to_plain
 from harken.config.yaml.parser import parse
 from harken.run.steps import KINDS
 from harken.run.workflows import check_workflow
@@ -30,4 +30,4 @@ def test_each_kind_has_a_section_with_an_example_and_all_its_parameters(kind: st
 def test_each_example_is_valid(example: str) -> None:
     node = parse(example.encode(), "steps.md", Report())
     assert node is not None
-    assert check_workflow(plain(node)) == []
+    assert check_workflow(to_plain(node)) == []

@@ -10,6 +10,7 @@ from harken.errors import NeedsAttention, RetryLater, StoreBusy, StoreUnavailabl
 from harken.feed import INTERNAL
 from harken.store import Commit
 from harken.testing.clock import VirtualClock, virtual
+from harken.timings import Timings
 from tests.run.test_steps import paths
 from tests.run.world import World, do, living, steps
 
@@ -215,7 +216,7 @@ async def test_an_ignored_error_is_not_tried_again_when_the_run_is(clock: Virtua
 
 @virtual
 async def test_a_crashed_run_goes_on_from_its_journal(clock: VirtualClock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, THREE, lease_seconds=60.0) as world:
+    async with living(clock, tmp_path, THREE, timings=Timings(claim_seconds=60.0)) as world:
         world.desk.seconds = 5
         run_id = await world.start()
         await begun(world, 2)
@@ -235,7 +236,7 @@ async def test_a_crashed_run_goes_on_from_its_journal(clock: VirtualClock, tmp_p
 
 @virtual
 async def test_who_lost_the_run_writes_nothing(clock: VirtualClock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, steps(do("a", timeout="1h")), lease_seconds=60.0) as world:
+    async with living(clock, tmp_path, steps(do("a", timeout="1h")), timings=Timings(claim_seconds=60.0)) as world:
         world.desk.seconds = 500
         run_id = await world.start()
         await begun(world)
@@ -252,7 +253,7 @@ async def test_who_lost_the_run_writes_nothing(clock: VirtualClock, tmp_path: Pa
 
 @virtual
 async def test_a_hiccup_of_the_store_does_not_end_the_heartbeat(clock: VirtualClock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, steps(do("a", timeout="1h")), lease_seconds=30.0) as world:
+    async with living(clock, tmp_path, steps(do("a", timeout="1h")), timings=Timings(claim_seconds=30.0)) as world:
         world.desk.seconds = 300
         world.store.failing = {"extend": [StoreBusy("full"), StoreUnavailable("locked"), OSError("disk")]}
         run_id = await world.start()
@@ -283,7 +284,7 @@ async def test_one_end_that_the_store_refuses_does_not_hold_up_the_others(clock:
 
 @virtual
 async def test_a_running_run_that_is_asked_to_stop_is_cancelled(clock: VirtualClock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, THREE, lease_seconds=30.0) as world:
+    async with living(clock, tmp_path, THREE, timings=Timings(claim_seconds=30.0)) as world:
         world.desk.seconds = 1
         run_id = await world.start()
         await begun(world)

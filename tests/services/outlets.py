@@ -11,7 +11,7 @@ from aiohttp import web
 
 from harken.clock import Clock
 from harken.services import apprise, discord, email, ntfy, telegram, webhook, whatsapp
-from harken.services.slack.actions import Notices
+from harken.services.slack.actions import SlackDestination
 from harken.source import Destination, Host
 from harken.testing.destination import Refusal
 from harken.testing.fakes.discord import HOOK_TOKEN, FakeDiscord
@@ -67,7 +67,7 @@ class OnApprise:
         self._fake = fake
         url = f"json://ana:{APPRISE}@{fake.url.removeprefix('http://')}/hook"
         self.account = apprise.Account.model_validate({"urls": {"phone": url}})
-        self.destination: Destination = apprise.Services(self.account, host)
+        self.destination: Destination = apprise.AppriseDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
         return [f"{one['title']}\n{one['message']}" for one in self._fake.said]
@@ -101,7 +101,7 @@ class OnTelegram:
     def __init__(self, fake: FakeTelegram, host: Host, **fields: Any) -> None:
         self._fake = fake
         account = telegram.Account.model_validate({"token": TELEGRAM, "base_url": fake.url, **fields})
-        self.destination: Destination = telegram.Bot(account, host)
+        self.destination: Destination = telegram.TelegramDestination(account, host)
 
     def shown(self) -> Sequence[str]:
         return [text for _, text in self._fake.said]
@@ -126,7 +126,7 @@ class OnDiscord:
         self.secrets: Sequence[str] = (HOOK_TOKEN, DISCORD)
         credential = {"webhook_url": fake.webhook_url} if hook else {"token": DISCORD}
         self.account = discord.Account.model_validate({**credential, "base_url": fake.url})
-        self.destination: Destination = discord.Channel(self.account, host)
+        self.destination: Destination = discord.DiscordDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
         return [one["content"] for one in self._fake.said]
@@ -148,7 +148,7 @@ class OnNtfy:
     def __init__(self, fake: FakeNtfy, host: Host, **fields: Any) -> None:
         self._fake = fake
         self.account = ntfy.Account.model_validate({"base_url": fake.url, **(fields or {"token": NTFY})})
-        self.destination: Destination = ntfy.Topic(self.account, host)
+        self.destination: Destination = ntfy.NtfyDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
         return ["\n".join([one.get("title", ""), one["message"]]) for one in self._fake.shown()]
@@ -167,7 +167,7 @@ class OnWhatsApp:
         self._fake = fake
         given = {"token": WHATSAPP, "phone_number_id": NUMBER, "base_url": fake.url, **fields}
         self.account = whatsapp.Account.model_validate(given)
-        self.destination: Destination = whatsapp.Number(self.account, host)
+        self.destination: Destination = whatsapp.WhatsAppDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
         return [_whatsapp_text(one) for one in self._fake.said]
@@ -193,7 +193,7 @@ class OnSlack:
 
     def __init__(self, fake: FakeSlack, host: Host) -> None:
         self._fake = fake
-        self.destination: Destination = Notices(slack_account(fake), host)
+        self.destination: Destination = SlackDestination(slack_account(fake), host)
 
     def shown(self) -> Sequence[str]:
         return [html.unescape(one.fields["text"]) for one in self._fake.channels["C1"].messages.values()]
@@ -215,7 +215,7 @@ class OnMail:
         signed = {"username": "ana", "password": PASSWORD, "ca_bundle": str(fake.ca_bundle)}
         given = {"host": "127.0.0.1", "port": fake.port, "sender": "Harken <harken@example.com>", "timeout": 5}
         self.account = email.Account.model_validate({**given, **(fields or signed)})
-        self.destination: Destination = email.Mail(self.account, host)
+        self.destination: Destination = email.EmailDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
         return [f"{letter['Subject']}\n{letter.get_content()}" for letter in self._fake.mailbox()]

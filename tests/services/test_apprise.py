@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from harken.errors import NeedsAttention, RetryLater
-from harken.services.apprise import Account, Services, plugin
+from harken.services.apprise import Account, AppriseDestination, plugin
 from harken.source import Host, Message
 from harken.testing import HandClock
 from harken.testing.fakes import Answer
@@ -32,8 +32,8 @@ def url(hook: FakeHook, scheme: str = "json", path: str = "hook") -> str:
     return f"{scheme}://ana:{APPRISE}@{hook.url.removeprefix('http://')}/{path}"
 
 
-def services(host: Host, **fields: Any) -> Services:
-    return Services(Account.model_validate(fields), host)
+def services(host: Host, **fields: Any) -> AppriseDestination:
+    return AppriseDestination(Account.model_validate(fields), host)
 
 
 def message(to: str = "default", text: str = "the disk is full") -> Message:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harken.services.datadog.cursor import Seen, named, pack, unpack
-from harken.services.datadog.event import Standing, is_muted, number_of, standings, word
+from harken.services.datadog.cursor import KnownStatus, memory_key, pack, unpack
+from harken.services.datadog.event import GroupStatus, group_statuses, is_muted, number_of, word
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.datadog import FakeDatadog
@@ -43,30 +43,30 @@ def test_a_status_in_our_words(theirs: Any, ours: str):
 
 def test_a_monitor_without_groups_stands_where_its_overall_state_says():
     told = monitor(overall_state="Warn", overall_state_modified="2026-01-05T09:00:00+00:00")
-    assert standings(told) == [Standing(group="", status="warn", changed=NOW, entered=NOW, triggered=NOW)]
+    assert group_statuses(told) == [GroupStatus(group="", status="warn", changed=NOW, entered=NOW, triggered=NOW)]
 
 
 @pytest.mark.parametrize("name", ["*", "total", "@SYNTHETICS_OVERALL@"])
 def test_the_group_of_a_simple_monitor_is_the_monitor(name: str):
-    (standing,) = standings(monitor({name: alert()}, multi=False))
-    assert (standing.group, standing.status, standing.changed) == ("", "triggered", NOW)
+    (current,) = group_statuses(monitor({name: alert()}, multi=False))
+    assert (current.group, current.status, current.changed) == ("", "triggered", NOW)
 
 
 @pytest.mark.parametrize("multi", [False, True, None])
 def test_a_synthetics_test_is_one_object_although_it_shows_its_places(multi: bool | None):
     groups = {"aws:us-east-2": {"status": "OK"}, "total": {"status": "OK"}, "@SYNTHETICS_OVERALL@": alert()}
-    (standing,) = standings(monitor(groups, multi=multi))
-    assert (standing.group, standing.status) == ("", "triggered")
+    (current,) = group_statuses(monitor(groups, multi=multi))
+    assert (current.group, current.status) == ("", "triggered")
 
 
 def test_groups_are_objects_of_their_own_and_the_total_is_none_of_them():
     groups = {"host:a": alert(), "total": alert(), "host:b": {"status": "OK"}}
-    assert [standing.group for standing in standings(monitor(groups))] == ["host:a", "host:b"]
+    assert [current.group for current in group_statuses(monitor(groups))] == ["host:a", "host:b"]
 
 
 def test_the_newest_date_is_when_it_changed():
-    (standing,) = standings(monitor({"host:a": alert(NOW - 50, last_resolved_ts=NOW - 20)}))
-    assert (standing.changed, standing.entered, standing.triggered) == (NOW - 20, NOW - 50, NOW - 50)
+    (current,) = group_statuses(monitor({"host:a": alert(NOW - 50, last_resolved_ts=NOW - 20)}))
+    assert (current.changed, current.entered, current.triggered) == (NOW - 20, NOW - 50, NOW - 50)
 
 
 @pytest.mark.parametrize("silenced", [{"*": None}, {"host:a": NOW + 5}, {"host:a,env:b": None}])
@@ -169,16 +169,18 @@ async def test_an_event_has_the_fields_that_templates_use(fake: FakeDatadog, clo
 
 
 def test_ten_thousand_groups_are_remembered_in_130_kilobytes():
-    memory = {named(f"{number}:host:web-{number}"): Seen("ok", NOW + 37 * number) for number in range(10_000)}
+    memory = {
+        memory_key(f"{number}:host:web-{number}"): KnownStatus("ok", NOW + 37 * number) for number in range(10_000)
+    }
     assert unpack(pack(memory)) == memory
     assert len(pack(memory)) < 130_000
 
 
 def test_the_order_in_which_groups_are_seen_does_not_change_what_is_remembered():
-    memory = {named("a"): Seen("ok", 0), named("b"): Seen("no_data", 2**32 - 1)}
+    memory = {memory_key("a"): KnownStatus("ok", 0), memory_key("b"): KnownStatus("no_data", 2**32 - 1)}
     assert pack(memory) == pack(dict(reversed(memory.items())))
 
 
-@pytest.mark.parametrize("text", ["", "?", "AAAA", "eJwDAAAAAAE=", pack({named("a"): Seen("ok", 1)})[:-8]])
+@pytest.mark.parametrize("text", ["", "?", "AAAA", "eJwDAAAAAAE=", pack({memory_key("a"): KnownStatus("ok", 1)})[:-8]])
 def test_a_memory_that_is_no_memory_is_empty(text: str):
     assert unpack(text) == {}

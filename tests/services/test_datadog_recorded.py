@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from harken.rate_limit import asked_wait, is_rate_limited
-from harken.services.datadog.event import described, number_of, standings
+from harken.services.datadog.event import event_data, group_statuses, number_of
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.datadog import FakeDatadog
@@ -67,12 +67,12 @@ def test_there_are_enough_recordings_to_mean_something(monitors: list[dict[str, 
 
 def test_ids_names_and_states_agree_with_what_was_recorded(monitors: list[dict[str, Any]]):
     for monitor in monitors:
-        (standing,) = standings(monitor)
-        data = described(monitor, standing, previous="", web="https://app.datadoghq.com", now=START)
+        (current,) = group_statuses(monitor)
+        data = event_data(monitor, current, previous="", web="https://app.datadoghq.com", now=START)
         assert (data["id"], data["name"], data["query"]) == (monitor["id"], monitor["name"], monitor["query"])
         assert (data["tags"], data["type"], data["modified"]) == (monitor["tags"], monitor["type"], monitor["modified"])
         assert data["status"] == WORDS[monitor["overall_state"]]
-        assert bool(standing.changed) == bool(monitor["overall_state_modified"])
+        assert bool(current.changed) == bool(monitor["overall_state_modified"])
 
 
 async def test_every_recorded_monitor_is_read_and_those_with_a_date_are_shown(
@@ -97,9 +97,9 @@ def test_recorded_groups_have_their_status_and_date(exchanges: list[dict[str, An
     groups = [group for reply in found for group in reply.get("groups", ())]
     assert len(groups) >= 20
     for group in groups:
-        (standing,) = standings({"id": group["monitor_id"], "state": {"groups": {group["group"]: group}}})
-        assert standing.status == WORDS[group["status"]]
-        assert standing.changed == group["last_triggered_ts"]
+        (current,) = group_statuses({"id": group["monitor_id"], "state": {"groups": {group["group"]: group}}})
+        assert current.status == WORDS[group["status"]]
+        assert current.changed == group["last_triggered_ts"]
 
 
 async def test_recorded_refusals_are_errors_and_not_empty_lists(

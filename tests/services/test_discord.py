@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.services.discord import Account, Channel, whoami
+from harken.services.discord import Account, DiscordDestination, whoami
 from harken.source import Host, Message
 from harken.testing import HandClock
 from harken.testing.fakes import Answer
@@ -69,7 +69,7 @@ async def test_a_deleted_webhook_needs_attention(discord: FakeDiscord, host: Hos
         {"webhook_url": f"https://discord.com/api/webhooks/8/{HOOK_TOKEN}", "base_url": discord.url}
     )
     with pytest.raises(NeedsAttention, match="deleted"):
-        await Channel(gone, host).deliver(Message(to="", text="hi"))
+        await DiscordDestination(gone, host).deliver(Message(to="", text="hi"))
 
 
 @pytest.mark.parametrize("hook", [False, True])

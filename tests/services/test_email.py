@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
-from harken.services.email import Account, Mail, whoami
+from harken.services.email import Account, EmailDestination, whoami
 from harken.source import Host, Message
 from harken.testing.fakes.mail import PASSWORD, FakeMail
 from tests.services.outlets import OnMail
@@ -155,7 +155,9 @@ class TestServer:
     async def test_a_private_address_is_dialled_only_when_that_is_allowed(self, mail: FakeMail, host: Host):
         account = OnMail(mail, host).account
         with pytest.raises(Refused, match="private address"):
-            await Mail(account, replace(host, allow_private=False)).deliver(Message(to="a@example.com", text="hi"))
+            await EmailDestination(account, replace(host, allow_private=False)).deliver(
+                Message(to="a@example.com", text="hi")
+            )
         assert not mail.letters
 
     async def test_tls_from_the_first_byte(self, tmp_path: Path, host: Host):
@@ -197,4 +199,4 @@ class TestAccount:
 
     @pytest.mark.parametrize(("security", "port"), [("starttls", 587), ("ssl", 465), ("none", 25)])
     def test_the_port_follows_the_security(self, security: str, port: int):
-        assert Account.model_validate({**SERVER, "security": security}).gate == port
+        assert Account.model_validate({**SERVER, "security": security}).effective_port == port

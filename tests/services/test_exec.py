@@ -66,10 +66,10 @@ async def test_a_poller_in_shell_is_read_page_by_page(host: Host):
 
 async def test_one_process_serves_many_reads(service: Ledger):
     await page(service.source)
-    first = service.source._talk.child
+    first = service.source._client.child
     await page(service.source)
 
-    assert service.source._talk.child is first
+    assert service.source._client.child is first
     assert first is not None
 
 
@@ -80,7 +80,7 @@ async def test_with_restart_after_read_every_read_has_a_process_of_its_own(tmp_p
 
     assert len(subjects(batches)) == 4
     assert running(str(ledger.file)) == []
-    assert ledger.source._talk.child is None
+    assert ledger.source._client.child is None
 
 
 async def test_every_field_of_an_item_arrives_in_its_event(tmp_path, clock, host):
@@ -109,8 +109,8 @@ async def test_plain_data_is_called_value(tmp_path, clock, host):
         ({"rows": []}, "missing required field `items`"),
         ({"items": [{"data": {}}]}, r"`id` - at `\$.items\[0\]`"),
         ({"items": [{"id": ""}]}, "an empty id"),
-        ({"items": [{"id": 1, "occurred_at": "yesterday"}]}, "no time"),
-        ({"items": [], "cursor": None, "more": True}, "from the same cursor"),
+        ({"items": [{"id": 1, "occurred_at": "yesterday"}]}, "not a time"),
+        ({"items": [], "cursor": None, "more": True}, "without moving the cursor"),
         ([], "another shape"),
     ],
 )

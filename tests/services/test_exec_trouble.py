@@ -75,8 +75,8 @@ async def test_a_poller_killed_between_two_reads_costs_nothing(tricked, tmp_path
     ledger = tricked("")
     await ledger.put(1)
     (first,) = await read(ledger.source)
-    os.kill(ledger.source._talk.child.pid, signal.SIGKILL)
-    await ledger.source._talk.child.exit_code()
+    os.kill(ledger.source._client.child.pid, signal.SIGKILL)
+    await ledger.source._client.child.exit_code()
     await ledger.put(1)
     second = await read(ledger.source, first.cursor)
     await ledger.source.aclose()
@@ -125,7 +125,7 @@ async def test_text_on_stdout_is_a_failure_and_not_an_empty_answer(tricked, tmp_
     error = await refused(tricked("garbage"))
 
     assert isinstance(error, RetryLater)
-    assert "no JSON-RPC answer" in error.message
+    assert "not a JSON-RPC response" in error.message
     assert "belongs on stderr" not in str(error)
     assert nothing_left(tmp_path)
 
@@ -232,7 +232,7 @@ async def test_our_own_environment_stays_with_us(tricked, monkeypatch: pytest.Mo
     for name in ("HARKEN_ENCRYPTION_KEY", "SLACK_TOKEN", "LD_PRELOAD_NOT", "HTTP_PROXY"):
         monkeypatch.setenv(name, SECRET)
     ledger = tricked("", env={"SHOP_TOKEN": "mine"})
-    seen = await ledger.source._talk.ask("environment", {})
+    seen = await ledger.source._client.request("environment", {})
     await ledger.source.aclose()
 
     assert SECRET not in msgspec.json.encode(seen).decode()

@@ -5,14 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock
 from harken.testing.fakes.gitlab import GitLab
 from tests.services.trackers import ConditionalTrackerContract, Tracker
-
-pytestmark = pytest.mark.usefixtures("long_naps")
 
 MAIN = """\
 models: {{default: echo}}

@@ -10,7 +10,7 @@ import pytest
 
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.event import Event
-from harken.services.imap import Account, Folder, Marked, Query, check, mark_read, plugin, whoami
+from harken.services.imap import Account, Folder, MarkParams, Query, check, mark_read, plugin, whoami
 from harken.services.imap.api import LARGEST
 from harken.source import Call, Host
 from harken.testing import START, HandClock
@@ -251,7 +251,7 @@ class TestMarking:
     async def _mark(self, mail: Dovecot, host: Host, **params: Any) -> Any:
         account = Account.model_validate(mail.account())
         return await mark_read(
-            Call(params=Marked.model_validate(params), account=account, host=host, idempotency_key="k")
+            Call(params=MarkParams.model_validate(params), account=account, host=host, idempotency_key="k")
         )
 
     def test_a_job_marks_what_it_has_delivered(self):
@@ -285,7 +285,7 @@ class TestAccount:
                 await read(folder(mail, host, {"ca_bundle": "", **way}))
 
     async def test_a_folder_that_is_not_there_needs_attention(self, mail: Dovecot, host: Host):
-        with pytest.raises(NeedsAttention, match="said no to the folder"):
+        with pytest.raises(NeedsAttention, match="refused the folder"):
             await read(folder(mail, host, folder="Nowhere"))
 
     async def test_a_private_address_needs_consent(self, mail: Dovecot, host: Host):

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.services.imap import Account, Folder, Query
-from harken.services.imap.api import folder_name, raws_of, search_keys
+from harken.services.imap.api import parse_fetch
+from harken.services.imap.query import folder_name, search_keys
 from harken.source import Batch, Host
 from harken.testing import START
 
@@ -175,7 +176,7 @@ class TestFetched:
             b"4 (FLAGS (\\Seen))",
             None,
         ]
-        found = raws_of(answer)
+        found = parse_fetch(answer)
         assert [(raw.uid, raw.data) for raw in found] == [(5, b"a)("), (6, b'q "x"'), (7, b"")]
         assert (found[0].flags, found[0].came, found[0].size) == (("Seen", "$Own"), "x", 3)
 
@@ -193,7 +194,7 @@ class TestFetched:
         ],
     )
     def test_nonsense_is_no_mail(self, answer: list[Any]):
-        assert raws_of(answer) == []
+        assert parse_fetch(answer) == []
 
 
 class TestWords:

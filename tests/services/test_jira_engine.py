@@ -13,8 +13,7 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.jira import TOKEN, Jira
 from tests.services.trackers import LimitContract, Watched
 from tests.services.whole import fired, running, write
-
-pytestmark = pytest.mark.usefixtures("long_naps")
+from tests.timings import LONG_NAPS
 
 MAIN = """\
 models: {{default: echo}}
@@ -79,7 +78,7 @@ async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and
         write(tmp_path, main.format(url=url), assigned=ASSIGNED)
         before, others = jira.create(assignee="me"), jira.create(assignee="bob")
         await clock.sleep(86_400)
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(120)
             jira.edit(before, "edited after the start")
             new = jira.create(assignee="me", summary="Printer on fire")
@@ -95,7 +94,7 @@ async def test_a_ticket_runs_once_each_time_it_becomes_mine_over_edits_sleep_and
         asleep = jira.create(assignee="me")
         jira.edit(before, "edited again")
         await clock.sleep(9 * 3600)
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(300)
             jira.assign(new, "bob")
             await clock.sleep(300)
@@ -113,7 +112,7 @@ async def test_250_tickets_at_once_all_run(clock: VirtualClock, tmp_path: Path):
     jira = Jira(clock, cloud=True)
     async with jira.serve() as url:
         write(tmp_path, CLOUD.format(url=url), assigned=ASSIGNED.partition("  - id: tell")[0])
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(90)
             wanted = [jira.create(assignee="me") for _ in range(250)]
             await clock.sleep(900)
@@ -127,7 +126,7 @@ async def test_every_change_of_status_runs_also_of_an_old_ticket_and_back(clock:
         write(tmp_path, SERVER.format(url=url), moves=MOVES)
         old = jira.create(assignee="me")
         await clock.sleep(86_400)
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(60)
             for status in ("In Progress", "To Do", "In Progress"):
                 jira.move(old, status)
@@ -144,7 +143,7 @@ async def test_raw_jql_runs_for_what_it_finds_newly_and_is_quiet_about_the_rest(
         write(tmp_path, CLOUD.format(url=url), urgent=URGENT)
         old = jira.create(priority="Highest")
         raised = jira.create(priority="Low")
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(300)
             jira.edit(old, "edited")
             jira.prioritise(raised, "Highest")

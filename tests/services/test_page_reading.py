@@ -11,7 +11,7 @@ import pytest
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.page import Query
 from harken.services.page.diff import change_of
-from harken.services.page.ignore import without
+from harken.services.page.text import remove_matches
 from harken.source import Host
 from harken.testing import HandClock
 from tests.services.reading import page
@@ -160,10 +160,10 @@ class TestDifference:
 
 class TestIgnoring:
     async def test_lines_that_become_empty_go(self):
-        assert await without("a 1\n12\nb 3", [r"\d+"]) == "a\nb"
+        assert await remove_matches("a 1\n12\nb 3", [r"\d+"]) == "a\nb"
 
     async def test_every_script_passes(self):
-        assert await without("東京 👩‍👩‍👧 x", ["x"]) == "東京 👩‍👩‍👧"
+        assert await remove_matches("東京 👩‍👩‍👧 x", ["x"]) == "東京 👩‍👩‍👧"
 
     async def test_anchors_are_those_of_lines(self):
-        assert await without("keep\nUpdated now\nkeep", ["^Updated.*$"]) == "keep\nkeep"
+        assert await remove_matches("keep\nUpdated now\nkeep", ["^Updated.*$"]) == "keep\nkeep"

@@ -47,7 +47,7 @@ class TestTrouble:
     async def test_its_rate_headers_reach_the_budget(self, duty: PagerDuty, clock: HandClock):
         budget, client = RateLimit(clock), Client(clock)
         duty.remaining = 7
-        await client.request("GET", f"{duty.url}/abilities", allow_private=True, budget=budget)
+        await client.request("GET", f"{duty.url}/abilities", allow_private=True, rate_limit=budget)
         await client.close()
         told = budget.to_doc()
         assert (told["limit"], told["remaining"], told["reset_at"]) == (960.0, 7.0, clock.time() + 60)

@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.services.singer import process as running_tap
-from harken.services.singer.process import PrivateFolder
+from harken.services.singer.process import PrivateDirectory
 from harken.source import Host
 from tests.services.processes import open_files, running, zombies
 from tests.services.reading import page, read, subjects
@@ -68,7 +68,7 @@ async def test_a_line_that_is_no_message_is_a_failure_after_what_came_before(tmp
     error = await failing(orders, first.cursor)
 
     assert subjects([first]) == list(put)[:2]
-    assert "no Singer message" in error.message
+    assert "not a Singer message" in error.message
     assert "stderr" not in error.message
     assert nothing_left(tmp_path)
 
@@ -95,7 +95,7 @@ async def test_a_tap_that_falls_silent_is_ended_after_what_it_sent(tmp_path, clo
 
     assert subjects([first]) == list(put)[:2]
     assert isinstance(error, RetryLater)
-    assert (error.reason, error.message) == ("timeout", "tap.py said nothing for 2 s and was ended")
+    assert (error.reason, error.message) == ("timeout", "tap.py wrote nothing for 2 s and was ended")
     assert nothing_left(tmp_path)
 
 
@@ -105,7 +105,7 @@ async def test_a_slow_tap_gives_empty_pages_until_its_silence_is_too_long(
     monkeypatch.setattr(running_tap, "PATIENCE_SECONDS", 0.2)
     orders = Orders(tmp_path, clock, host, config={"trick": "hang", "after": 0}, timeout=0.5)
     first = await page(orders.source)
-    with pytest.raises(RetryLater, match="said nothing"):
+    with pytest.raises(RetryLater, match="wrote nothing"):
         await read(orders.source, first.cursor)
 
     assert (first.events, first.more) == ([], True)
@@ -154,7 +154,7 @@ async def test_closing_ends_a_tap_that_is_asked_for_its_streams(tmp_path, clock,
 
 async def test_a_catalog_that_is_none_is_tried_later(tmp_path, clock, host):
     orders = Orders(tmp_path, clock, host, config={"discovery": "garbage"}, streams=["orders"])
-    assert "no catalog" in (await failing(orders)).message
+    assert "did not write a catalog" in (await failing(orders)).message
     assert nothing_left(tmp_path)
 
 
@@ -195,10 +195,10 @@ async def test_a_record_without_a_stream_is_not_passed_over(tmp_path, clock, hos
 
 def test_what_a_killed_process_left_behind_is_removed_by_the_next(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed, alive = PrivateFolder(), PrivateFolder()
+    killed, alive = PrivateDirectory(), PrivateDirectory()
     killed.put("config.json", {"api_key": SECRET})
     os.close(killed._lock)
-    third = PrivateFolder()
+    third = PrivateDirectory()
 
     assert [folder.path.exists() for folder in (killed, alive, third)] == [False, True, True]
     assert (third.path.stat().st_mode & 0o777, third.path.parent.stat().st_mode & 0o777) == (0o700, 0o700)

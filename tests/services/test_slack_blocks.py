@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from harken.services.slack.event import is_bots, mentioned, readable, written_text
+from harken.services.slack.event import is_from_bot
+from harken.services.slack.text import mentioned_users, raw_text, to_plain_text
 
 
 def section(text: str, **more: Any) -> dict[str, Any]:
@@ -46,17 +47,17 @@ IMAGE = {"type": "image", "image_url": "https://x.example/i.png", "alt_text": "a
 )
 @pytest.mark.parametrize("text", ["", None, "This content can't be displayed."])
 def test_blocks_stand_in_for_a_text(blocks: list[Any], expected: str, text: Any):
-    assert written_text({"text": text, "blocks": blocks}) == expected
+    assert raw_text({"text": text, "blocks": blocks}) == expected
 
 
 def test_a_text_goes_before_its_blocks():
-    assert written_text({"text": "short", "blocks": [section("long")]}) == "short"
+    assert raw_text({"text": "short", "blocks": [section("long")]}) == "short"
 
 
 def test_a_mention_within_blocks_is_a_mention():
-    text = written_text({"text": "", "blocks": [rich({"type": "user", "user_id": "U1"}, plain(" & co <3"))]})
-    assert mentioned(text) == ["U1"]
-    assert readable(text, lambda id: "jay", lambda id: "") == "@jay & co <3"
+    text = raw_text({"text": "", "blocks": [rich({"type": "user", "user_id": "U1"}, plain(" & co <3"))]})
+    assert mentioned_users(text) == ["U1"]
+    assert to_plain_text(text, lambda id: "jay", lambda id: "") == "@jay & co <3"
 
 
 @pytest.mark.parametrize(
@@ -69,22 +70,22 @@ def test_a_mention_within_blocks_is_a_mention():
     ],
 )
 def test_attachments_stand_in_for_a_text(attachment: dict[str, Any], expected: str):
-    assert written_text({"text": "", "attachments": [attachment]}) == expected
+    assert raw_text({"text": "", "attachments": [attachment]}) == expected
 
 
 @pytest.mark.parametrize(
     "blocks", [None, 7, "x", [7, None], [{"type": 3}], [{"type": "section", "text": 4, "fields": 1}]]
 )
 def test_blocks_in_odd_shapes_say_nothing(blocks: Any):
-    assert written_text({"text": "", "blocks": blocks, "attachments": 7}) == ""
+    assert raw_text({"text": "", "blocks": blocks, "attachments": 7}) == ""
 
 
 def test_blocks_within_blocks_without_end_are_cut():
     deep: dict[str, Any] = plain("bottom", "mrkdwn")
     for _ in range(2000):
         deep = {"type": "context", "elements": [deep]}
-    assert written_text({"text": "", "blocks": [deep]}) == ""
+    assert raw_text({"text": "", "blocks": [deep]}) == ""
 
 
 def test_slackbot_is_a_bot():
-    assert is_bots({"user": "USLACKBOT", "text": "Reminder: stand-up."})
+    assert is_from_bot({"user": "USLACKBOT", "text": "Reminder: stand-up."})

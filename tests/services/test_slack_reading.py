@@ -161,7 +161,7 @@ class TestNothingIsMissed:
             clock.advance(1)
             slack.say("C1")
         slack.forgets_cursors = True
-        with pytest.raises(RetryLater, match="forgets where a reading of #eng was"):
+        with pytest.raises(RetryLater, match="refused its own page cursor for #eng"):
             await told(source(host, slack))
 
     async def test_a_read_says_what_time_it_covers(self, clock: HandClock, host: Host, slack: FakeSlack):

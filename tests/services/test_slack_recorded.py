@@ -58,9 +58,9 @@ async def test_joins_are_noise_and_bots_are_left_out_unless_wanted(
 ):
     people = {event.data["ts"] for event in events(await read(source(host, slack), None, LONG_AGO))}
     told = {event.data["ts"] for event in events(await read(source(host, slack, exclude_bots=False), None, LONG_AGO))}
-    kinds = {one["ts"]: one.get("subtype", "") for one in messages}
-    assert {kinds[ts] for ts in told - people} == {"bot_message"}
-    assert {kinds[ts] for ts in kinds.keys() - told} == {"channel_join"}
+    conversation_types = {one["ts"]: one.get("subtype", "") for one in messages}
+    assert {conversation_types[ts] for ts in told - people} == {"bot_message"}
+    assert {conversation_types[ts] for ts in conversation_types.keys() - told} == {"channel_join"}
 
 
 async def test_a_mention_with_a_name_in_it_is_one_of_that_user(slack: FakeSlack, host: Host):

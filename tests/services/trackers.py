@@ -19,6 +19,7 @@ import pytest
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.server import FakeServer
 from tests.services.whole import fired, running, write
+from tests.timings import LONG_NAPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class LimitContract:
         it = self.watched(clock)
         async with it.fake.serve() as url:
             write(tmp_path, self.main.format(url=url), life=self.life)
-            async with running(tmp_path, clock) as app:
+            async with running(tmp_path, clock, timings=LONG_NAPS) as app:
                 await clock.sleep(100)
                 it.limit(700)
                 limited_at = clock.time()
@@ -106,7 +107,7 @@ class TrackerContract(LimitContract):
         async with it.fake.serve() as url:
             write(tmp_path, self.main.format(url=url), triage=self.triage)
             before, old = it.open(bug, age=3600), it.open(age=86_400)
-            async with running(tmp_path, clock) as app:
+            async with running(tmp_path, clock, timings=LONG_NAPS) as app:
                 await clock.sleep(120)
                 assert await fired(app) == {}
                 new, late = it.open(bug), it.open_elsewhere(bug, late=300)
@@ -121,7 +122,7 @@ class TrackerContract(LimitContract):
                 await clock.sleep(600)
             asleep = it.open_elsewhere(bug)
             await clock.sleep(9 * 3600)
-            async with running(tmp_path, clock) as app:
+            async with running(tmp_path, clock, timings=LONG_NAPS) as app:
                 await clock.sleep(900)
                 it.comment(old)
                 await clock.sleep(900)
@@ -138,7 +139,7 @@ class TrackerContract(LimitContract):
         it = self.watched(clock)
         async with it.fake.serve() as url:
             write(tmp_path, self.main.format(url=url), life=self.life)
-            async with running(tmp_path, clock) as app:
+            async with running(tmp_path, clock, timings=LONG_NAPS) as app:
                 await clock.sleep(90)
                 for _ in range(self.many):
                     it.open()
@@ -155,7 +156,7 @@ class TrackerContract(LimitContract):
         async with it.fake.serve() as url:
             write(tmp_path, self.main.format(url=url), life=self.life)
             old = it.open(age=86_400)
-            async with running(tmp_path, clock) as app:
+            async with running(tmp_path, clock, timings=LONG_NAPS) as app:
                 await clock.sleep(300)
                 for move in it.moves:
                     move(old)
@@ -174,7 +175,7 @@ class ConditionalTrackerContract(TrackerContract):
         it = self.watched(clock)
         async with it.fake.serve() as url:
             write(tmp_path, self.main.format(url=url), life=self.life)
-            async with running(tmp_path, clock):
+            async with running(tmp_path, clock, timings=LONG_NAPS):
                 await clock.sleep(60)
                 it.open()
                 await clock.sleep(8 * 3600)

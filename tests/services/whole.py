@@ -14,6 +14,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.config.loaded import Loaded
 from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock
+from harken.timings import Timings
 
 
 def write(directory: Path, main: str, **workflows: str) -> None:
@@ -25,17 +26,24 @@ def write(directory: Path, main: str, **workflows: str) -> None:
 
 
 @asynccontextmanager
-async def running(directory: Path, clock: VirtualClock, environ: Mapping[str, str] | None = None) -> AsyncIterator[App]:
+async def running(
+    directory: Path,
+    clock: VirtualClock,
+    environ: Mapping[str, str] | None = None,
+    *,
+    timings: Timings = Timings(),
+) -> AsyncIterator[App]:
     """Started on a configuration without findings, and stopped at the end of the block."""
-    async with started(load_directory(directory, environ or {}), clock) as app:
+    async with started(load_directory(directory, environ or {}), clock, timings=timings) as app:
         yield app
 
 
 @asynccontextmanager
-async def started(loaded: Loaded, clock: VirtualClock) -> AsyncIterator[App]:
+async def started(loaded: Loaded, clock: VirtualClock, *, timings: Timings = Timings()) -> AsyncIterator[App]:
     """The same, of what has been loaded already."""
     assert [str(finding) for finding in loaded.findings] == []
-    app = App(loaded, alone(SqliteStore.at(loaded.directory / "harken.db", clock, inline=True)), clock)
+    store = SqliteStore.at(loaded.directory / "harken.db", clock, inline=True)
+    app = App(loaded, alone(store), clock, timings=timings)
     await app.begin()
     yield app
     await app.stop()

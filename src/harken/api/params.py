@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from starlette.requests import Request
 
 from harken.api.routes import Param, Route
 from harken.errors import Malformed
+from harken.suggest import suggest_fix
 
 __all__ = ["BODY_LIMIT", "TooLarge", "read_params"]
 
@@ -62,9 +62,7 @@ def _known(route: Route, name: str) -> None:
     names = sorted(set(route.params) - route.placed)
     if name in names:
         return
-    near = get_close_matches(name, names, n=1)
-    fix = f"Did you mean {near[0]}?" if near else f"It takes: {', '.join(names) or 'none'}"
-    raise Malformed(f"{route.operation} has no parameter {name}", fix=fix)
+    raise Malformed(f"{route.operation} has no parameter {name}", fix=suggest_fix(name, names))
 
 
 def _parsed(name: str, text: str, param: Param) -> Any:

@@ -31,6 +31,7 @@ from harken.runs import Claimed
 from harken.services import registry
 from harken.store.transfer import refuse_marked
 from harken.tasks import end
+from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
@@ -97,10 +98,18 @@ PLANS = 10_000
 class App:
     """A running Harken: `store`, `operator`, `url`."""
 
-    def __init__(self, loaded: Loaded, home: OpenedStore, clock: Clock, role: Role = "all") -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        home: OpenedStore,
+        clock: Clock,
+        role: Role = "all",
+        timings: Timings = Timings(),
+    ) -> None:
         self.home = home
         self.store = home.store
         self.role = role
+        self._timings = timings
         self.loaded = loaded
         self._clock = clock
         self._random = Random()
@@ -108,7 +117,7 @@ class App:
         self.factory = Factory(loaded, registry(), clock, self._random)
         self.worker, self.intake = self._engine()
         self.controller = Controller(self.store, self.factory, self.intake, self.worker, clock)
-        self.operator = Operator(self.store, self.controller, loaded, clock)
+        self.operator = Operator(self.store, self.controller, loaded, clock, timings)
         self.controller.on_loaded = self._adopt
         self.intake.committer.on_commit = self._committed
         self._telemetry = self._measure()
@@ -133,6 +142,7 @@ class App:
         role: Role = "all",
         say: Callable[[str], None] = lambda line: None,
         loaded: Loaded | None = None,
+        timings: Timings = Timings(),
     ) -> AsyncIterator[App]:
         """Start everything; stop it in order at the end. Raise Misconfigured when it cannot start.
 
@@ -143,13 +153,13 @@ class App:
         home = open_home(loaded.store, clock, key=os.environ.get(KEY, ""))
         with suppress(Misconfigured):
             # one that cannot be read was told of where an account needs it
-            credentials_of(directory).settle()
+            credentials_of(directory).finish_key_change()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(home.store.close)
             for line in await patiently(home, clock, say, home.connect):
                 say(line)
             await patiently(home, clock, say, lambda: refuse_marked(home.store))
-            app = cls(loaded, home, clock, role)
+            app = cls(loaded, home, clock, role, timings)
             app.say = say
             stack.push_async_callback(app.stop)
             await app._start(host or loaded.settings.server.host, port)
@@ -176,6 +186,7 @@ class App:
             learn=lambda: rule_cache.learn(INTERNAL),
             listens=listening(rule_cache),
             parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
+            timings=self._timings,
         )
         intake = Intake(
             self.store,
@@ -187,6 +198,7 @@ class App:
             rule_cache=rule_cache,
             shards=shards_of(self.loaded),
             reads=reads(self.role),
+            timings=self._timings,
         )
         return worker, intake
 
@@ -246,15 +258,22 @@ class App:
         if executes(self.role):
             self._spawn(self.worker.run(), "worker")
         self._housekeeping_lease = housekeeping_lease = HousekeepingLease(
-            self.store, self._clock, self.holder, shared=self.home.shared
+            self.store, self._clock, self.holder, shared=self.home.shared, seconds=self._timings.lease_seconds
         )
         alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
-        freshness = Freshness(self.store, self.intake, self._clock)
+        freshness = Freshness(self.store, self.intake, self._clock, self._timings.freshness_round)
         self._telemetry.stale = lambda: freshness.stale
         self._spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
         self._spawn(
             keep_house(
-                self.home, self.factory, alerts, self.intake.scheduler, self.worker, self._clock, housekeeping_lease
+                self.home,
+                self.factory,
+                alerts,
+                self.intake.scheduler,
+                self.worker,
+                self._clock,
+                housekeeping_lease,
+                self._timings.housekeeping_round,
             ),
             "upkeep",
         )
@@ -279,6 +298,7 @@ class App:
             heard=controller.heard,
             news=controller.look_again,
             moved=self._moved,
+            timings=self._timings,
         )
         controller.on_change = self._tell_all
         self._spawn(self._membership.keep(), "fleet")

@@ -17,7 +17,7 @@ from harken.app.factory import Factory
 from harken.app.file_watch import marks
 from harken.app.fleet import Behind, host, tell_all
 from harken.clock import Clock, from_unix
-from harken.config import Account, Loaded, carry_over, inherit, plan
+from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import AT_START, Feed, Trigger
 from harken.ingest.intake import Intake
@@ -108,7 +108,7 @@ class Controller:
         wait = patiently or _at_once
         loaded = self._factory.loaded
         before = await wait(lambda: last_applied(self._store, loaded))
-        feeds = inherit(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
+        feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
         pause = {job.id: AT_START for job in loaded.jobs.values() if job.paused_on_boot}
         definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True, pause=pause)
         await wait(lambda: self._intake.start(definitions))
@@ -156,7 +156,7 @@ class Controller:
         self._intake.leases.peers = peers
         if fewer:
             # what one of them has left is read again now, and not only at the next look
-            await self._intake.leases.look()
+            await self._intake.leases.balance()
 
     async def _follow(self, wanted: str, lives: bool) -> None:
         """Another replica has applied another configuration: run it too, once our files give the same.

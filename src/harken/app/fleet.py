@@ -10,17 +10,16 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, StoreUnavailable
-from harken.ingest.leases import LEASE_SECONDS
 from harken.operate.fleet import Member, living
 from harken.store import HOUSEKEEPING, Generation, Store
 from harken.store.documents import FLEET, NEWS, REPLICA
 from harken.store.transfer import refuse_marked
+from harken.timings import Timings
 
 __all__ = ["Behind", "HousekeepingLease", "Membership", "drop_dead_replicas", "host", "tell_all"]
 
 log = structlog.get_logger("harken.app")
 
-BEAT_SECONDS = 5.0
 GONE_SECONDS = 3_600.0
 ABANDONED_SECONDS = 15.0
 """Longer than it takes to hear of a replica that has just begun."""
@@ -47,6 +46,7 @@ class Membership:
         heard: Callable[[Sequence[Member], Generation], Awaitable[None]],
         news: Callable[[], None],
         moved: Callable[[Refused], None] = _ignored,
+        timings: Timings = Timings(),
     ) -> None:
         self._store = store
         self._clock = clock
@@ -54,6 +54,7 @@ class Membership:
         self._heard = heard
         self._news = news
         self._moved = moved
+        self._timings = timings
         self._known_news: int | None = None
 
     async def keep(self) -> None:
@@ -67,7 +68,7 @@ class Membership:
                 (log.debug if away else log.warning)("fleet.trouble", reason=str(error))
             except Exception:
                 log.exception("fleet.failed")
-            await self._clock.sleep(BEAT_SECONDS)
+            await self._clock.sleep(self._timings.beat)
 
     async def _is_moved(self) -> bool:
         try:
@@ -81,7 +82,8 @@ class Membership:
         me = self._describe()
         mine = await self._store.put(REPLICA, me.holder, msgspec.to_builtins(me))
         assert mine is not None
-        await self._heard(living(await self._store.documents(REPLICA), mine.updated_at), await self._store.generation())
+        documents = await self._store.documents(REPLICA)
+        await self._heard(living(documents, mine.updated_at, self._timings.alive), await self._store.generation())
         await self._hear_news()
 
     async def leave(self) -> None:
@@ -117,27 +119,30 @@ class Behind:
 class HousekeepingLease:
     """Housekeeping is done by one replica at a time; where there is only one, by that."""
 
-    def __init__(self, store: Store, clock: Clock, holder: str, *, shared: bool) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, holder: str, *, shared: bool, seconds: float = Timings().lease_seconds
+    ) -> None:
         self._store = store
         self._clock = clock
         self._holder = holder
         self._shared = shared
+        self._seconds = seconds
         self._taken_at: float | None = None
         self.kept = not shared
 
     async def keep(self) -> bool:
         """Take or renew the lease; whether the house is ours."""
         now = self._clock.monotonic()
-        due = self._taken_at is None or now - self._taken_at >= LEASE_SECONDS / 3
+        due = self._taken_at is None or now - self._taken_at >= self._seconds / 3
         if self._shared and due:
-            self.kept = await self._store.lease(HOUSEKEEPING, self._holder, LEASE_SECONDS) is not None
+            self.kept = await self._store.lease(HOUSEKEEPING, self._holder, self._seconds) is not None
             self._taken_at = now if self.kept else None
         return self.kept
 
     async def leave(self) -> None:
         if self._shared and self.kept:
             self.kept = False
-            lease = await self._store.lease(HOUSEKEEPING, self._holder, LEASE_SECONDS)
+            lease = await self._store.lease(HOUSEKEEPING, self._holder, self._seconds)
             if lease is not None:
                 await self._store.release_lease(lease, self._holder)
 

@@ -21,13 +21,13 @@ from harken.match import Read
 from harken.operate.trigger_status import last_sign
 from harken.store import Store
 from harken.store.documents import STALE_REPORT
+from harken.timings import Timings
 
 __all__ = ["GRACE", "RECOVERED", "STALE", "Freshness"]
 
 log = structlog.get_logger("harken.app")
 
 STALE, RECOVERED = "trigger.stale", "trigger.recovered"
-ROUND = 5.0
 GRACE = 120.0
 """After a start everything looks silent: let the reads come first."""
 
@@ -35,10 +35,11 @@ GRACE = 120.0
 class Freshness:
     """Compares the age of each trigger's last sign of life with what it allows. A silence is named by when it began."""
 
-    def __init__(self, store: Store, intake: Intake, clock: Clock) -> None:
+    def __init__(self, store: Store, intake: Intake, clock: Clock, round: float = Timings().freshness_round) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock
+        self._round = round
         self._began = clock.monotonic()
         self._told: dict[str, str] | None = None
 
@@ -51,7 +52,7 @@ class Freshness:
         """Look every few seconds, where we keep the house. After a sleep nothing is judged until reads could come."""
         scheduler = self._intake.scheduler
         while True:
-            await self._clock.sleep(ROUND)
+            await self._clock.sleep(self._round)
             if scheduler.jumped_at is not None and self._clock.time() - scheduler.jumped_at < GRACE:
                 continue
             if not housekeeping_lease.kept:

@@ -13,12 +13,12 @@ from harken.errors import HarkenError, StoreUnavailable
 from harken.ingest.scheduler import Scheduler
 from harken.run.worker import Worker
 from harken.store import Store
+from harken.timings import Timings
 
 __all__ = ["keep_house"]
 
 log = structlog.get_logger("harken.app")
 
-ROUND = 5.0
 RETAIN_EVERY = 12
 AFTER_A_JUMP = 120.0
 """After a sleep every claim looks stale: let the living ones renew before anyone judges them."""
@@ -32,11 +32,12 @@ async def keep_house(
     worker: Worker,
     clock: Clock,
     housekeeping_lease: HousekeepingLease,
+    round: float = Timings().housekeeping_round,
 ) -> None:
     """Each replica looks after what it reads; what concerns all of it is done by the one that keeps the house."""
     store, rounds = home.store, 0
     while True:
-        await clock.sleep(ROUND)
+        await clock.sleep(round)
         rounds += 1
         try:
             await factory.save_budgets(store)

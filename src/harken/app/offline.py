@@ -120,14 +120,14 @@ def rekey(directory: Path, new_key: str) -> str:
     if not there and not credentials.path.exists():
         raise NotFound(f"there is no store at {location}", fix="Nothing has to be done: the first start takes any key")
     credentials.check()
-    credentials.share(new_key)
+    credentials.add_key(new_key)
     if there:
         try:
             asyncio.run(rekey_home(location, old, new_key))
         except HarkenError:
-            credentials.settle()
+            credentials.finish_key_change()
             raise
-    credentials.reseal(new_key)
+    credentials.change_key(new_key)
     return shown(location)
 
 

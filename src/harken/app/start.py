@@ -15,6 +15,7 @@ import structlog
 from harken.app.application import App, Role
 from harken.operate.configuration import load_directory
 from harken.tasks import end
+from harken.timings import Timings
 
 __all__ = ["run", "settle_memory"]
 
@@ -24,16 +25,23 @@ COLLECT = (5_000, 20, 20)
 """Nearly everything here is freed by counting references; looking for cycles more seldom costs a few megabytes."""
 
 
-def run(directory: Path, *, host: str | None = None, port: int | None = None, role: Role = "all") -> int:
+def run(
+    directory: Path,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    role: Role = "all",
+    timings: Timings = Timings(),
+) -> int:
     """`harken start`: run until a signal comes. Returns the exit code."""
     if sys.platform == "win32":
-        return asyncio.run(_serve(directory, host, port, role))
+        return asyncio.run(_serve(directory, host, port, role, timings))
     import uvloop
 
-    return uvloop.run(_serve(directory, host, port, role))
+    return uvloop.run(_serve(directory, host, port, role, timings))
 
 
-async def _serve(directory: Path, host: str | None, port: int | None, role: Role) -> int:
+async def _serve(directory: Path, host: str | None, port: int | None, role: Role, timings: Timings) -> int:
     from harken.app.file_watch import marks, watch
     from harken.app.logs import set_up_logs
 
@@ -50,7 +58,7 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
-    async with App.start(directory, host=host, port=port, role=role, say=_say, loaded=loaded) as app:
+    async with App.start(directory, host=host, port=port, role=role, say=_say, loaded=loaded, timings=timings) as app:
         holder["app"] = app
         app._spawn(watch(directory, app.controller, reloading, known), "watch")
         for finding in app.loaded.findings:

@@ -12,6 +12,7 @@ import click
 
 from harken import __version__
 from harken.errors import HarkenError
+from harken.suggest import did_you_mean
 
 __all__ = ["SECTIONS", "LazyGroup", "main", "root", "run"]
 
@@ -39,20 +40,13 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._lazy and not args[0].startswith("-"):
-            ctx.fail(f"There is no command {args[0]}.{_nearest(args[0], list(self._lazy))}")
+            ctx.fail(f"There is no command {args[0]}. {did_you_mean(args[0], self._lazy)}".rstrip())
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, commands in self._sections.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()], col_max=14)
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
 
 
 INTERRUPTED = 130

@@ -38,7 +38,7 @@ def set_secret(session: Session, name: str, path: str | None) -> None:
     value = _value(name, path)
     if not value:
         raise Refused("the secret is empty", fix="Type it in, or pipe it to standard input")
-    say(f"{name} is stored in {credentials_of(session.directory).keep_secret(name, value)}")
+    say(f"{name} is stored in {credentials_of(session.directory).store_secret(name, value)}")
     say(f"Write ${{secret:{name}}} where it is needed. A running controller takes it at the next: harken reload")
 
 

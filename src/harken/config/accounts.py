@@ -1,4 +1,4 @@
-"""Integrations: which service an account is for, and with what it signs in."""
+"""Integrations: accounts from harken.yaml, from the store and from environment variables."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from urllib.parse import urlsplit
 import msgspec
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
-from harken.config.findings import Path, Place, Report, nearest
+from harken.config.findings import Path, Place, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account, digest
 from harken.config.settings import Duration
 from harken.config.validate import Invalid, Strict, as_table, check
-from harken.config.yaml.nodes import Items, Node, Scalar, Table, shown
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, to_storable
 from harken.errors import HarkenError
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
 __all__ = [
+    "AccountStore",
     "Backoff",
-    "Entry",
     "Integration",
-    "Stored",
+    "StoredSettings",
     "as_nodes",
     "implied_account",
     "plugin_of",
@@ -40,14 +41,14 @@ _PER = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Backoff(Strict):
-    """How long to wait when the service says "too many calls": the first time, and at most. Retry-After wins."""
+    """The first and the longest wait after 429 Too Many Requests. A Retry-After header wins."""
 
     initial: Annotated[Duration, Field(gt=0)] = 30.0
     max: Annotated[Duration, Field(gt=0)] = 600.0
 
 
 class Integration(Strict):
-    """What every integration takes; the rest belongs to the service."""
+    """The settings of every integration; all others belong to the service."""
 
     kind: str
     base_url: str | None = None
@@ -63,7 +64,7 @@ class Integration(Strict):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Invalid("this is not an http address", "Write https://host")
         if "@" in parts.netloc or parts.query or parts.fragment:
-            # it is shown to people, and a path is put behind it
+            # it is shown to people, and paths are appended to it
             raise Invalid("an address has no user, password or query here", "Write https://host/path alone")
         return value
 
@@ -79,8 +80,8 @@ class Integration(Strict):
         return value
 
 
-class Entry(Protocol):
-    """An account that a person has stored: settings of an integration, secrets included."""
+class StoredSettings(Protocol):
+    """The stored settings of an integration, with its secrets."""
 
     @property
     def kind(self) -> str: ...
@@ -88,28 +89,28 @@ class Entry(Protocol):
     def fields(self) -> Mapping[str, Any]: ...
 
 
-class Stored(Protocol):
-    """What `harken integrations NAME configure` has stored. Both raise HarkenError when it cannot be read."""
+class AccountStore(Protocol):
+    """What `harken integrations NAME configure` stored. Both methods raise HarkenError when it cannot be read."""
 
     def accounts(self) -> Mapping[str, str]:
-        """The kind of each account, by name."""
+        """Return the kind of each account by name."""
         ...
 
-    def account(self, name: str) -> Entry | None: ...
+    def account(self, name: str) -> StoredSettings | None: ...
 
 
 def plugin_of(kind: str, plugins: Mapping[str, Plugin]) -> Plugin | None:
-    """The service of this kind, by its name or one of its aliases."""
+    """Return the service of this kind, by its name or one of its aliases."""
     found = plugins.get(kind)
     return found or next((plugin for plugin in plugins.values() if kind in plugin.aliases), None)
 
 
 def read_account(
-    name: str, node: Node, plugins: Mapping[str, Plugin], report: Report, path: Path, stored: Stored | None = None
+    name: str, node: Node, plugins: Mapping[str, Plugin], report: Report, path: Path, stored: AccountStore | None = None
 ) -> Account | None:
-    """Return the account that stands under `integrations:`; None when anything in it is wrong.
+    """Return an account under `integrations:`; None when anything in it is wrong.
 
-    One that names no secret has its credential in the store.
+    If it has no secret in the file, its credential is taken from the store.
     """
     table = as_table(node, report, path)
     if table is None:
@@ -117,19 +118,19 @@ def read_account(
     own = set(Integration.model_fields)
     common = check(Integration, table.without(*(set(table.items) - own)), report, path)
     kind = table.items.get("kind")
-    plugin = _plugin(kind, plugins, report, path) if kind else None
+    plugin = _read_kind(kind, plugins, report, path) if kind else None
     if plugin is None:
         return None
-    filled = _filled(name, table, plugin, stored, report, path)
-    model = _model(plugin, filled, report, path)
-    _say_configure(name, plugin, report, path)
+    filled = _with_stored_fields(name, table, plugin, stored, report, path)
+    model = _read_model(plugin, filled, report, path)
+    _suggest_configure(name, plugin, report, path)
     if common is None or report.failed:
         return None
     return Account(
         name=name,
         kind=plugin.kind,
-        # made of references where there are any, so that the name of a quota tells nothing about the secret
-        credential=f"{plugin.kind}:{digest([_nameable(name, table), common.base_url], 12)}",
+        # derived from references, so that it reveals nothing about the secret
+        credential=f"{plugin.kind}:{digest([_credential_identity(name, table), common.base_url], 12)}",
         model=model,
         base_url=common.base_url or "",
         allow_private=common.allow_private_networks,
@@ -141,10 +142,10 @@ def read_account(
 
 
 def stored_account(
-    name: str, stored: Stored, plugins: Mapping[str, Plugin], place: Place, report: Report, path: Path
+    name: str, stored: AccountStore, plugins: Mapping[str, Plugin], place: Place, report: Report, path: Path
 ) -> Account | None:
-    """The account that is stored under this name; None when it cannot be read or anything in it is wrong."""
-    entry = _entry(name, stored, place, report, path)
+    """Return the account that is stored under this name; None when it cannot be read or is wrong."""
+    entry = _stored_settings(name, stored, place, report, path)
     if entry is None:
         return None
     items = {"kind": Scalar(value=entry.kind, place=place), **as_nodes(name, entry.fields, place)}
@@ -153,7 +154,9 @@ def stored_account(
     return replace(account, origin="stored") if account else None
 
 
-def _entry(name: str, stored: Stored, place: Place, report: Report, path: Path) -> Entry | None:
+def _stored_settings(
+    name: str, stored: AccountStore, place: Place, report: Report, path: Path
+) -> StoredSettings | None:
     try:
         return stored.account(name)
     except HarkenError as error:
@@ -162,7 +165,7 @@ def _entry(name: str, stored: Stored, place: Place, report: Report, path: Path) 
 
 
 def as_nodes(name: str, fields: Mapping[str, Any], place: Place) -> dict[str, Node]:
-    """Stored settings as if they were written here, shown as references."""
+    """Return stored settings as nodes at this place, shown as references."""
 
     def node(key: str, value: Any) -> Node:
         if isinstance(value, list):
@@ -172,11 +175,13 @@ def as_nodes(name: str, fields: Mapping[str, Any], place: Place) -> dict[str, No
     return {key: node(key, value) for key, value in fields.items()}
 
 
-def _filled(name: str, table: Table, plugin: Plugin, stored: Stored | None, report: Report, path: Path) -> Table:
-    """The table with what is stored for it. One that writes a secret itself is left as it is: credentials don't mix."""
+def _with_stored_fields(
+    name: str, table: Table, plugin: Plugin, stored: AccountStore | None, report: Report, path: Path
+) -> Table:
+    """Return the table with its stored settings, unless the file has a secret: credentials are never mixed."""
     if stored is None or plugin.account is None or secret_fields(plugin.account) & set(table.items):
         return table
-    entry = _entry(name, stored, table.place, report, path)
+    entry = _stored_settings(name, stored, table.place, report, path)
     if entry is None or entry.kind != plugin.kind:
         return table
     known = {key: value for key, value in entry.fields.items() if key in plugin.account.model_fields}
@@ -185,7 +190,7 @@ def _filled(name: str, table: Table, plugin: Plugin, stored: Stored | None, repo
 
 
 def secret_fields(model: type[BaseModel]) -> set[str]:
-    """The settings of an account that hold a secret."""
+    """Return the settings of an account that hold a secret."""
 
     def holds(annotation: Any) -> bool:
         return annotation is SecretStr or any(map(holds, get_args(annotation)))
@@ -193,30 +198,30 @@ def secret_fields(model: type[BaseModel]) -> set[str]:
     return {name for name, field in model.model_fields.items() if holds(field.annotation)}
 
 
-def _plugin(kind: Node, plugins: Mapping[str, Plugin], report: Report, path: Path) -> Plugin | None:
+def _read_kind(kind: Node, plugins: Mapping[str, Plugin], report: Report, path: Path) -> Plugin | None:
     if not isinstance(kind, Scalar) or not isinstance(kind.value, str):
         return None
     plugin = plugin_of(kind.value, plugins)
     if plugin is None:
-        fix = nearest(kind.value, plugins)
+        fix = suggest_fix(kind.value, plugins)
         report.error(kind.place, (*path, "kind"), f"there is no service {kind.value!r}", fix, "unknown_name")
     return plugin
 
 
-def _model(plugin: Plugin, table: Table, report: Report, path: Path) -> BaseModel | None:
+def _read_model(plugin: Plugin, table: Table, report: Report, path: Path) -> BaseModel | None:
     own = set(Integration.model_fields)
     wanted = set(plugin.account.model_fields) if plugin.account else set()
     fields = table.without(*(own - wanted))
     if plugin.account is not None:
         return check(plugin.account, fields, report, path)
     for key in fields.items:
-        fix = nearest(key, own)
+        fix = suggest_fix(key, own)
         report.error(table.keys[key], (*path, key), f"{plugin.kind} has no such setting", fix, "unknown_key")
     return None
 
 
-def _say_configure(name: str, plugin: Plugin, report: Report, path: Path) -> None:
-    """A secret that is missing need not be written into the file."""
+def _suggest_configure(name: str, plugin: Plugin, report: Report, path: Path) -> None:
+    """Add `configure` to the fix for a missing secret: it need not be in the file."""
     secret = {(*path, field) for field in secret_fields(plugin.account)} if plugin.account else set()
     for at, found in enumerate(report.findings):
         if found.code == "missing" and found.path in secret:
@@ -224,20 +229,20 @@ def _say_configure(name: str, plugin: Plugin, report: Report, path: Path) -> Non
             report.findings[at] = msgspec.structs.replace(found, fix=fix)
 
 
-def _nameable(name: str, table: Table) -> Any:
-    """What identifies the credential without giving it away: references, or else the integration's own name."""
+def _credential_identity(name: str, table: Table) -> Any:
+    """Return what identifies the credential without revealing it: references, or the integration's name."""
     found = {}
     for key, node in table.items.items():
         if key not in Integration.model_fields:
             hidden = isinstance(node, Scalar) and node.shown is None and is_secret_name(key)
-            found[key] = name if hidden else shown(node)
+            found[key] = name if hidden else to_storable(node)
     return found or name
 
 
 def implied_account(
     plugin: Plugin, environ: Mapping[str, str], place: Place, report: Report, path: Path
 ) -> Account | None:
-    """The account of a kind that is used without being configured: none is needed, or the environment has it."""
+    """Return the account of a kind that is not configured: none is needed, or the environment has it."""
     if plugin.account is None:
         return Account(name=plugin.kind, kind=plugin.kind, credential=plugin.kind, origin="none")
     found = {name: environ[variable] for variable, name in plugin.environment.items() if environ.get(variable)}

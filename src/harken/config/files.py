@@ -1,4 +1,4 @@
-"""Which files a configuration directory has, and what is in them."""
+"""The files of a configuration directory, and single settings that are needed before everything is loaded."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from harken.config.validate import check
 from harken.config.yaml.nodes import Node, Scalar, Table
 from harken.config.yaml.parser import MAX_BYTES, parse
 
-__all__ = ["hidden_store", "read", "store_of", "workflow_files", "written_accounts"]
+__all__ = ["check_hidden_store", "configured_accounts", "find_store", "read_tree", "workflow_files"]
 
 
 _ENDINGS = (".yaml", ".yml")
 
 
-def read(directory: Path, file: str, lookup: Lookup, report: Report) -> Node | None:
+def read_tree(directory: Path, file: str, lookup: Lookup, report: Report) -> Node | None:
     """Return the tree of a file with its references replaced; None when it cannot be read."""
-    source = _bytes(directory / file, file, report)
+    source = _read_bytes(directory / file, file, report)
     tree = parse(source, file, report) if source is not None else None
     return interpolate(tree, lookup, report) if tree is not None else None
 
 
-def _bytes(path: Path, file: str, report: Report) -> bytes | None:
+def _read_bytes(path: Path, file: str, report: Report) -> bytes | None:
     try:
-        # a pipe or a device would never end
+        # reading a pipe or a device may never end
         if not stat.S_ISREG(path.stat().st_mode):
             report.error(Place(file), (), "not a regular file", "Put a file here", "unreadable")
             return None
@@ -45,7 +45,7 @@ def _bytes(path: Path, file: str, report: Report) -> bytes | None:
 
 
 def workflow_files(directory: Path, report: Report) -> list[str]:
-    """Every .yaml and .yml below workflows/, relative to the directory and sorted. Hidden ones are left out."""
+    """Return every .yaml and .yml below workflows/, relative to the directory and sorted, without hidden ones."""
     root = directory / "workflows"
     if not os.path.lexists(root):
         return []
@@ -56,7 +56,7 @@ def _walk(directory: Path, folder: Path, report: Report, seen: set[tuple[int, in
     name = folder.relative_to(directory).as_posix()
     try:
         status = folder.stat()
-        # links may lead back to where they stand
+        # symbolic links may lead back to a parent
         if (status.st_dev, status.st_ino) in seen:
             return
         seen.add((status.st_dev, status.st_ino))
@@ -80,8 +80,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def store_of(directory: Path, environ: Mapping[str, str]) -> str:
-    """The store's file as harken.yaml names it, before the rest can be read: secrets are kept beside it."""
+def find_store(directory: Path, environ: Mapping[str, str]) -> str:
+    """Return the store that harken.yaml names. Needed before loading, because stored secrets are beside the store."""
     named = _main(directory, environ).items.get("store") or _state_db(directory, environ)
     alone = Table(items={"store": named}, keys={"store": named.place}, place=named.place) if named else None
     settings = check(Settings, alone, Report()) if isinstance(named, Scalar) and alone else None
@@ -92,15 +92,15 @@ def _state_db(directory: Path, environ: Mapping[str, str]) -> Node | None:
     found: Node | None = None
     for file in (MAIN, POLLERS):
         if not _mentions(directory / file, b"state_db"):
-            # a thousand jobs need not be read twice
+            # do not parse a large file twice for nothing
             continue
-        section = _top(directory, file, environ).items.get("pollers")
+        section = _root_table(directory, file, environ).items.get("pollers")
         found = section.items.get("state_db", found) if isinstance(section, Table) else found
     return found
 
 
-def hidden_store(file: Path) -> Report:
-    """What is wrong when a file that cannot be read names the store: on another, everything would begin anew."""
+def check_hidden_store(file: Path) -> Report:
+    """Report an unreadable file that names the store: with the default store, everything would be read anew."""
     report = Report()
     if _mentions(file, b"state_db"):
         report.error(Place(file.name), (), "it names the store, and cannot be read", "Correct it first", "depends")
@@ -111,22 +111,22 @@ def _mentions(file: Path, word: bytes) -> bool:
     try:
         return word in file.read_bytes()
     except OSError:
-        # what cannot be read is told where everything is read
+        # the loader reports it
         return False
 
 
-def written_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:
-    """What stands under integrations: by name, right or wrong."""
+def configured_accounts(directory: Path, environ: Mapping[str, str]) -> Mapping[str, Table]:
+    """Return the tables under `integrations:` by name, whether valid or not."""
     section = _main(directory, environ).items.get("integrations")
     items = section.items.items() if isinstance(section, Table) else ()
     return {name: node for name, node in items if isinstance(node, Table)}
 
 
 def _main(directory: Path, environ: Mapping[str, str]) -> Table:
-    return _top(directory, MAIN, environ)
+    return _root_table(directory, MAIN, environ)
 
 
-def _top(directory: Path, file: str, environ: Mapping[str, str]) -> Table:
+def _root_table(directory: Path, file: str, environ: Mapping[str, str]) -> Table:
     report = Report()
-    tree = read(directory, file, Lookup(directory, environ), report) if (directory / file).exists() else None
+    tree = read_tree(directory, file, Lookup(directory, environ), report) if (directory / file).exists() else None
     return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(file))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -15,15 +14,12 @@ __all__ = [
     "Path",
     "Place",
     "Report",
-    "Severity",
-    "elsewhere",
-    "nearest",
-    "path_text",
+    "other_places",
     "redact",
 ]
 
 LONGEST = 1_000
-"""Characters of a message: what it quotes may be a whole file that was put between the wrong quotes."""
+"""Characters of a message: it may quote a value that is a whole file, because of a missing quote."""
 
 Path: TypeAlias = tuple[str | int, ...]
 Severity = Literal["error", "warning"]
@@ -76,7 +72,7 @@ CODES: Mapping[Code, str] = {
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where something stands; lines and columns count from 1."""
+    """A position in a file; lines and columns count from 1."""
 
     file: str
     line: int = 1
@@ -97,13 +93,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}: "
-        path = f"{path_text(self.path)}: " if self.path else ""
+        path = f"{format_path(self.path)}: " if self.path else ""
         kind = "warning: " if self.severity == "warning" else ""
         return where + kind + path + (f"{self.message}. {self.fix}" if self.fix else self.message)
 
 
 class Report:
-    """Collects what is found while one item is read. An item whose report has errors is refused."""
+    """Collects the findings about one item. An item whose report has errors is refused."""
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
         self.findings = list(findings)
@@ -132,7 +128,7 @@ class Report:
         self.findings.append(finding)
 
 
-def path_text(path: Path) -> str:
+def format_path(path: Path) -> str:
     """`steps[2].prompt`."""
     text = ""
     for part in path:
@@ -140,32 +136,21 @@ def path_text(path: Path) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str], *, most: int = 12, none: str = "There are none") -> str:
-    """A fix for a name that does not exist: the nearest one, or all of them when they are few."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]}?"
-    if not names:
-        return none
-    return f"There are: {', '.join(names[:most])}" + (", …" if len(names) > most else "")
-
-
-def elsewhere(place: Place, places: Iterable[Place]) -> str:
-    """Where else something stands, as `pollers.yaml:7`; empty when `place` is all there is."""
+def other_places(place: Place, places: Iterable[Place]) -> str:
+    """Return the places but this one, as `pollers.yaml:7, pollers.yaml:9`."""
     others = list(places)
-    # by an alias it may stand twice at one place
+    # only once: a YAML alias can report the same position twice
     others.remove(place)
     return ", ".join(f"{at.file}:{at.line}" for at in others)
 
 
 def redact(findings: Iterable[Finding], secrets: Iterable[str]) -> tuple[Finding, ...]:
     """Return the findings with every secret value replaced by ***, each only once and in the order of the files."""
-    # one or two letters are no secret, and are found in every word
+    # values of one or two letters occur in every word, so they are not replaced
     values = sorted((secret for secret in set(secrets) if len(secret) > 2), key=len, reverse=True)
     shown = (msgspec.structs.replace(f, message=_hide(f.message, values), fix=_hide(f.fix, values)) for f in findings)
     unique = dict.fromkeys(shown)
-    # what is said about a value that is not there yet only hides the cause
+    # other findings about an unset value are consequences of it
     unset = {_order(finding) for finding in unique if finding.code == "unset"}
     return tuple(sorted((f for f in unique if f.code == "unset" or _order(f) not in unset), key=_order))
 
@@ -176,6 +161,6 @@ def _order(finding: Finding) -> tuple[bool, str, int, int]:
 
 def _hide(text: str, values: list[str]) -> str:
     for value in values:
-        # quoted in a message a value may be escaped, so both forms go
+        # a message may quote the value escaped, so both forms are replaced
         text = text.replace(value, "***").replace(repr(value)[1:-1], "***")
     return text

@@ -1,6 +1,6 @@
-"""`${VAR}`, `${VAR:-default}`, `${file:path}` and `${secret:name}` in any text of the configuration.
+"""Replace `${VAR}`, `${VAR:-default}`, `${file:path}` and `${secret:name}` in the texts of the configuration.
 
-What a secret reference stands for is used, never kept: `Scalar.shown` holds the reference itself.
+The value of a secret is used but never stored: `Scalar.shown` keeps the reference.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Unset(Exception):
 
 
 class Lookup:
-    """Finds what references stand for, and remembers the secrets among them: reference → value."""
+    """Finds the values of references, and remembers the secrets among them: reference → value."""
 
     def __init__(
         self, directory: FilePath, environ: Mapping[str, str], secrets: Callable[[str], str | None] | None = None
@@ -43,7 +43,7 @@ class Lookup:
         self._secrets = secrets
 
     def resolve(self, inner: str) -> tuple[str, bool]:
-        """Return the value of what stands between the braces, and whether it is a secret."""
+        """Return the value of what is between the braces, and whether it is a secret."""
         if inner.startswith("file:"):
             value, secret = self._file(inner.removeprefix("file:").strip()), True
         elif inner.startswith("secret:"):
@@ -69,7 +69,7 @@ class Lookup:
     def _file(self, path: str) -> str:
         target = self._directory / os.path.expanduser(path) if path else None
         try:
-            # a pipe or a device would never end
+            # reading a pipe or a device may never end
             if target is None or not stat.S_ISREG(target.stat().st_mode):
                 raise _Unset("${file:…} needs the path of a file", "Name a regular file")
             with target.open("rb") as file:
@@ -93,12 +93,12 @@ class Lookup:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name holds a credential: it ends in TOKEN, SECRET, KEY or PASSWORD."""
+    """Whether the name is that of a credential: it ends in TOKEN, SECRET, KEY, PASSWORD or PASSPHRASE."""
     return any(match.end() == len(name) for match in _SECRET_NAME.finditer(name))
 
 
 def interpolate(node: Node, lookup: Lookup, report: Report, path: Path = ()) -> Node:
-    """Return the tree with every reference replaced. One without a value is an error at its place."""
+    """Return the tree with every reference replaced. A reference without a value is reported as an error."""
     if isinstance(node, Table):
         items = {key: interpolate(value, lookup, report, (*path, key)) for key, value in node.items.items()}
         return Table(items=items, keys=node.keys, place=node.place)
@@ -106,11 +106,11 @@ def interpolate(node: Node, lookup: Lookup, report: Report, path: Path = ()) -> 
         found = tuple(interpolate(item, lookup, report, (*path, at)) for at, item in enumerate(node.items))
         return Items(items=found, place=node.place)
     if isinstance(node.value, str) and "${" in node.value:
-        return _scalar(node, node.value, lookup, report, path)
+        return _interpolate_text(node, node.value, lookup, report, path)
     return node
 
 
-def _scalar(node: Scalar, text: str, lookup: Lookup, report: Report, path: Path) -> Scalar:
+def _interpolate_text(node: Scalar, text: str, lookup: Lookup, report: Report, path: Path) -> Scalar:
     used: list[str] = []
     kept: list[str] = []
     position = 0
@@ -120,7 +120,7 @@ def _scalar(node: Scalar, text: str, lookup: Lookup, report: Report, path: Path)
         kept.append(literal)
         position = match.end()
         try:
-            value, secret = _reference(match, lookup)
+            value, secret = _resolve_match(match, lookup)
         except _Unset as error:
             report.error(node.place, path, error.message, error.fix, error.code)
             continue
@@ -130,7 +130,7 @@ def _scalar(node: Scalar, text: str, lookup: Lookup, report: Report, path: Path)
     return Scalar(value=value, place=node.place, shown=shown if shown != value else None)
 
 
-def _reference(match: re.Match[str], lookup: Lookup) -> tuple[str, bool]:
+def _resolve_match(match: re.Match[str], lookup: Lookup) -> tuple[str, bool]:
     if match[1]:
         return match[1], False
     if not match[3]:

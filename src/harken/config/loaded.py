@@ -1,4 +1,4 @@
-"""A configuration as it was understood: values that the engine runs, and what was wrong with the rest."""
+"""A loaded configuration: the values that the engine runs, and the findings about what was refused."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from harken.feed import Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions
 
-__all__ = ["MAIN", "Account", "Loaded", "Origin", "digest", "item", "revision", "stamped"]
+__all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "with_generation"]
 
 MAIN = "harken.yaml"
+PER_REPLICA = {"server", "store", "log", "metrics", "http", "agent"}
+"""Settings that may differ between replicas that run the same configuration."""
 Origin = Literal["config", "stored", "environment", "none"]
 
 
@@ -28,8 +30,8 @@ Origin = Literal["config", "stored", "environment", "none"]
 class Account:
     """A configured integration, or a kind that needs none.
 
-    `credential` names whose quota is spent, and is not made of the secret. `rate_limit` is calls per second.
-    `origin` is where the credential comes from. `agents` may use it; None for everybody.
+    `credential` identifies the quota that its calls use; it is not derived from the secret. `rate_limit` is calls
+    per second. `origin` is where the credential comes from. Only `agents` may use it; None means everybody.
     """
 
     name: str
@@ -46,11 +48,11 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """Everything that a directory says at one moment. Items are named `workflow:oncall`, `poller:leads`, `feed:news`,
+    """Everything that a directory configures. Items are named `workflow:oncall`, `poller:leads`, `feed:news`,
     `integration:jira-eu`, `agent:ana`, `section:server` and `file:workflows/x.yaml`; `origins` has the file of each.
     `pollers` is None without such a section; `agents` has the accounts of each, by kind.
 
-    Feeds and workflows hold references in place of secrets, so they may be stored: `reveal` before use.
+    Feeds and workflows hold references in place of secrets, so they may be stored: call `reveal` before use.
     """
 
     directory: Path
@@ -73,12 +75,12 @@ class Loaded:
 
     @property
     def blocking(self) -> tuple[Finding, ...]:
-        """Why the process should not start: its own settings are wrong, and defaults would not be what was meant."""
+        """Findings that keep the process from starting: its own settings are wrong, so defaults would be a guess."""
         names = [name for name in self.refused if name.startswith("section:") or name == item("file", MAIN)]
         return tuple(finding for name in names for finding in self.refused[name])
 
     def reveal(self, value: Any) -> Any:
-        """Return the value with every secret reference replaced by what it stands for now."""
+        """Return the value with every secret reference replaced by its current value."""
         if isinstance(value, str):
             return _reveal(value, self.references) if "${" in value else value
         if isinstance(value, Mapping):
@@ -86,7 +88,7 @@ class Loaded:
         return [self.reveal(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
     def definitions(self, *, starting: bool = False) -> Definitions:
-        """What the store keeps of it."""
+        """Return what the store keeps of the configuration."""
         workflows = {flow.name: (flow.rev, msgspec.json.encode(flow.definition)) for flow in self.workflows.values()}
         return Definitions(
             generation=self.generation,
@@ -102,26 +104,22 @@ def item(kind: str, name: str) -> str:
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """Equal for equal values, whatever the order of keys."""
+    """Return a hash that does not depend on the order of keys."""
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:length]
 
 
-OWN = {"server", "store", "log", "metrics", "http", "agent"}
-"""What each replica may have otherwise without running another configuration."""
-
-
-def stamped(loaded: Loaded) -> Loaded:
-    """Return the configuration with its generation: equal for equal ones, and without a trace of a secret."""
+def with_generation(loaded: Loaded) -> Loaded:
+    """Return the configuration with its generation: a hash, equal for equal configurations, that covers no secret."""
     accounts = [replace(loaded.integrations[name], model=None) for name in sorted(loaded.integrations)]
     feeds = [msgspec.structs.replace(feed, inherits="") for feed in sorted(loaded.feeds, key=lambda feed: feed.name)]
     triggers = sorted(loaded.triggers, key=lambda trigger: trigger.name)
-    settings = loaded.settings.model_dump(mode="json", exclude=OWN)
+    settings = loaded.settings.model_dump(mode="json", exclude=PER_REPLICA)
     jobs = [loaded.pollers, sorted(loaded.jobs.values(), key=lambda job: job.id), loaded.agents]
     return replace(loaded, generation=digest([settings, accounts, feeds, triggers, loaded.workflows, jobs]))
 
 
 def revision(definition: Any) -> str:
-    """Names a workflow's definition. The order of keys counts: it decides which case of a switch comes first."""
+    """Return the revision of a workflow's definition. The order of keys counts: it is the order of a switch's cases."""
     return hashlib.sha256(msgspec.json.encode(definition)).hexdigest()[:16]
 
 

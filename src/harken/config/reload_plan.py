@@ -1,4 +1,4 @@
-"""Reload: what a changed configuration adds, replaces, removes and keeps, and what of the old one stays for now."""
+"""Reload: what a changed configuration adds, replaces, removes and keeps. A refused item keeps its old version."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import msgspec
 
-from harken.config.loaded import MAIN, Account, Loaded, item, stamped
+from harken.config.feeds import with_shorter_interval
+from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
 from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
-from harken.config.sources import sharded
-from harken.config.workflows import uses
+from harken.config.sources import with_shards
+from harken.config.workflows import used_integrations
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
-from harken.schedule import Every
 
-__all__ = ["Plan", "carry_over", "inherit", "plan"]
+__all__ = ["Plan", "carry_over", "inherit_cursors", "plan"]
 
-# what a cursor is about: with another of these it means nothing
+# a cursor is only valid for the place it was read from: these settings name it
 _SUBJECT = ("url", "feed_url", "base_url", "path", "calendar_id", "method", "body")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What applying a configuration does, as `feed:news` and the like; `notes` are for the person who applies it."""
+    """What applying a configuration does, by item (`feed:news`). `notes` are sentences for people."""
 
     add: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
@@ -39,121 +39,121 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
-    """Return the new configuration, with the old version of every item that was edited into an error.
+    """Return the new configuration, with the old version of every item that is refused now.
 
-    A feed that a trigger moved to inherits the cursor of the one it left, where that cursor still means something.
+    When a trigger moves to a new feed, the new feed inherits the cursor of the old one if it is still valid there.
     """
     if old is None:
         return new
-    settings = _settings(old, new)
-    jobs = _jobs(old, new)
-    stay = _workflows(old, new, jobs)
-    triggers = (*new.triggers, *(trigger for trigger in old.triggers if trigger.workflow in stay))
-    feeds, queries = _feeds(old, new, [trigger for trigger in old.triggers if trigger.workflow in stay])
+    settings = _kept_settings(old, new)
+    jobs = _kept_jobs(old, new)
+    workflows = _kept_workflows(old, new, jobs)
+    kept_triggers = [trigger for trigger in old.triggers if trigger.workflow in workflows]
+    triggers = (*new.triggers, *kept_triggers)
+    feeds, queries = _with_kept_feeds(old, new, kept_triggers)
     carried = replace(
         new,
         settings=settings,
         store=new.store if settings.store == new.settings.store else old.store,
-        workflows={**new.workflows, **stay},
+        workflows={**new.workflows, **workflows},
         triggers=triggers,
-        feeds=inherit(feeds, triggers, old.feeds, old.triggers),
+        feeds=inherit_cursors(feeds, triggers, old.feeds, old.triggers),
         pollers=new.pollers or (old.pollers if jobs else None),
         jobs={**new.jobs, **jobs},
-        agents={**{name: old.agents[name] for name in old.agents if _stays("agent", name, old, new)}, **new.agents},
+        agents={
+            **{name: old.agents[name] for name in old.agents if _keeps_old_version("agent", name, old, new)},
+            **new.agents,
+        },
         queries=queries,
-        integrations=_accounts(old, new, feeds, stay),
+        integrations=_with_kept_accounts(old, new, feeds, workflows),
         origins={**{name: old.origins[name] for name in old.origins if name not in new.origins}, **new.origins},
         references={**old.references, **new.references},
         secrets=old.secrets | new.secrets,
     )
-    return stamped(sharded(carried))
+    return with_generation(with_shards(carried))
 
 
-def _settings(old: Loaded, new: Loaded) -> Settings:
-    names = [name for name in Settings.model_fields if item("section", name) in new.refused or _lost(new)]
+def _kept_settings(old: Loaded, new: Loaded) -> Settings:
+    names = [name for name in Settings.model_fields if item("section", name) in new.refused or _main_unreadable(new)]
     return new.settings.model_copy(update={name: getattr(old.settings, name) for name in names})
 
 
-def _lost(new: Loaded) -> bool:
-    """Whether harken.yaml as a whole could not be read, so that nothing in it counts as removed."""
+def _main_unreadable(new: Loaded) -> bool:
+    """Whether harken.yaml as a whole could not be read: then nothing in it counts as removed."""
     return item("file", MAIN) in new.refused
 
 
-def _stays(kind: str, name: str, old: Loaded, new: Loaded) -> bool:
-    """Whether the old version of an item stays: it was edited into an error, or its file into one."""
+def _keeps_old_version(kind: str, name: str, old: Loaded, new: Loaded) -> bool:
+    """Whether the old version of an item runs on: the new one, or its whole file, is refused."""
     origin = old.origins.get(item(kind, name), "")
     unread = [refused.removeprefix("file:") for refused in new.refused if refused.startswith("file:")]
     return item(kind, name) in new.refused or any(origin == file or origin.startswith(f"{file}/") for file in unread)
 
 
-def _jobs(old: Loaded, new: Loaded) -> dict[str, Job]:
+def _kept_jobs(old: Loaded, new: Loaded) -> dict[str, Job]:
     lost = item("section", "pollers") in new.refused
     return {
         name: job
         for name, job in old.jobs.items()
         if name not in new.jobs
         and name not in new.workflows
-        and (lost or _stays("poller", name, old, new))
+        and (lost or _keeps_old_version("poller", name, old, new))
         and not _is_forbidden(name, new)
     }
 
 
 def _is_forbidden(job: str, new: Loaded) -> bool:
-    """An account was taken away from the agent: that is no typo, and takes effect at once."""
+    """Whether the job's agent lost the right to an account: that is deliberate, so the old version stops at once."""
     return any(finding.code == "not_allowed" for finding in new.refused.get(item("poller", job), ()))
 
 
-def _workflows(old: Loaded, new: Loaded, jobs: Mapping[str, Job]) -> dict[str, Workflow]:
+def _kept_workflows(old: Loaded, new: Loaded, jobs: Mapping[str, Job]) -> dict[str, Workflow]:
     owned = {name for job in jobs.values() for name in (job.id, job.alert)}
     return {
         name: flow
         for name, flow in old.workflows.items()
-        if name not in new.workflows and (name in owned or _stays("workflow", name, old, new))
+        if name not in new.workflows and (name in owned or _keeps_old_version("workflow", name, old, new))
     }
 
 
-def _feeds(old: Loaded, new: Loaded, triggers: Sequence[Trigger]) -> tuple[tuple[Feed, ...], dict[str, Any]]:
-    """The new feeds, and the old ones that are refused now or that a kept trigger still listens to."""
+def _with_kept_feeds(old: Loaded, new: Loaded, triggers: Sequence[Trigger]) -> tuple[tuple[Feed, ...], dict[str, Any]]:
+    """Return the new feeds, and old ones that are refused now or that a kept trigger listens to; and their queries."""
     found = {feed.name: feed for feed in new.feeds}
     queries = dict(new.queries)
     wanted = {trigger.feed for trigger in triggers}
     for feed in old.feeds:
         named = item("feed", feed.name) in old.origins
-        lost = item("feed", feed.name) in new.refused or (named and _gone(new, "feeds"))
+        lost = item("feed", feed.name) in new.refused or (named and _section_unreadable(new, "feeds"))
         if feed.name in found:
             if feed.name in wanted:
-                found[feed.name] = _quicker(found[feed.name], feed)
+                found[feed.name] = with_shorter_interval(found[feed.name], feed)
         elif lost or feed.name in wanted:
             found[feed.name] = feed
             queries.update({feed.name: old.queries[feed.name]} if feed.name in old.queries else {})
     return tuple(found.values()), queries
 
 
-def _gone(new: Loaded, section: str) -> bool:
-    return _lost(new) or item("section", section) in new.refused
+def _section_unreadable(new: Loaded, section: str) -> bool:
+    return _main_unreadable(new) or item("section", section) in new.refused
 
 
-def _quicker(feed: Feed, other: Feed) -> Feed:
-    both = (feed.schedule, other.schedule)
-    seconds = [schedule.seconds for schedule in both if isinstance(schedule, Every)]
-    return msgspec.structs.replace(feed, schedule=Every(seconds=min(seconds))) if len(seconds) == len(both) else feed
-
-
-def _accounts(old: Loaded, new: Loaded, feeds: Iterable[Feed], stay: Mapping[str, Workflow]) -> dict[str, Account]:
+def _with_kept_accounts(
+    old: Loaded, new: Loaded, feeds: Iterable[Feed], stay: Mapping[str, Workflow]
+) -> dict[str, Account]:
     used = {feed.integration for feed in feeds}
-    used |= {name for flow in stay.values() for _, name in uses(flow.definition.get("steps"))}
+    used |= {name for flow in stay.values() for _, name in used_integrations(flow.definition.get("steps"))}
     kept = {
         name: account
         for name, account in old.integrations.items()
-        if name in used or item("integration", name) in new.refused or _gone(new, "integrations")
+        if name in used or item("integration", name) in new.refused or _section_unreadable(new, "integrations")
     }
     return {**kept, **new.integrations}
 
 
-def inherit(
+def inherit_cursors(
     feeds: Iterable[Feed], triggers: Iterable[Trigger], old_feeds: Iterable[Feed], old_triggers: Iterable[Trigger]
 ) -> tuple[Feed, ...]:
-    """Return the feeds, where each new one that a trigger moved to names the feed whose cursor it takes over."""
+    """Return the feeds. A new one that a trigger moved to names in `inherits` the feed whose cursor it takes over."""
     before = {feed.name: feed for feed in old_feeds}
     left = {trigger.name: trigger.feed for trigger in old_triggers}
     sources: dict[str, list[Feed]] = {}
@@ -161,18 +161,20 @@ def inherit(
         earlier = before.get(left.get(trigger.name, ""))
         if earlier is not None and earlier.name != trigger.feed:
             sources.setdefault(trigger.feed, []).append(earlier)
-    return tuple(feed if feed.name in before else _heir(feed, sources.get(feed.name, [])) for feed in feeds)
+    return tuple(
+        feed if feed.name in before else _with_inherited_cursor(feed, sources.get(feed.name, [])) for feed in feeds
+    )
 
 
-def _heir(feed: Feed, earlier: list[Feed]) -> Feed:
-    fitting = [candidate for candidate in earlier if not _differs(candidate, feed)]
-    # several feeds may become one: the widest lookback re-reads the most, and repeats are harmless
+def _with_inherited_cursor(feed: Feed, earlier: list[Feed]) -> Feed:
+    fitting = [candidate for candidate in earlier if not _cursor_difference(candidate, feed)]
+    # several feeds may become one: take the widest lookback, since reading an event again is harmless
     best = max(fitting, key=lambda candidate: candidate.lookback, default=None)
     return msgspec.structs.replace(feed, inherits=best.name) if best else feed
 
 
-def _differs(old: Feed, new: Feed) -> str:
-    """What makes the old feed's cursor meaningless to the new one, empty when nothing does."""
+def _cursor_difference(old: Feed, new: Feed) -> str:
+    """Return the setting whose change makes the old feed's cursor invalid for the new one, or an empty text."""
     for name in ("kind", "way", "integration"):
         if getattr(old, name) != getattr(new, name):
             return name
@@ -199,15 +201,17 @@ def plan(old: Loaded | None, new: Loaded) -> Plan:
 def _items(loaded: Loaded) -> dict[str, Any]:
     found: dict[str, Any] = {item("workflow", name): flow.rev for name, flow in loaded.workflows.items()}
     found |= {item("trigger", trigger.name): _without_rev(trigger) for trigger in loaded.triggers}
-    found |= {item("feed", feed.name): (_without_heir(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds}
-    found |= {item("poller", name): _whole(job, found) for name, job in loaded.jobs.items()}
+    found |= {
+        item("feed", feed.name): (_without_inheritance(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds
+    }
+    found |= {item("poller", name): _job_with_parts(job, found) for name, job in loaded.jobs.items()}
     found |= {item("agent", name): accounts for name, accounts in loaded.agents.items()}
     found |= {item("integration", name): account for name, account in loaded.integrations.items()}
     return found | {item("section", name): getattr(loaded.settings, name) for name in Settings.model_fields}
 
 
-def _whole(job: Job, found: dict[str, Any]) -> list[Any]:
-    """A job is one item, and not also the feed, the triggers and the workflows that it is made of."""
+def _job_with_parts(job: Job, found: dict[str, Any]) -> list[Any]:
+    """Return a job with its feed, triggers and workflows, which are removed from `found`: all are one item."""
     parts = [item(kind, name) for kind in ("workflow", "trigger") for name in (job.id, job.alert)]
     return [job, *(found.pop(part, None) for part in (item("feed", job.feed), *parts))]
 
@@ -216,7 +220,7 @@ def _without_rev(trigger: Trigger) -> Trigger:
     return msgspec.structs.replace(trigger, workflow_rev="")
 
 
-def _without_heir(feed: Feed) -> Feed:
+def _without_inheritance(feed: Feed) -> Feed:
     return msgspec.structs.replace(feed, inherits="")
 
 
@@ -225,9 +229,9 @@ def _notes(old: Loaded, after: Loaded, refused: set[str]) -> Iterable[str]:
     now = {feed.name: feed for feed in after.feeds}
     yield from _cursor_notes(old, after, before, now)
     for name, feed in now.items():
-        what = _differs(before[name], feed) if name in before else ""
+        what = _cursor_difference(before[name], feed) if name in before else ""
         if name in before and before[name].identity != feed.identity:
-            yield _renamed(name, before[name], feed)
+            yield _identity_note(name, before[name], feed)
         if what:
             fix = "harken triggers reset --cursor starts over"
             yield f"{name}: the new {what} is read with the cursor and memory of the old one; {fix}"
@@ -241,16 +245,16 @@ def _cursor_notes(old: Loaded, after: Loaded, before: Mapping[str, Feed], now: M
         earlier, later = before.get(left.get(trigger.name, "")), now.get(trigger.feed)
         if earlier is None or later is None or earlier.name == later.name:
             continue
-        if later.name not in before and not _differs(earlier, later) and earlier.identity != later.identity:
-            yield _renamed(trigger.name, earlier, later)
+        if later.name not in before and not _cursor_difference(earlier, later) and earlier.identity != later.identity:
+            yield _identity_note(trigger.name, earlier, later)
         if later.name in before:
             yield f"{trigger.name}: listens to {later.name} from now on, which has its own cursor"
-        elif what := _differs(earlier, later):
+        elif what := _cursor_difference(earlier, later):
             yield f"{trigger.name}: the new {what} starts a new cursor"
         elif later.inherits != earlier.name:
             yield f"{trigger.name}: goes on with the cursor of {later.inherits}"
 
 
-def _renamed(what: str, earlier: Feed, later: Feed) -> str:
+def _identity_note(what: str, earlier: Feed, later: Feed) -> str:
     change = f"identity changes from {earlier.identity} to {later.identity}"
     return f"{what}: {change}; what was read before is not looked at again, what comes now is named anew"

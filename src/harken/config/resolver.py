@@ -1,4 +1,4 @@
-"""What an item may refer to while it is read: services, accounts, feeds and the language."""
+"""Resolve what items refer to while a configuration is read: services, accounts and feeds."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harken.config.accounts import Stored, implied_account, plugin_of, stored_account
-from harken.config.findings import Path, Place, Report, nearest
+from harken.config.accounts import AccountStore, implied_account, plugin_of, stored_account
+from harken.config.findings import Path, Place, Report
 from harken.config.interpolate import is_secret_name
 from harken.config.loaded import Account
 from harken.config.secrets import secrets_in
 from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
-__all__ = ["Made", "Resolver"]
+__all__ = ["FeedSpec", "Resolver"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class FeedSpec:
     """A feed, and the validated query that its source is built with."""
 
     feed: Feed
@@ -31,21 +32,21 @@ class Made:
 
 @dataclass(kw_only=True)
 class Resolver:
-    """Grows while a configuration is read: first accounts, then feeds, then what workflows ask for."""
+    """What is known so far: it fills with accounts, then feeds, then the accounts that workflows use."""
 
     plugins: Mapping[str, Plugin]
     environ: Mapping[str, str]
     references: Mapping[str, str]
     check_condition: Callable[[str], object]
     check_template: Callable[[str], object]
-    stored: Stored | None = None
+    stored: AccountStore | None = None
     accounts: dict[str, Account] = field(default_factory=dict)
-    feeds: dict[str, Made] = field(default_factory=dict)
+    feeds: dict[str, FeedSpec] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     secrets: set[str] = field(default_factory=set)
 
     def account(self, name: str, place: Place, report: Report, path: Path) -> tuple[Account, Plugin] | None:
-        """The account that `integration: NAME` means: a configured one, a stored one, or the environment's."""
+        """Return the account that `integration: NAME` means: a configured one, a stored one, or the environment's."""
         service = plugin_of(name, self.plugins) if name not in self.kinds() else None
         if service is not None and service.uses:
             found = self.account(service.uses, place, report, path)
@@ -58,23 +59,23 @@ class Resolver:
         self.accounts[account.name] = account
         return account, plugin
 
-    def need(self, name: str, place: Place, report: Report, path: Path) -> None:
-        """A step uses this account: it must be there, if its service takes one."""
+    def require(self, name: str, place: Place, report: Report, path: Path) -> None:
+        """Report an account that a step uses and that does not exist, if its service needs one."""
         plugin = plugin_of(self.kinds().get(name, name), self.plugins)
         if plugin is not None and plugin.account is not None:
             self.account(name, place, report, path)
 
     @cached_property
-    def _names(self) -> Mapping[str, str]:
-        """The kinds of the stored accounts by name; read once for a whole configuration."""
+    def _stored_kinds(self) -> Mapping[str, str]:
+        """The kinds of the stored accounts by name; read once per load."""
         return self.stored.accounts() if self.stored else {}
 
     def kinds(self) -> Mapping[str, str]:
-        """The kind of every account that has a name of its own, configured or stored."""
+        """Return the kind of every named account, configured or stored."""
         try:
-            stored = self._names
+            stored = self._stored_kinds
         except HarkenError:
-            # said where an account is looked for; what is configured works without it
+            # reported by `_stored`, when an account is needed; configured ones work without it
             stored = {}
         return {**stored, **{name: account.kind for name, account in self.accounts.items()}}
 
@@ -84,7 +85,7 @@ class Resolver:
             return None
         plugin = plugin_of(name, self.plugins)
         if plugin is None and name not in self.kinds():
-            fix = nearest(name, {*self.kinds(), *self.plugins})
+            fix = suggest_fix(name, {*self.kinds(), *self.plugins})
             report.error(place, path, f"there is no integration {name!r}", fix, "unknown_name")
             return None
         known = self.accounts.get(plugin.kind) if plugin else None
@@ -93,10 +94,10 @@ class Resolver:
         return self._stored(name, plugin, place, report, path)
 
     def _stored(self, name: str, plugin: Plugin | None, place: Place, report: Report, path: Path) -> Account | None:
-        """The account that is stored under the name, else the one that the environment has for the kind."""
+        """Return the account that is stored under the name, or else the one in the environment."""
         if self.stored is not None and (plugin is None or plugin.account is not None):
             try:
-                names = self._names
+                names = self._stored_kinds
             except HarkenError as error:
                 report.error(place, path, f"stored accounts cannot be read: {error.message}", error.fix, "unreadable")
                 return None
@@ -120,7 +121,7 @@ class Resolver:
     def _hide(self, text: str) -> str:
         by_length = sorted(self.references.items(), key=lambda pair: len(pair[1]), reverse=True)
         for reference, value in by_length:
-            # a short secret is found in every other word, so it counts only when it is all there is
+            # a short secret occurs in many words, so it is only replaced when it is the whole text
             if text == value or (len(value) >= 6 and value in text):
                 text = text.replace(value, reference)
         return text

@@ -1,4 +1,4 @@
-"""Schedules as people write them: a cron line, an interval, or one instant."""
+"""Schedules as they are written in files: a cron line, an interval or one instant; for triggers and for poller jobs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from harken.errors import Misconfigured
 from harken.schedule import At, Cron, Every, Missed, Schedule, activations
 from harken.schedule import check as check_schedule
 
-__all__ = ["Pace", "Planned", "ScheduleBlock", "read_pace", "read_schedule", "shortest_gap"]
-
+__all__ = ["JobSchedule", "ParsedSchedule", "ScheduleBlock", "read_job_schedule", "read_schedule", "shortest_gap"]
 
 _FIX = "Write a cron line such as '0 9 * * 1-5', or one of cron:, every: and at:"
-
+_JOB_FIX = "Write {every_secs: 60}, {cron: '0 */5 * * * *', tz: Europe/Berlin} or {at: '2026-03-01T09:00:00Z'}"
+LONGEST_GAP = 86_400.0
 _SAMPLE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -35,15 +35,15 @@ class ScheduleBlock(Strict):
     at: str | None = None
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """`query` is the same in plain values, as the cron service reads it."""
+class ParsedSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule; `query` holds the same as the query of the cron service."""
 
     schedule: Schedule
     query: dict[str, Any]
 
 
-def read_schedule(node: Node, report: Report, path: Path) -> Planned | None:
-    """Return the schedule that stands here; None when it is none."""
+def read_schedule(node: Node, report: Report, path: Path) -> ParsedSchedule | None:
+    """Return the schedule of this node; None when it is wrong."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         node = Table(items={"cron": node}, keys={"cron": node.place}, place=node.place)
     block = check(ScheduleBlock, node, report, path)
@@ -55,7 +55,7 @@ def read_schedule(node: Node, report: Report, path: Path) -> Planned | None:
         return None
     place, path = locate(node, tuple(given)), (*path, given[0])
     try:
-        schedule = _schedule(block)
+        schedule = _parse_schedule(block)
         check_schedule(schedule)
     except Misconfigured as error:
         report.error(place, path, error.message, error.fix)
@@ -63,10 +63,10 @@ def read_schedule(node: Node, report: Report, path: Path) -> Planned | None:
     query: dict[str, Any] = {given[0]: getattr(block, given[0]), "missed": block.missed}
     if block.cron is not None:
         query["tz"] = block.tz
-    return Planned(schedule=schedule, query=query)
+    return ParsedSchedule(schedule=schedule, query=query)
 
 
-def _schedule(block: ScheduleBlock) -> Schedule:
+def _parse_schedule(block: ScheduleBlock) -> Schedule:
     if block.cron is not None:
         return Cron(expression=block.cron.strip(), tz=block.tz)
     if block.every is not None:
@@ -83,19 +83,16 @@ def _schedule(block: ScheduleBlock) -> Schedule:
 
 
 def shortest_gap(schedule: Schedule) -> float:
-    """The least time between two activations in a sample of them."""
+    """Return the shortest time between two activations, for cron lines in a sample of 100."""
     if isinstance(schedule, Every):
         return schedule.seconds
     found = activations(schedule, _SAMPLE, datetime(2036, 1, 1, tzinfo=UTC), 100)
     return min(((b - a).total_seconds() for a, b in pairwise(found)), default=float("inf"))
 
 
-_JOB_FIX = "Write {every_secs: 60}, {cron: '0 */5 * * * *', tz: Europe/Berlin} or {at: '2026-03-01T09:00:00Z'}"
+class JobScheduleBlock(Strict):
+    """`schedule:` of a poller job: one of `every_secs`, `cron` and `at`."""
 
-LONGEST_GAP = 86_400.0
-
-
-class PaceBlock(Strict):
     every_secs: float | None = Field(default=None, ge=1, le=31_536_000)
     cron: str | None = None
     tz: str | None = None
@@ -103,22 +100,23 @@ class PaceBlock(Strict):
     stagger_jitter_ms: int | None = Field(default=None, ge=0, le=3_600_000)
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """`gap` is the least time between two reads; `jitter_ms` is the job's own, None for the default."""
+class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """`gap` is the shortest time between two reads; `jitter_ms` is the job's own, None for the default."""
 
     schedule: Schedule
     gap: float
     jitter_ms: int | None = None
 
-    def shown(self, default_jitter_ms: int) -> dict[str, Any]:
+    def as_written(self, default_jitter_ms: int) -> dict[str, Any]:
+        """Return it in the form of the file, with the default jitter filled in."""
         jitter = default_jitter_ms if self.jitter_ms is None else self.jitter_ms
-        return {**_shown(self.schedule), "stagger_jitter_ms": jitter}
+        return {**_as_written(self.schedule), "stagger_jitter_ms": jitter}
 
 
-def read_pace(node: Node, report: Report, path: Path) -> Pace | None:
-    """Return the schedule that stands here; None when it is none."""
+def read_job_schedule(node: Node, report: Report, path: Path) -> JobSchedule | None:
+    """Return the schedule of this node; None when it is wrong."""
     table = as_table(node, report, path)
-    block = check(PaceBlock, table, report, path) if table is not None else None
+    block = check(JobScheduleBlock, table, report, path) if table is not None else None
     if table is None or block is None:
         return None
     given = [name for name in ("every_secs", "cron", "at") if getattr(block, name) is not None]
@@ -128,13 +126,15 @@ def read_pace(node: Node, report: Report, path: Path) -> Pace | None:
     if block.tz is not None and block.cron is None:
         report.error(table.keys["tz"], (*path, "tz"), "belongs to cron", "Remove it")
         return None
-    schedule = _job_schedule(block, table, report, path)
+    schedule = _parse_job_schedule(block, table, report, path)
     if schedule is None:
         return None
-    return Pace(schedule=schedule, gap=min(shortest_gap(schedule), LONGEST_GAP), jitter_ms=block.stagger_jitter_ms)
+    return JobSchedule(
+        schedule=schedule, gap=min(shortest_gap(schedule), LONGEST_GAP), jitter_ms=block.stagger_jitter_ms
+    )
 
 
-def _job_schedule(block: PaceBlock, table: Table, report: Report, path: Path) -> Schedule | None:
+def _parse_job_schedule(block: JobScheduleBlock, table: Table, report: Report, path: Path) -> Schedule | None:
     if block.every_secs is not None:
         return Every(seconds=block.every_secs)
     names = ("at",) if block.at is not None else ("cron", "tz")
@@ -143,11 +143,11 @@ def _job_schedule(block: PaceBlock, table: Table, report: Report, path: Path) ->
         node = table.items.get(name)
         if isinstance(node, Scalar) and node.value is not None:
             items[name] = node
-    planned = read_schedule(Table(items=items, keys=table.keys, place=table.place), report, path)
-    return planned.schedule if planned else None
+    parsed = read_schedule(Table(items=items, keys=table.keys, place=table.place), report, path)
+    return parsed.schedule if parsed else None
 
 
-def _shown(schedule: Schedule) -> dict[str, Any]:
+def _as_written(schedule: Schedule) -> dict[str, Any]:
     if isinstance(schedule, Every):
         return {"every_secs": schedule.seconds}
     if isinstance(schedule, Cron):

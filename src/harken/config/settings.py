@@ -1,4 +1,4 @@
-"""The settings of harken.yaml that belong to the process: where it listens, what it keeps, whom it may call."""
+"""The settings of the process in harken.yaml: server, store, log, retention, HTTP, models and limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DAY = 86_400.0
 SCHEMES = ("sqlite", "postgresql", "postgres", "redis", "rediss")
 
 
-def _written(value: object) -> float:
+def _parse_duration_text(value: object) -> float:
     if isinstance(value, (int, float)):
         raise Invalid("a duration needs a unit", f"Write {value}s for seconds or {value}m for minutes")
     try:
@@ -47,7 +47,7 @@ def _written(value: object) -> float:
         raise Invalid(error.message, error.fix) from None
 
 
-Duration = Annotated[float, BeforeValidator(_written)]
+Duration = Annotated[float, BeforeValidator(_parse_duration_text)]
 """Seconds, written as `30s`, `5m` or `1h30m`."""
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -80,7 +80,7 @@ class Retention(Strict):
 
 
 class Http(Strict):
-    """How other machines are called."""
+    """How outgoing requests are made."""
 
     proxy: str | None = None
     ca_bundle: str | None = None
@@ -88,7 +88,7 @@ class Http(Strict):
 
 
 class Provider(Strict):
-    """An account at a model provider, or any server that speaks OpenAI's language."""
+    """An account at a model provider, or any server with an API like OpenAI's."""
 
     api_key: SecretStr | None = None
     base_url: str | None = None
@@ -102,7 +102,7 @@ class Price(Strict):
 
 
 class Models(Strict):
-    """Tiers and what they stand for, as provider:model. `echo` is the offline stand-in."""
+    """The model of each tier, as provider:model. `echo` is the offline model that repeats its prompt."""
 
     default: str | None = None
     fast: str | None = None
@@ -133,7 +133,7 @@ class Agent(Strict):
 
 
 class Settings(Strict):
-    """All of them; each section has its defaults when it is left out."""
+    """All sections; one that is left out has its defaults."""
 
     server: Server = Server()
     store: str | None = None
@@ -149,17 +149,17 @@ class Settings(Strict):
 
     @field_validator("store")
     @classmethod
-    def _one_store(cls, value: str | None) -> str | None:
-        return value if value is None else known_store(value)
+    def _check_store(cls, value: str | None) -> str | None:
+        return value if value is None else check_store(value)
 
     @field_validator("models", mode="before")
     @classmethod
-    def _short_models(cls, value: Any) -> Any:
+    def _expand_models(cls, value: Any) -> Any:
         return {"default": value} if isinstance(value, str) else value
 
 
-def known_store(value: str) -> str:
-    """The store as it was named. Raise Invalid for one that there is not."""
+def check_store(value: str) -> str:
+    """Return the store's name or address as written. Raise Invalid for one that does not exist."""
     scheme, separator, rest = value.partition("://")
     if separator and scheme not in SCHEMES:
         raise Invalid(f"there is no {scheme} store", "Name a file, or postgresql://host/database, or redis://host/0")
@@ -174,13 +174,14 @@ def known_store(value: str) -> str:
 
 
 def store_location(settings: Settings, directory: Path, environ: Mapping[str, str]) -> str:
-    """The store: HARKEN_STORE, what harken.yaml says, REDIS_URL, or harken.db. A file is absolute, beside harken.yaml.
+    """Return the store: HARKEN_STORE, `store:` in harken.yaml, REDIS_URL, or harken.db, in this order.
 
-    Raise Misconfigured when the environment names a store that there is not."""
+    A file is relative to harken.yaml. Raise Misconfigured when the environment names an unknown kind of store.
+    """
     name = settings.store or "harken.db"
-    for variable, value in _from_environment(settings, environ).items():
+    for variable, value in _store_from_environment(settings, environ).items():
         try:
-            name = known_store(value)
+            name = check_store(value)
         except Invalid as error:
             raise Misconfigured(f"{variable}: {error.message}", fix=error.fix) from None
     if is_url(name):
@@ -188,7 +189,7 @@ def store_location(settings: Settings, directory: Path, environ: Mapping[str, st
     return str((directory / os.path.expanduser(name.removeprefix("sqlite://"))).absolute())
 
 
-def _from_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+def _store_from_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     if named := environ.get("HARKEN_STORE", "").strip():
         return {"HARKEN_STORE": named}
     redis = environ.get("REDIS_URL", "").strip()
@@ -201,5 +202,5 @@ def is_url(location: str) -> bool:
 
 
 def local_base(location: str, directory: Path) -> Path:
-    """What this machine's own files beside the store are named after: the same before and after a move to a server."""
+    """Return the path that files beside the store are named after. Moving the store to a server keeps it."""
     return directory.absolute() / "harken.db" if is_url(location) else Path(location)

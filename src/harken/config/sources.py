@@ -1,4 +1,4 @@
-"""From a feed's definition to the value that reads it."""
+"""From a feed to its source, to the credential whose quota it uses, and to its shard."""
 
 from __future__ import annotations
 
@@ -18,33 +18,14 @@ from harken.errors import Misconfigured, NotFound
 from harken.feed import Feed
 from harken.source import Host, Plugin, Source
 
-__all__ = ["credential_of", "sharded", "shards_of", "source_for"]
-
+__all__ = ["credential_of", "shards_of", "source_for", "with_shards"]
 
 SHARDS = 16
-
-"""Where replicas share a store: enough for as many of them, each with its part."""
-
-
-def shards_of(loaded: Loaded) -> int:
-    return loaded.settings.shards or (SHARDS if is_url(loaded.store) else 1)
-
-
-def sharded(loaded: Loaded) -> Loaded:
-    """Return the configuration with each feed in its shard."""
-    shards = shards_of(loaded)
-    return replace(loaded, feeds=tuple(_placed(feed, loaded, shards) for feed in loaded.feeds))
-
-
-def _placed(feed: Feed, loaded: Loaded, shards: int) -> Feed:
-    if feed.way == "internal" or feed.way == "push":
-        return feed
-    shard = crc32(credential_of(feed, loaded).encode()) % shards
-    return feed if feed.shard == shard else msgspec.structs.replace(feed, shard=shard)
+"""Default where replicas share a store: up to as many replicas get shards to read."""
 
 
 def source_for(feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], host: Host) -> Source:
-    """Return the source of a feed, with its account and query. NotFound for feeds that nothing is read for."""
+    """Return the source of a feed, with its account and query. Raise NotFound when its kind has none."""
     plugin = plugin_of(feed.kind, plugins)
     build = (plugin.webhook if feed.way == "push" else plugin.source) if plugin else None
     if plugin is None or build is None:
@@ -53,16 +34,8 @@ def source_for(feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], host: 
     query = loaded.queries.get(feed.name) or _query(feed, model, loaded)
     account = loaded.integrations.get(feed.integration)
     private = host.allow_private or bool(account and account.allow_private) or _allows_private(query)
-    lent = replace(host, allow_private=private, identity=feed.identity, feed=feed.name)
-    return build(query, account.model if account else None, lent)
-
-
-def credential_of(feed: Feed, loaded: Loaded) -> str:
-    """Whose quota the feed spends: that of its account; without a credential or rate, that of the host it reads."""
-    account = loaded.integrations.get(feed.integration)
-    if account is not None and (account.model is not None or account.rate_limit is not None):
-        return account.credential
-    return f"{feed.kind}:{host_of(feed.query, account.base_url if account else '') or feed.name}"
+    bound = replace(host, allow_private=private, identity=feed.identity, feed=feed.name)
+    return build(query, account.model if account else None, bound)
 
 
 def _query(feed: Feed, model: type[BaseModel] | None, loaded: Loaded) -> BaseModel | None:
@@ -78,3 +51,28 @@ def _query(feed: Feed, model: type[BaseModel] | None, loaded: Loaded) -> BaseMod
 
 def _allows_private(query: BaseModel | None) -> bool:
     return bool(getattr(query, "allow_private_networks", False))
+
+
+def credential_of(feed: Feed, loaded: Loaded) -> str:
+    """Return whose quota the feed uses: its account's, or the host's when the account has no credential and no rate."""
+    account = loaded.integrations.get(feed.integration)
+    if account is not None and (account.model is not None or account.rate_limit is not None):
+        return account.credential
+    return f"{feed.kind}:{host_of(feed.query, account.base_url if account else '') or feed.name}"
+
+
+def shards_of(loaded: Loaded) -> int:
+    return loaded.settings.shards or (SHARDS if is_url(loaded.store) else 1)
+
+
+def with_shards(loaded: Loaded) -> Loaded:
+    """Return the configuration with each feed assigned to the shard of its credential."""
+    shards = shards_of(loaded)
+    return replace(loaded, feeds=tuple(_with_shard(feed, loaded, shards) for feed in loaded.feeds))
+
+
+def _with_shard(feed: Feed, loaded: Loaded, shards: int) -> Feed:
+    if feed.way == "internal" or feed.way == "push":
+        return feed
+    shard = crc32(credential_of(feed, loaded).encode()) % shards
+    return feed if feed.shard == shard else msgspec.structs.replace(feed, shard=shard)

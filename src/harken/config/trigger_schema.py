@@ -1,4 +1,4 @@
-"""The trigger of a workflow file, as it may be written."""
+"""The schema of `trigger:` in a workflow file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from harken.config.feeds import Reading
+from harken.config.feeds import FeedBlock
 from harken.config.settings import Duration
 from harken.config.validate import Invalid, Strict
 from harken.errors import Misconfigured
@@ -15,14 +15,14 @@ from harken.schedule import zone_of
 
 __all__ = [
     "KINDS",
-    "LATER",
+    "PLANNED_KINDS",
     "BudgetBlock",
-    "Common",
+    "CommonBlock",
     "DigestBlock",
+    "DispatchBlock",
+    "EmptyBlock",
     "EventBlock",
     "GatherBlock",
-    "Listening",
-    "Mapped",
     "PollBlock",
     "QuietHours",
     "TriggerBlock",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 KINDS = ("poll", "webhook", "schedule", "event", "api", "feed")
-LATER = ("file", "stream")
+PLANNED_KINDS = ("file", "stream")
 
 
 def _as_list(value: Any) -> Any:
@@ -47,8 +47,8 @@ Texts = Annotated[list[str], BeforeValidator(_as_list)]
 Startup = Literal["since_last", "ignore_historical", "backfill"]
 
 
-class Mapped(Strict):
-    """What becomes of the events of a feed: where to begin, how fast, and as which inputs."""
+class DispatchBlock(Strict):
+    """How events become runs: where to begin, how fast, and with which inputs."""
 
     startup: Startup | None = None
     backfill: Annotated[Duration, AfterValidator(_within_a_day)] | None = None
@@ -57,12 +57,12 @@ class Mapped(Strict):
     dispatch_delay_ms: int | None = Field(default=None, ge=0, le=3_600_000)
 
 
-class PollBlock(Reading, Mapped):
+class PollBlock(FeedBlock, DispatchBlock):
     """`poll:` describes a feed in place."""
 
 
 class DigestBlock(Strict):
-    """One run for all events within the window, or once `max` of them are there; one each for every value of `by`."""
+    """One run for all events within the window, or once there are `max` of them; separately for each value of `by`."""
 
     window: Annotated[Duration, Field(gt=0)]
     max: int = Field(default=0, ge=0)
@@ -102,15 +102,15 @@ class QuietHours(Strict):
 
 
 class BudgetBlock(Strict):
-    """What the trigger's runs may use in an hour or a day of the calendar, in UTC."""
+    """Limits on what the trigger's runs use per calendar hour or day, in UTC."""
 
     tokens_per_day: int | None = Field(default=None, ge=0)
     usd_per_day: float | None = Field(default=None, ge=0)
     runs_per_hour: int | None = Field(default=None, ge=0)
 
 
-class Common(Mapped):
-    """What may stand beside any kind of trigger."""
+class CommonBlock(DispatchBlock):
+    """Settings of every kind of trigger."""
 
     condition: str = ""
     gather: GatherBlock | None = None
@@ -125,8 +125,8 @@ class Common(Mapped):
     budget: BudgetBlock | None = None
 
 
-class TriggerBlock(Common):
-    """`type` may be left out: the block that is there says it."""
+class TriggerBlock(CommonBlock):
+    """A trigger of any kind. `type` is optional: the block that is present names the kind."""
 
     type: str | None = None
     poll: Any = None
@@ -140,7 +140,7 @@ class TriggerBlock(Common):
 
 
 class WebhookBlock(Strict):
-    """Everything else in it belongs to the provider."""
+    """The settings of every webhook; all others belong to the provider."""
 
     id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
     provider: str = "generic"
@@ -148,11 +148,11 @@ class WebhookBlock(Strict):
 
 
 class EventBlock(Strict):
-    """Which of Harken's own events are meant: their types, and the workflow they are about."""
+    """Selects Harken's own events by type and by the workflow they are about."""
 
     type: Texts = Field(default_factory=list, alias="types")
     workflow: str | None = None
 
 
-class Listening(Strict):
-    """An empty block."""
+class EmptyBlock(Strict):
+    """A block without settings."""

@@ -1,4 +1,4 @@
-"""From the trigger of a workflow file to a Trigger and the feed it listens to."""
+"""Read `trigger:` of a workflow file: the feed it listens to (by kind), the checks, and the Trigger itself."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import msgspec
 from pydantic import BaseModel
 
 from harken.config.accounts import plugin_of
-from harken.config.feeds import internal_feed, keepable, read_reading
-from harken.config.findings import Path, Report, nearest
-from harken.config.resolver import Made, Resolver
-from harken.config.schedules import Planned, read_schedule
-from harken.config.secrets import secrets_in
+from harken.config.feeds import internal_feed, read_inline_feed
+from harken.config.findings import Path, Report
+from harken.config.resolver import FeedSpec, Resolver
+from harken.config.schedules import ParsedSchedule, read_schedule
+from harken.config.secrets import secrets_in, storable_query
 from harken.config.trigger_schema import (
     KINDS,
-    LATER,
-    Common,
+    PLANNED_KINDS,
+    CommonBlock,
+    DispatchBlock,
+    EmptyBlock,
     EventBlock,
-    Listening,
-    Mapped,
     PollBlock,
     TriggerBlock,
     WebhookBlock,
@@ -33,72 +33,124 @@ from harken.errors import HarkenError
 from harken.feed import Budget, Digest, Feed, Spacing, Trigger
 from harken.schedule import Every, Quiet
 from harken.source import Plugin
+from harken.suggest import suggest_fix
 
-__all__ = ["Heard", "hear", "read_trigger"]
-
+__all__ = ["read_trigger"]
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
-
-# longer than the longest time for which common providers repeat a delivery
+# longer than common providers repeat a delivery
 _PUSH_MEMORY = 72 * 3_600.0
+_DISPATCH_KEYS = frozenset(DispatchBlock.model_fields)
+_PLANNED_GATHERING = ("debounce", "join", "throttle", "dedupe")
 
-_MAPPED = frozenset(Mapped.model_fields)
+
+def read_trigger(
+    workflow: str, rev: str, node: Node, resolver: Resolver, report: Report, source: str
+) -> tuple[Trigger, FeedSpec] | None:
+    """Return the trigger and its feed; None when anything is wrong with them."""
+    path: Path = ("trigger",)
+    table = as_table(node, report, path)
+    if table is None:
+        return None
+    block = check(TriggerBlock, table, report, path)
+    kind = _read_kind(table, report, path)
+    listener = _read_listener(kind, workflow, table, resolver, report, path) if kind else None
+    _check_expressions(table, resolver, report, path)
+    _check_secrets(table, report, path)
+    _check_startup(listener.dispatch_table if listener else table, report, listener.path if listener else path)
+    gather = _read_gather(block, table, report, path) if block else None
+    if block is None or listener is None or report.failed:
+        return None
+    condition = _join_conditions(listener.condition, block.condition)
+    if listener.condition:
+        _check_compiles(resolver.check_condition, Scalar(value=condition, place=table.place), report, (*path, "event"))
+    _check_freshness(block, listener, table, report, path)
+    trigger = _build_trigger(workflow, rev, block, listener, source)
+    return msgspec.structs.replace(trigger, condition=condition, gather=gather), listener.spec
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """The feed, and what its events are asked for; `mapped` is where that is written."""
+def _read_kind(table: Table, report: Report, path: Path) -> str | None:
+    given = [name for name in (*KINDS, *PLANNED_KINDS) if name in table.items]
+    node = table.items.get("type")
+    if node is not None:
+        named = node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+        if named not in (*KINDS, *PLANNED_KINDS):
+            report.error(node.place, (*path, "type"), "there is no such trigger", suggest_fix(named, KINDS))
+            return None
+        given = [named, *(name for name in given if name != named)]
+    if len(given) != 1:
+        message = f"has {' and '.join(given)}" if given else "says nothing about what to listen to"
+        fix = "Keep one, and put the other into a workflow of its own" if given else f"Add one of {', '.join(KINDS)}"
+        report.error(table.place, path, message, fix, "invalid" if given else "missing")
+        return None
+    if given[0] in PLANNED_KINDS:
+        place = locate(table, (given[0],), key=True)
+        report.error(place, (*path, given[0]), f"this version has no {given[0]} trigger yet", "", "not_yet")
+        return None
+    return given[0]
 
-    made: Made
-    asked: Mapped
-    mapped: Table
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """The feed of a trigger, and how its events become runs: read from `dispatch_table`, which is at `path`."""
+
+    spec: FeedSpec
+    dispatch: DispatchBlock
+    dispatch_table: Table
     path: Path
     condition: str = ""
     types: tuple[str, ...] = ()
 
 
-def hear(kind: str, workflow: str, table: Table, around: Resolver, report: Report, path: Path) -> Heard | None:
+def _read_listener(
+    kind: str, workflow: str, table: Table, resolver: Resolver, report: Report, path: Path
+) -> Listener | None:
     """Return what the trigger listens to; None when the block of its kind is wrong."""
     node = table.items.get(kind, Scalar(value=None, place=table.place))
     inner: Path = (*path, kind)
     if kind == "poll":
-        return _poll(node, table, around, report, path)
-    asked = check(Mapped, table.without(*(set(table.items) - _MAPPED)), report, path)
+        return _read_poll(node, table, resolver, report, path)
+    dispatch = check(DispatchBlock, table.without(*(set(table.items) - _DISPATCH_KEYS)), report, path)
     types: tuple[str, ...] = ()
     condition = ""
     if kind == "event":
-        made: Made | None = Made(feed=internal_feed())
-        types, condition = _event(node, report, inner)
+        spec: FeedSpec | None = FeedSpec(feed=internal_feed())
+        types, condition = _read_event(node, report, inner)
     elif kind == "webhook":
-        made = _webhook(workflow, node, around, report, inner)
+        spec = _read_webhook(workflow, node, resolver, report, inner)
     elif kind == "schedule":
-        made = _schedule(workflow, node, around, report, inner)
+        spec = _read_schedule_trigger(workflow, node, resolver, report, inner)
     elif kind == "api":
-        made = _api(workflow, node, report, inner)
+        spec = _read_api(workflow, node, report, inner)
     else:
-        made = _named(node, around, report, inner)
-    if made is None or asked is None:
+        spec = _read_named_feed(node, resolver, report, inner)
+    if spec is None or dispatch is None:
         return None
-    return Heard(made=made, asked=asked, mapped=table, path=path, condition=condition, types=types)
+    return Listener(spec=spec, dispatch=dispatch, dispatch_table=table, path=path, condition=condition, types=types)
 
 
-def _poll(node: Node, outer: Table, around: Resolver, report: Report, path: Path) -> Heard | None:
+def _read_poll(node: Node, outer: Table, resolver: Resolver, report: Report, path: Path) -> Listener | None:
     table = as_table(node, report, (*path, "poll"))
     if table is None:
         return None
-    for key in sorted(_MAPPED & set(outer.items) & set(table.items)):
+    for key in sorted(_DISPATCH_KEYS & set(outer.items) & set(table.items)):
         report.error(outer.keys[key], (*path, key), "stands in poll: as well", "Keep one of them", "duplicate")
-    beside = outer.without(*(set(outer.items) - _MAPPED))
-    asked = check(PollBlock, table, report, (*path, "poll"))
-    outside = check(Mapped, beside, report, path)
-    made = read_reading(table, around, report, (*path, "poll"))
-    if asked is None or outside is None or made is None:
+    beside = outer.without(*(set(outer.items) - _DISPATCH_KEYS))
+    dispatch = check(PollBlock, table, report, (*path, "poll"))
+    outer_dispatch = check(DispatchBlock, beside, report, path)
+    spec = read_inline_feed(table, resolver, report, (*path, "poll"))
+    if dispatch is None or outer_dispatch is None or spec is None:
         return None
-    given = {**outside.model_dump(exclude_unset=True), **asked.model_dump(include=set(_MAPPED), exclude_unset=True)}
+    given = {
+        **outer_dispatch.model_dump(exclude_unset=True),
+        **dispatch.model_dump(include=set(_DISPATCH_KEYS), exclude_unset=True),
+    }
     whole = Table(items={**beside.items, **table.items}, keys={**outer.keys, **table.keys}, place=table.place)
-    return Heard(made=made, asked=Mapped.model_construct(**given), mapped=whole, path=(*path, "poll"))
+    return Listener(
+        spec=spec, dispatch=DispatchBlock.model_construct(**given), dispatch_table=whole, path=(*path, "poll")
+    )
 
 
-def _webhook(workflow: str, node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
+def _read_webhook(workflow: str, node: Node, resolver: Resolver, report: Report, path: Path) -> FeedSpec | None:
     table = as_table(node, report, path)
     if table is None:
         return None
@@ -106,7 +158,7 @@ def _webhook(workflow: str, node: Node, around: Resolver, report: Report, path: 
     block = check(WebhookBlock, table.without(*(set(table.items) - own)), report, path)
     if block is None:
         return None
-    plugin = _provider(block.provider, table, around, report, path)
+    plugin = _read_provider(block.provider, table, resolver, report, path)
     if plugin is None:
         return None
     query = check(plugin.webhook_query, table.without(*own), report, path) if plugin.webhook_query else None
@@ -114,20 +166,48 @@ def _webhook(workflow: str, node: Node, around: Resolver, report: Report, path: 
     if not _ID.fullmatch(name):
         fix = "Add id: with letters, digits, dots and dashes"
         report.error(table.place, path, "the workflow's name cannot be part of an address", fix, "missing")
-    account = _webhook_account(block, plugin, table, around, report, path)
+    account = _read_webhook_account(block, plugin, table, resolver, report, path)
     if account is None or report.failed:
         return None
-    around.secrets |= secrets_in(query)
-    return Made(feed=_pushed(f"{block.provider}/{name}", plugin, account, query, around), query=query)
+    resolver.secrets |= secrets_in(query)
+    return FeedSpec(feed=_webhook_feed(f"{block.provider}/{name}", plugin, account, query, resolver), query=query)
 
 
-def _pushed(address: str, plugin: Plugin, account: str, query: BaseModel | None, around: Resolver) -> Feed:
+def _read_provider(name: str, table: Table, resolver: Resolver, report: Report, path: Path) -> Plugin | None:
+    plugin = plugin_of("webhook" if name == "generic" else name, resolver.plugins)
+    if plugin is None or plugin.webhook is None:
+        known = ["generic", *(kind for kind, found in resolver.plugins.items() if found.webhook and kind != "webhook")]
+        place = table.items["provider"].place if "provider" in table.items else table.place
+        message = f"{name!r} is not a provider of webhooks"
+        report.error(place, (*path, "provider"), message, suggest_fix(name, known), "unknown_name")
+        return None
+    return plugin
+
+
+def _read_webhook_account(
+    block: WebhookBlock, plugin: Plugin, table: Table, resolver: Resolver, report: Report, path: Path
+) -> str | None:
+    place = table.items["integration"].place if block.integration else table.place
+    if block.integration is None:
+        # a webhook is verified with its own secret, so receiving needs no account
+        if plugin.account is None:
+            resolver.account(plugin.kind, place, report, path)
+        return plugin.kind
+    found = resolver.account(block.integration, place, report, (*path, "integration"))
+    if found is not None and found[1].kind != plugin.kind:
+        message = f"{block.integration} is an integration of {found[1].kind}"
+        report.error(place, (*path, "integration"), message, f"Name one of kind {plugin.kind}")
+        return None
+    return found[0].name if found else None
+
+
+def _webhook_feed(address: str, plugin: Plugin, account: str, query: BaseModel | None, resolver: Resolver) -> Feed:
     return Feed(
         name=f"webhook/{address}",
         kind=plugin.kind,
         integration=account,
         way="push",
-        query=keepable(query, around.hide),
+        query=storable_query(query, resolver.hide),
         identity=plugin.identity,
         lookback=0.0,
         first="deliver",
@@ -136,67 +216,41 @@ def _pushed(address: str, plugin: Plugin, account: str, query: BaseModel | None,
     )
 
 
-def _provider(name: str, table: Table, around: Resolver, report: Report, path: Path) -> Plugin | None:
-    plugin = plugin_of("webhook" if name == "generic" else name, around.plugins)
-    if plugin is None or plugin.webhook is None:
-        known = ["generic", *(kind for kind, found in around.plugins.items() if found.webhook and kind != "webhook")]
-        place = table.items["provider"].place if "provider" in table.items else table.place
-        message = f"{name!r} is not a provider of webhooks"
-        report.error(place, (*path, "provider"), message, nearest(name, known), "unknown_name")
-        return None
-    return plugin
-
-
-def _webhook_account(
-    block: WebhookBlock, plugin: Plugin, table: Table, around: Resolver, report: Report, path: Path
-) -> str | None:
-    place = table.items["integration"].place if block.integration else table.place
-    if block.integration is None:
-        # a webhook is verified with its own secret, so an account is not needed to receive it
-        if plugin.account is None:
-            around.account(plugin.kind, place, report, path)
-        return plugin.kind
-    found = around.account(block.integration, place, report, (*path, "integration"))
-    if found is not None and found[1].kind != plugin.kind:
-        message = f"{block.integration} is an integration of {found[1].kind}"
-        report.error(place, (*path, "integration"), message, f"Name one of kind {plugin.kind}")
-        return None
-    return found[0].name if found else None
-
-
-def _schedule(workflow: str, node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
-    planned = read_schedule(node, report, path)
-    plugin = plugin_of("cron", around.plugins)
-    if planned is None:
+def _read_schedule_trigger(
+    workflow: str, node: Node, resolver: Resolver, report: Report, path: Path
+) -> FeedSpec | None:
+    parsed = read_schedule(node, report, path)
+    plugin = plugin_of("cron", resolver.plugins)
+    if parsed is None:
         return None
     if plugin is None:
         report.error(node.place, path, "the cron service is not installed", "Install Harken again", "unknown_name")
         return None
-    query = _cron_query(plugin, planned, node, report, path)
-    around.account(plugin.kind, node.place, report, path)
+    query = _cron_query(plugin, parsed, node, report, path)
+    resolver.account(plugin.kind, node.place, report, path)
     feed = Feed(
         name=f"schedule/{workflow}",
         kind=plugin.kind,
         integration=plugin.kind,
-        query=keepable(query) or planned.query,
-        schedule=planned.schedule,
+        query=storable_query(query) or parsed.query,
+        schedule=parsed.schedule,
         lookback=0.0,
         first="deliver",
         jitter=0.0,
     )
-    return Made(feed=feed, query=query)
+    return FeedSpec(feed=feed, query=query)
 
 
-def _cron_query(plugin: Plugin, planned: Planned, node: Node, report: Report, path: Path) -> BaseModel | None:
+def _cron_query(plugin: Plugin, parsed: ParsedSchedule, node: Node, report: Report, path: Path) -> BaseModel | None:
     if plugin.query is None:
         return None
-    items: dict[str, Node] = {key: Scalar(value=value, place=node.place) for key, value in planned.query.items()}
+    items: dict[str, Node] = {key: Scalar(value=value, place=node.place) for key, value in parsed.query.items()}
     return check(
         plugin.query, Table(items=items, keys=dict.fromkeys(items, node.place), place=node.place), report, path
     )
 
 
-def _event(node: Node, report: Report, path: Path) -> tuple[tuple[str, ...], str]:
+def _read_event(node: Node, report: Report, path: Path) -> tuple[tuple[str, ...], str]:
     if isinstance(node, Items) or (isinstance(node, Scalar) and isinstance(node.value, str)):
         node = Table(items={"types": node}, keys={"types": node.place}, place=node.place)
     block = check(EventBlock, node, report, path)
@@ -205,101 +259,43 @@ def _event(node: Node, report: Report, path: Path) -> tuple[tuple[str, ...], str
     if not block.type and block.workflow is None:
         message = "would listen to everything Harken does, itself included"
         report.error(node.place, path, message, "Name event types, or a workflow", "missing")
-    # json's quoting is also CEL's
+    # JSON and CEL quote strings alike
     return tuple(block.type), f"event.workflow == {json.dumps(block.workflow)}" if block.workflow else ""
 
 
-def _api(workflow: str, node: Node, report: Report, path: Path) -> Made | None:
+def _read_api(workflow: str, node: Node, report: Report, path: Path) -> FeedSpec | None:
     if isinstance(node, Scalar) and node.value is True:
         node = Scalar(value=None, place=node.place)
-    block = check(Listening, node, report, path)
-    return Made(feed=internal_feed(f"api/{workflow}")) if block is not None else None
+    block = check(EmptyBlock, node, report, path)
+    return FeedSpec(feed=internal_feed(f"api/{workflow}")) if block is not None else None
 
 
-def _named(node: Node, around: Resolver, report: Report, path: Path) -> Made | None:
+def _read_named_feed(node: Node, resolver: Resolver, report: Report, path: Path) -> FeedSpec | None:
     name = node.value if isinstance(node, Scalar) else None
     if is_empty(node) or not isinstance(name, str):
         report.error(node.place, path, "must be the name of a feed under feeds:", "Write feed: NAME", "wrong_type")
         return None
-    if name in around.feeds:
-        return around.feeds[name]
-    if f"feed:{name}" in around.refused:
+    if name in resolver.feeds:
+        return resolver.feeds[name]
+    if f"feed:{name}" in resolver.refused:
         report.error(node.place, path, f"the feed {name} was refused", "Correct it first", "depends")
     else:
-        report.error(node.place, path, f"there is no feed {name!r}", nearest(name, around.feeds), "unknown_name")
+        report.error(node.place, path, f"there is no feed {name!r}", suggest_fix(name, resolver.feeds), "unknown_name")
     return None
 
 
-_LATER_GATHERING = ("debounce", "join", "throttle", "dedupe")
-
-
-def read_trigger(
-    workflow: str, rev: str, node: Node, around: Resolver, report: Report, source: str
-) -> tuple[Trigger, Made] | None:
-    """Return the trigger and its feed; None when anything is wrong with them."""
-    path: Path = ("trigger",)
-    table = as_table(node, report, path)
-    if table is None:
-        return None
-    block = check(TriggerBlock, table, report, path)
-    kind = _kind(table, report, path)
-    heard = hear(kind, workflow, table, around, report, path) if kind else None
-    _check_texts(table, around, report, path)
-    _check_secrets(table, report, path)
-    _check_start(heard.mapped if heard else table, report, heard.path if heard else path)
-    gather = _gather(block, table, report, path) if block else None
-    if block is None or heard is None or report.failed:
-        return None
-    condition = _both(heard.condition, block.condition)
-    if heard.condition:
-        _compiles(around.check_condition, Scalar(value=condition, place=table.place), report, (*path, "event"))
-    _check_freshness(block, heard, table, report, path)
-    trigger = _trigger(workflow, rev, block, heard, source)
-    return msgspec.structs.replace(trigger, condition=condition, gather=gather), heard.made
-
-
-def _kind(table: Table, report: Report, path: Path) -> str | None:
-    given = [name for name in (*KINDS, *LATER) if name in table.items]
-    node = table.items.get("type")
-    if node is not None:
-        named = node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
-        if named not in (*KINDS, *LATER):
-            report.error(node.place, (*path, "type"), "there is no such trigger", nearest(named, KINDS))
-            return None
-        given = [named, *(name for name in given if name != named)]
-    if len(given) != 1:
-        message = f"has {' and '.join(given)}" if given else "says nothing about what to listen to"
-        fix = "Keep one, and put the other into a workflow of its own" if given else f"Add one of {', '.join(KINDS)}"
-        report.error(table.place, path, message, fix, "invalid" if given else "missing")
-        return None
-    if given[0] in LATER:
-        place = locate(table, (given[0],), key=True)
-        report.error(place, (*path, given[0]), f"this version has no {given[0]} trigger yet", "", "not_yet")
-        return None
-    return given[0]
-
-
-def _check_start(table: Table, report: Report, path: Path) -> None:
-    startup = getattr(table.items.get("startup"), "value", None)
-    if startup == "backfill" and "backfill" not in table.items:
-        report.error(table.keys["startup"], (*path, "startup"), "needs backfill:", "Add backfill: 4h", "missing")
-    if startup == "ignore_historical" and "backfill" in table.items:
-        message = "does not go with startup: ignore_historical"
-        report.error(table.keys["backfill"], (*path, "backfill"), message, "Remove one of them")
-
-
-def _check_texts(table: Table, around: Resolver, report: Report, path: Path) -> None:
+def _check_expressions(table: Table, resolver: Resolver, report: Report, path: Path) -> None:
     condition = table.items.get("condition")
     if isinstance(condition, Scalar) and isinstance(condition.value, str) and condition.value:
-        _compiles(around.check_condition, condition, report, (*path, "condition"))
+        _check_compiles(resolver.check_condition, condition, report, (*path, "condition"))
     for inside in (("concurrency_key",), ("gather", "digest", "by"), ("input_mapping",), ("poll", "input_mapping")):
-        for rest, scalar in strings(_inside(table, inside)):
-            _compiles(around.check_template, scalar, report, (*path, *inside, *rest))
+        for rest, scalar in strings(_node_at(table, inside)):
+            _check_compiles(resolver.check_template, scalar, report, (*path, *inside, *rest))
             _check_key(scalar, report, path, inside)
 
 
 def _check_key(scalar: Scalar, report: Report, path: Path, inside: Path) -> None:
-    """A key without a template is the same for every event: fine for a lock, never what a digest means."""
+    """A key without a template is the same for every event: right for a lock, always wrong for a digest."""
     text = str(scalar.value)
     fix = f"Write {{{{.trigger.event.{text.removeprefix('event.')}}}}} for the value of a field"
     if "{{" in text or inside[-1] not in ("by", "concurrency_key"):
@@ -310,23 +306,14 @@ def _check_key(scalar: Scalar, report: Report, path: Path, inside: Path) -> None
         report.warn(scalar.place, (*path, *inside), "is one key for all events", fix)
 
 
-def _check_secrets(table: Table, report: Report, path: Path) -> None:
-    """Only what reaches a service may hold a secret: conditions and inputs are stored with what they decided."""
-    for inside, scalar in strings(table):
-        if scalar.shown is not None and inside[0] != "webhook" and inside[:2] != ("poll", "query"):
-            fix = "Use it in poll.query, in webhook or in a step"
-            report.error(scalar.place, (*path, *inside), "a secret cannot stand here", fix)
+def _check_compiles(compiler: Callable[[str], object], scalar: Scalar, report: Report, path: Path) -> None:
+    try:
+        compiler(str(scalar.value))
+    except HarkenError as error:
+        report.error(scalar.place, path, error.message, error.fix, "expression")
 
 
-def _check_freshness(block: Common, heard: Heard, table: Table, report: Report, path: Path) -> None:
-    schedule = heard.made.feed.schedule
-    if block.stale_after and isinstance(schedule, Every) and block.stale_after < 2 * schedule.seconds:
-        fix = f"Write at least {format_duration(2 * schedule.seconds)}, or read it more often"
-        message = "is shorter than two intervals, so it is stale between two reads"
-        report.warn(table.keys["stale_after"], (*path, "stale_after"), message, fix, "too_short")
-
-
-def _inside(node: Node, path: tuple[str, ...]) -> Node:
+def _node_at(node: Node, path: tuple[str, ...]) -> Node:
     for part in path:
         found = node.items.get(part) if isinstance(node, Table) else None
         if found is None:
@@ -335,16 +322,34 @@ def _inside(node: Node, path: tuple[str, ...]) -> Node:
     return node
 
 
-def _compiles(compiler: Callable[[str], object], scalar: Scalar, report: Report, path: Path) -> None:
-    try:
-        compiler(str(scalar.value))
-    except HarkenError as error:
-        report.error(scalar.place, path, error.message, error.fix, "expression")
+def _check_secrets(table: Table, report: Report, path: Path) -> None:
+    """Report secrets outside of what is sent to a service: conditions and inputs are stored with each decision."""
+    for inside, scalar in strings(table):
+        if scalar.shown is not None and inside[0] != "webhook" and inside[:2] != ("poll", "query"):
+            fix = "Use it in poll.query, in webhook or in a step"
+            report.error(scalar.place, (*path, *inside), "a secret cannot stand here", fix)
 
 
-def _gather(block: Common, table: Table, report: Report, path: Path) -> Digest | None:
+def _check_startup(table: Table, report: Report, path: Path) -> None:
+    startup = getattr(table.items.get("startup"), "value", None)
+    if startup == "backfill" and "backfill" not in table.items:
+        report.error(table.keys["startup"], (*path, "startup"), "needs backfill:", "Add backfill: 4h", "missing")
+    if startup == "ignore_historical" and "backfill" in table.items:
+        message = "does not go with startup: ignore_historical"
+        report.error(table.keys["backfill"], (*path, "backfill"), message, "Remove one of them")
+
+
+def _check_freshness(block: CommonBlock, listener: Listener, table: Table, report: Report, path: Path) -> None:
+    schedule = listener.spec.feed.schedule
+    if block.stale_after and isinstance(schedule, Every) and block.stale_after < 2 * schedule.seconds:
+        fix = f"Write at least {format_duration(2 * schedule.seconds)}, or read it more often"
+        message = "is shorter than two intervals, so it is stale between two reads"
+        report.warn(table.keys["stale_after"], (*path, "stale_after"), message, fix, "too_short")
+
+
+def _read_gather(block: CommonBlock, table: Table, report: Report, path: Path) -> Digest | None:
     gather = block.gather
-    for name in _LATER_GATHERING:
+    for name in _PLANNED_GATHERING:
         if gather is not None and getattr(gather, name) is not None:
             place = locate(table, ("gather", name), key=True)
             report.error(place, (*path, "gather", name), f"this version has no {name} yet", "Use digest", "not_yet")
@@ -353,42 +358,44 @@ def _gather(block: Common, table: Table, report: Report, path: Path) -> Digest |
     return Digest(window=gather.digest.window, max=gather.digest.max, by=gather.digest.by)
 
 
-def _trigger(workflow: str, rev: str, block: Common, heard: Heard, source: str) -> Trigger:
-    asked = heard.asked
+def _build_trigger(workflow: str, rev: str, block: CommonBlock, listener: Listener, source: str) -> Trigger:
+    dispatch = listener.dispatch
     return Trigger(
         name=workflow,
-        feed=heard.made.feed.name,
+        feed=listener.spec.feed.name,
         workflow=workflow,
         workflow_rev=rev,
-        mapping=asked.input_mapping,
+        mapping=dispatch.input_mapping,
         overlap=block.overlap,
         concurrency_key=block.concurrency_key,
-        spacing=_spacing(heard),
+        spacing=_spacing(listener),
         priority=block.priority,
-        startup=asked.startup or "since_last",
-        backfill=asked.backfill or 0.0,
+        startup=dispatch.startup or "since_last",
+        backfill=dispatch.backfill or 0.0,
         flood_limit=block.flood_limit,
-        types=heard.types,
+        types=listener.types,
         max_attempts=block.max_attempts,
         stale_after=block.stale_after or 0.0,
         max_age=block.max_age or 0.0,
-        quiet=_quiet(block),
+        quiet=_quiet_hours(block),
         budget=Budget(**block.budget.model_dump()) if block.budget else None,
         source=source,
     )
 
 
-def _quiet(block: Common) -> Quiet | None:
+def _quiet_hours(block: CommonBlock) -> Quiet | None:
     return Quiet(**block.quiet_hours.model_dump()) if block.quiet_hours else None
 
 
-def _spacing(heard: Heard) -> Spacing | None:
-    query, asked = heard.made.query, heard.asked
+def _spacing(listener: Listener) -> Spacing | None:
+    query, dispatch = listener.spec.query, listener.dispatch
     written = query.model_fields_set if query is not None else frozenset()
-    per_tick = asked.max_per_tick or (getattr(query, "max_per_tick", 0) if "max_per_tick" in written else 0)
-    delay = asked.dispatch_delay_ms or (getattr(query, "dispatch_delay_ms", 0) if "dispatch_delay_ms" in written else 0)
+    per_tick = dispatch.max_per_tick or (getattr(query, "max_per_tick", 0) if "max_per_tick" in written else 0)
+    delay = dispatch.dispatch_delay_ms or (
+        getattr(query, "dispatch_delay_ms", 0) if "dispatch_delay_ms" in written else 0
+    )
     return Spacing(per_tick=per_tick or 0, delay=(delay or 0) / 1_000) if per_tick or delay else None
 
 
-def _both(first: str, second: str) -> str:
+def _join_conditions(first: str, second: str) -> str:
     return f"({first}) && ({second})" if first and second.strip() else first or second.strip()

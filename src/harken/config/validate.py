@@ -1,4 +1,4 @@
-"""Pydantic's errors, put where they stand in the file and into words that say what to do."""
+"""Validate a part of a file with a pydantic model, and report its errors with their position and a fix."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from harken.config.findings import Code, Path, Report, nearest
-from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, plain
+from harken.config.findings import Code, Path, Report
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, locate, to_plain
 from harken.errors import HarkenError
+from harken.suggest import suggest_fix
 
-__all__ = ["Invalid", "Strict", "as_table", "check", "check_names"]
+__all__ = ["Invalid", "Strict", "as_table", "check"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -45,7 +46,7 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
 
 
 class Invalid(ValueError):
-    """A value that a setting does not take, in a form that pydantic passes on."""
+    """Raised by validators for a wrong value. A ValueError, so that pydantic passes it on with its fix."""
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
@@ -53,19 +54,19 @@ class Invalid(ValueError):
 
 
 class Strict(BaseModel):
-    """What a person writes: unknown keys are errors, and the value never changes once it is read."""
+    """Base of every block of a file: unknown keys are errors, and the value is frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 def check(model: type[M], node: Node, report: Report, path: Path = ()) -> M | None:
-    """Return the validated model; None when anything in it is wrong, with a finding for each wrong thing."""
+    """Return the validated model; None, with a finding for each error, when anything in it is wrong."""
     table = as_table(node, report, path)
     if table is None:
         return None
-    known = check_names(model, table, report, path)
+    known = check_keys(model, table, report, path)
     try:
-        found = model.model_validate(plain(table))
+        found = model.model_validate(to_plain(table))
     except ValidationError as error:
         seen: set[tuple[Path, str]] = set()
         for detail in error.errors(include_url=False, include_input=False):
@@ -74,7 +75,7 @@ def check(model: type[M], node: Node, report: Report, path: Path = ()) -> M | No
     except HarkenError as error:
         report.error(table.place, path, error.message, error.fix)
         return None
-    except Exception as error:  # a bug in somebody's plugin refuses the item that uses it, not the configuration
+    except Exception as error:  # a bug in a plugin refuses the item that uses it, not the whole configuration
         message = f"the service's own check broke with {type(error).__name__}"
         report.error(table.place, path, message, "Tell its author, or change the values here")
         return None
@@ -82,41 +83,41 @@ def check(model: type[M], node: Node, report: Report, path: Path = ()) -> M | No
 
 
 def as_table(node: Node, report: Report, path: Path) -> Table | None:
-    """Return the mapping that stands here; nothing at all counts as an empty one."""
+    """Return the node if it is a mapping. An empty value counts as an empty mapping; anything else is an error."""
     if isinstance(node, Table):
         return node
     if is_empty(node):
         return Table(items={}, keys={}, place=node.place)
-    report.error(node.place, path, f"must be a mapping, not {_kind(node)}", "Write key: value lines", "wrong_type")
+    report.error(node.place, path, f"must be a mapping, not {_kind_of(node)}", "Write key: value lines", "wrong_type")
     return None
 
 
-def check_names(model: type[BaseModel], table: Table, report: Report, path: Path) -> bool:
-    """Unknown keys are errors also in a plugin's model that would ignore them."""
+def check_keys(model: type[BaseModel], table: Table, report: Report, path: Path) -> bool:
+    """Report unknown keys, also for a plugin's model that would ignore them. Return whether there are none."""
     if model.model_config.get("extra") in ("forbid", "allow"):
         return True
     names = _names(model)
     unknown = [key for key in table.items if key not in names]
     for key in unknown:
-        report.error(table.keys[key], (*path, key), "there is no such setting", nearest(key, names), "unknown_key")
+        report.error(table.keys[key], (*path, key), "there is no such setting", suggest_fix(key, names), "unknown_key")
     return not unknown
 
 
 def _explain(
     model: type[BaseModel], node: Table, detail: ErrorDetails, report: Report, path: Path, seen: set[tuple[Path, str]]
 ) -> None:
-    inside = tuple(_present(node, detail["loc"], last=detail["type"] == "missing"))
+    inside = tuple(_path_in_file(node, detail["loc"], last=detail["type"] == "missing"))
     kind = detail["type"]
     if (inside, kind) in seen:
         return
     seen.add((inside, kind))
     place = locate(node, inside, key=kind == "extra_forbidden")
-    message, fix, code = _words(model, node, detail, inside)
+    message, fix, code = _describe(model, node, detail, inside)
     report.error(place, (*path, *inside), message, fix, code)
 
 
-def _present(node: Node, loc: Iterable[str | int], *, last: bool) -> Iterable[str | int]:
-    """The parts of pydantic's location that are in the file: it also names branches of unions and validators."""
+def _path_in_file(node: Node, loc: Iterable[str | int], *, last: bool) -> Iterable[str | int]:
+    """Return the parts of pydantic's location that are in the file: it also names branches of unions and validators."""
     parts = list(loc)
     for index, part in enumerate(parts):
         if isinstance(node, Table) and str(part) in node.items:
@@ -129,21 +130,21 @@ def _present(node: Node, loc: Iterable[str | int], *, last: bool) -> Iterable[st
             yield part
 
 
-def _words(model: type[BaseModel], node: Table, detail: ErrorDetails, inside: Path) -> tuple[str, str, Code]:
+def _describe(model: type[BaseModel], node: Table, detail: ErrorDetails, inside: Path) -> tuple[str, str, Code]:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such setting", nearest(str(inside[-1]), _names_at(model, inside[:-1])), "unknown_key"
+        return "there is no such setting", suggest_fix(str(inside[-1]), _names_at(model, inside[:-1])), "unknown_key"
     if kind == "missing":
         return "is missing", f"Add {inside[-1]}:", "missing"
     if kind in _TYPES:
-        value = _at(node, inside)
+        value = _node_at(node, inside)
         fix = "Put quotes around it" if kind == "string_type" and isinstance(value, Scalar) and value.value else ""
-        return f"must be {_TYPES[kind]}, not {_kind(value)}", fix, "wrong_type"
+        return f"must be {_TYPES[kind]}, not {_kind_of(value)}", fix, "wrong_type"
     if kind in ("literal_error", "enum"):
-        value, expected = _at(node, inside), str(context.get("expected", ""))
+        value, expected = _node_at(node, inside), str(context.get("expected", ""))
         choices = [word.strip(" '") for word in expected.replace(" or ", ",").split(",")]
         text = value.value if isinstance(value, Scalar) else ""
-        return f"must be {expected}", nearest(text, choices) if isinstance(text, str) else "", "invalid"
+        return f"must be {expected}", suggest_fix(text, choices) if isinstance(text, str) else "", "invalid"
     if kind == "value_error" and (error := context.get("error")) is not None:
         return getattr(error, "message", None) or str(error), getattr(error, "fix", ""), "invalid"
     if kind in _BOUNDS:
@@ -152,7 +153,7 @@ def _words(model: type[BaseModel], node: Table, detail: ErrorDetails, inside: Pa
     return detail["msg"][:1].lower() + detail["msg"][1:], "", "invalid"
 
 
-def _at(node: Node, path: Path) -> Node:
+def _node_at(node: Node, path: Path) -> Node:
     for part in path:
         if isinstance(node, Table) and part in node.items:
             node = node.items[str(part)]
@@ -161,7 +162,7 @@ def _at(node: Node, path: Path) -> Node:
     return node
 
 
-def _kind(node: Node) -> str:
+def _kind_of(node: Node) -> str:
     if isinstance(node, Table):
         return "a mapping"
     if isinstance(node, Items):
@@ -183,7 +184,7 @@ def _names(model: type[BaseModel]) -> set[str]:
 
 
 def _names_at(annotation: Any, path: Sequence[str | int]) -> set[str]:
-    """The settings that may stand at the path, over every branch of a union."""
+    """Return the names of the settings at the path, in every branch of a union."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _names_at(get_args(annotation)[0], path)

@@ -1,7 +1,7 @@
-"""Accounts and secrets that a person has stored: in the keyring of the system, or in a sealed file beside the store.
+"""Stored accounts and secrets: in the keyring of the system, or encrypted ("sealed") in a file beside the store.
 
-An index file names what is there and where; it holds no secret in the clear. Each value is either in the keyring or
-sealed in the index itself. Nothing is unlocked before a value is asked for.
+The file is an index of all entries and holds no secret in plain text: each value is in the keyring or sealed in the
+file itself. The keyring is only unlocked when a value is read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from harken.credentials.encryption_key import Key, Keys
-from harken.credentials.keyring import Keyring, real_ring
+from harken.credentials.encryption_key import Key, KeySource
+from harken.credentials.keyring import Keyring, system_keyring
 from harken.errors import Misconfigured, Refused
 from harken.private_files import read_private, write_private, writing
 
@@ -34,7 +34,7 @@ What = Literal["account", "secret"]
 
 @dataclass(frozen=True, kw_only=True)
 class StoredAccount:
-    """An account at a service as a person stored it. `fields` are settings of its integration, secrets included."""
+    """An account at a service. `fields` are the settings of its integration, with secrets."""
 
     name: str
     kind: str
@@ -42,16 +42,16 @@ class StoredAccount:
 
 
 class Credentials:
-    """What is stored for the store at this path. Misconfigured when it cannot be read; nothing is changed then."""
+    """The accounts and secrets of one store. Raises Misconfigured, and changes nothing, when they cannot be read."""
 
     def __init__(self, store: Path, environ: Mapping[str, str]) -> None:
         self.path = store.with_name(store.name + ".secrets") / FILE
         self._service = f"harken {store}"
         self._environ = environ
-        self._keys = Keys(store.parent, environ)
+        self._keys = KeySource(store.parent, environ)
 
     def accounts(self) -> Mapping[str, str]:
-        """The kind of each stored account, by name. Unlocks nothing."""
+        """Return the kind of each stored account by name, without unlocking anything."""
         return {name: str(entry["kind"]) for (what, name), entry in self._index().items() if what == "account"}
 
     def account(self, name: str) -> StoredAccount | None:
@@ -61,125 +61,125 @@ class Credentials:
         fields = json.loads(self._open(("account", name), entry))
         return StoredAccount(name=name, kind=str(entry["kind"]), fields=fields)
 
-    def keep(self, account: StoredAccount) -> str:
-        """Store the account in place of an older one of its name; where it is now."""
-        return self._keep(("account", account.name), account.kind, json.dumps(dict(account.fields)))
+    def store_account(self, account: StoredAccount) -> str:
+        """Store the account, replacing one of the same name. Return where it is stored, for people."""
+        return self._store(("account", account.name), account.kind, json.dumps(dict(account.fields)))
 
     def secrets(self) -> tuple[str, ...]:
-        """The names of the stored secrets. Unlocks nothing."""
+        """Return the names of the stored secrets, without unlocking anything."""
         return tuple(sorted(name for what, name in self._index() if what == "secret"))
 
     def secret(self, name: str) -> str | None:
         entry = self._index().get(("secret", name))
         return None if entry is None else self._open(("secret", name), entry)
 
-    def keep_secret(self, name: str, value: str) -> str:
-        """Store the secret in place of an older one of its name; where it is now."""
-        return self._keep(("secret", name), "", value)
+    def store_secret(self, name: str, value: str) -> str:
+        """Store the secret, replacing one of the same name. Return where it is stored, for people."""
+        return self._store(("secret", name), "", value)
 
     def forget(self, what: What, name: str) -> bool:
-        """Remove it; False when there was none. Works without the key, so that a lost one can be left behind."""
+        """Remove an entry; return False when there was none. Needs no key: the key may be lost."""
         if (what, name) not in self._index():
             return False
-        with self._changing() as document:
+        with self._edit() as document:
             entry = document["entries"].pop(_label((what, name)), None)
             document.get("next", {"entries": {}})["entries"].pop(_label((what, name)), None)
-            ring = real_ring(self._environ) if entry and entry["at"] == "keyring" else None
+            ring = system_keyring(self._environ) if entry and entry["at"] == "keyring" else None
             if ring is not None:
                 ring.forget(self._service, _label((what, name)))
         return entry is not None
 
     def check(self) -> None:
-        """Raise Misconfigured unless everything that is sealed here can be opened."""
+        """Raise Misconfigured unless every sealed entry can be opened."""
         for label, entry in self._index().items():
             if entry["at"] == "file":
                 self._open(label, entry)
 
-    def share(self, operator_key: str) -> None:
-        """Let another HARKEN_ENCRYPTION_KEY open it too until `reseal`: a crash before that locks nobody out."""
-        if self._by_operator():
-            with self._changing() as document:
-                coming = deepcopy(document)
-                self._seal_anew(coming, self._key(document), self._keys.given(operator_key))
-                document["next"] = {"key": coming["key"], "entries": coming["entries"]}
+    def add_key(self, operator_key: str) -> None:
+        """Seal with another HARKEN_ENCRYPTION_KEY too: either key works until `change_key`, also after a crash."""
+        if self._uses_operator_key():
+            with self._edit() as document:
+                resealed = deepcopy(document)
+                self._reseal_all(resealed, self._key(document), self._keys.from_operator(operator_key))
+                document["next"] = {"key": resealed["key"], "entries": resealed["entries"]}
 
-    def reseal(self, operator_key: str) -> None:
-        """Seal with another HARKEN_ENCRYPTION_KEY what is sealed with the one of now."""
-        if self._by_operator():
-            with self._changing() as document:
-                self._seal_anew(document, self._key(document), self._keys.given(operator_key))
+    def change_key(self, operator_key: str) -> None:
+        """Seal everything with another HARKEN_ENCRYPTION_KEY only."""
+        if self._uses_operator_key():
+            with self._edit() as document:
+                self._reseal_all(document, self._key(document), self._keys.from_operator(operator_key))
 
-    def settle(self) -> None:
-        """The key of now is the one that counts: after a change of keys that was broken off, the other goes."""
+    def finish_key_change(self) -> None:
+        """Drop the other key after an interrupted change: the current HARKEN_ENCRYPTION_KEY is kept."""
         if "next" in self._read():
-            with self._changing():
+            with self._edit():
                 pass
 
-    def _by_operator(self) -> bool:
+    def _uses_operator_key(self) -> bool:
         return (self._read()["key"] or {}).get("source") == "environment"
 
-    def _keep(self, label: tuple[str, str], kind: str, value: str) -> str:
+    def _store(self, label: tuple[str, str], kind: str, value: str) -> str:
         if not _NAME.fullmatch(label[1]):
             raise Refused(f"{label[1]!r} cannot be a name", fix="Use letters, digits, - and _, at most 64")
         if len(value) > MOST:
             raise Refused(f"{label[1]} is larger than {MOST} bytes", fix="Store only the credential")
-        ring = real_ring(self._environ)
-        with self._changing() as document:
-            key = self._sealing(document, ring)
+        ring = system_keyring(self._environ)
+        with self._edit() as document:
+            key = self._current_key(document, ring)
             if ring is not None:
                 ring.put(self._service, _label(label), value)
                 entry = {"kind": kind, "at": "keyring"}
             else:
                 assert key is not None
-                entry = {"kind": kind, "at": "file", "sealed": _shut(key, _bound(label, kind), value)}
+                entry = {"kind": kind, "at": "file", "sealed": _seal(key, _context(label, kind), value)}
             document["entries"][_label(label)] = entry
         return "the keyring" if ring is not None else str(self.path)
 
-    def _sealing(self, document: dict[str, Any], ring: Keyring | None) -> Key | None:
-        """The key to seal with from now on. What is sealed with another one is sealed anew."""
+    def _current_key(self, document: dict[str, Any], ring: Keyring | None) -> Key | None:
+        """Return the key to seal with, after resealing what another key sealed; None if only the keyring is used."""
         sealed = any(entry["at"] == "file" for entry in document["entries"].values())
-        # a key that nothing is sealed with may be lost
+        # the old key is only needed if something is sealed with it
         old = self._key(document) if document["key"] and sealed else None
         if ring is not None and not sealed:
             return None
         key = self._keys.preferred(ring)
         if old is not None and (old.source, old.raw) == (key.source, key.raw):
             return old
-        self._seal_anew(document, old, key)
+        self._reseal_all(document, old, key)
         return key
 
-    def _seal_anew(self, document: dict[str, Any], old: Key | None, key: Key) -> None:
+    def _reseal_all(self, document: dict[str, Any], old: Key | None, key: Key) -> None:
         for label, entry in document["entries"].items():
             if entry["at"] == "file" and old is not None:
-                value = self._unsealed(old, _parsed(label), entry)
-                entry["sealed"] = _shut(key, _bound(_parsed(label), entry["kind"]), value)
+                value = self._unseal(old, _parse_label(label), entry)
+                entry["sealed"] = _seal(key, _context(_parse_label(label), entry["kind"]), value)
         document["key"] = {"source": key.source, "salt": b64encode(key.salt).decode()}
-        document["key"]["proof"] = _shut(key, _PROOF, _PROOF)
+        document["key"]["proof"] = _seal(key, _PROOF, _PROOF)
 
     def _open(self, label: tuple[str, str], entry: Mapping[str, Any]) -> str:
         if entry["at"] == "file":
-            document = self._decided(self._read())
-            return self._unsealed(self._key(document), label, document["entries"][_label(label)])
-        ring = real_ring(self._environ)
+            document = self._current_view(self._read())
+            return self._unseal(self._key(document), label, document["entries"][_label(label)])
+        ring = system_keyring(self._environ)
         value = ring.get(self._service, _label(label)) if ring is not None else None
         if value is None:
-            fix = f"Unlock or install the keyring, or store it again: {_again(label)}"
+            fix = f"Unlock or install the keyring, or store it again: {_store_command(label)}"
             raise Misconfigured(f"{label[1]} is in the keyring of the system, which does not give it", fix=fix)
         return value
 
     def _key(self, document: Mapping[str, Any]) -> Key:
-        made = document["key"]
-        if not made:
-            raise _damaged(self.path)
-        key = self._keys.made(str(made["source"]), b64decode(made["salt"]), real_ring, self.path)
+        key_entry = document["key"]
+        if not key_entry:
+            raise _damaged_error(self.path)
+        key = self._keys.sealed_with(str(key_entry["source"]), b64decode(key_entry["salt"]), system_keyring, self.path)
         try:
-            key.open(b64decode(made["proof"]), _PROOF)
+            key.open(b64decode(key_entry["proof"]), _PROOF)
         except ValueError:
             raise Misconfigured(f"{self.path} is sealed with another key", fix=key.advice) from None
         return key
 
-    def _decided(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document as the key of now opens it; as it is when that one opens nothing."""
+    def _current_view(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return the document as the current key opens it: during a change of keys it has two versions."""
         if "next" not in document:
             return document
         alone = {name: value for name, value in document.items() if name != "next"}
@@ -189,15 +189,15 @@ class Credentials:
                 return view
         return document
 
-    def _unsealed(self, key: Key, label: tuple[str, str], entry: Mapping[str, Any]) -> str:
+    def _unseal(self, key: Key, label: tuple[str, str], entry: Mapping[str, Any]) -> str:
         try:
-            return key.open(b64decode(entry["sealed"]), _bound(label, entry["kind"])).decode()
+            return key.open(b64decode(entry["sealed"]), _context(label, entry["kind"])).decode()
         except ValueError:
             message = f"{label[1]} in {self.path} was changed by something else"
-            raise Misconfigured(message, fix=f"Store it again: {_again(label)}") from None
+            raise Misconfigured(message, fix=f"Store it again: {_store_command(label)}") from None
 
     def _index(self) -> dict[tuple[str, str], Mapping[str, Any]]:
-        return {_parsed(label): entry for label, entry in self._read()["entries"].items()}
+        return {_parse_label(label): entry for label, entry in self._read()["entries"].items()}
 
     def _read(self) -> dict[str, Any]:
         text = read_private(self.path)
@@ -208,16 +208,16 @@ class Credentials:
             if document["version"] > VERSION:
                 raise Misconfigured(f"{self.path} was written by a newer Harken", fix="Use that version")
             if not all({"kind", "at"} <= set(entry) for entry in document["entries"].values()):
-                raise _damaged(self.path)
+                raise _damaged_error(self.path)
             return {"key": document["key"], **document}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise _damaged(self.path) from None
+            raise _damaged_error(self.path) from None
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Any]]:
-        """The index, written back when the block ends well; one process at a time."""
+    def _edit(self) -> Iterator[dict[str, Any]]:
+        """Lock the index, and write it back unless the block raises."""
         with writing(self.path):
-            document = self._decided(self._read())
+            document = self._current_view(self._read())
             yield document
             write_private(self.path, json.dumps(document, indent=1).encode())
 
@@ -226,26 +226,26 @@ def _label(label: tuple[str, str]) -> str:
     return f"{label[0]}:{label[1]}"
 
 
-def _parsed(label: str) -> tuple[str, str]:
+def _parse_label(label: str) -> tuple[str, str]:
     what, _, name = label.partition(":")
     return what, name
 
 
-def _bound(label: tuple[str, str], kind: str) -> str:
-    """What a sealed value belongs to, so that it cannot be put in the place of another."""
+def _context(label: tuple[str, str], kind: str) -> str:
+    """Return the authenticated context of a value, so that it cannot be moved to another entry."""
     return f"{_label(label)}:{kind}"
 
 
-def _shut(key: Key, bound: str, value: str) -> str:
-    return b64encode(key.shut(value.encode(), bound)).decode()
+def _seal(key: Key, context: str, value: str) -> str:
+    return b64encode(key.seal(value.encode(), context)).decode()
 
 
-def _again(label: tuple[str, str]) -> str:
+def _store_command(label: tuple[str, str]) -> str:
     what, name = label
     return f"harken integrations {name} configure" if what == "account" else f"harken secrets set {name}"
 
 
-def _damaged(path: Path) -> Misconfigured:
+def _damaged_error(path: Path) -> Misconfigured:
     return Misconfigured(
         f"{path} is damaged", fix="Restore it from a backup, or delete it and store the accounts again"
     )

@@ -1,4 +1,4 @@
-"""The keyring of the system, where there is a real one. It may ask a person or hang, so every call has a time limit."""
+"""The keyring of the system. It may ask the user for a password or hang, so every call has a time limit."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Any, TypeVar
 
 from harken.errors import Misconfigured
 
-__all__ = ["SWITCH", "Keyring", "real_ring"]
+__all__ = ["Keyring", "system_keyring"]
 
 T = TypeVar("T")
 
 SWITCH = "HARKEN_KEYRING"
-PATIENCE_SECONDS = 10.0
-# they keep nothing, or keep it in the clear
+TIMEOUT_SECONDS = 10.0
+# these backends store nothing, or store plain text
 _UNSAFE = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt")
 _CHAIN = "keyring.backends.chainer"
 
 
 class Keyring:
-    """A backend of the `keyring` package. Misconfigured when it fails or does not answer in time."""
+    """A backend of the `keyring` package. Raises Misconfigured when it fails or does not answer in time."""
 
-    def __init__(self, backend: Any, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, backend: Any, timeout: float = TIMEOUT_SECONDS) -> None:
         self._backend = backend
-        self._patience = patience
+        self._timeout = timeout
 
     def get(self, service: str, name: str) -> str | None:
-        found: str | None = self._asked(lambda: self._backend.get_password(service, name))
+        found: str | None = self._call(lambda: self._backend.get_password(service, name))
         return found
 
     def put(self, service: str, name: str, value: str) -> None:
-        self._asked(lambda: self._backend.set_password(service, name, value))
+        self._call(lambda: self._backend.set_password(service, name, value))
 
     def forget(self, service: str, name: str) -> None:
         if self.get(service, name) is not None:
-            self._asked(lambda: self._backend.delete_password(service, name))
+            self._call(lambda: self._backend.delete_password(service, name))
 
-    def _asked(self, question: Callable[[], T]) -> T:
-        return _within(question, self._patience)
+    def _call(self, call: Callable[[], T]) -> T:
+        return _call_within(call, self._timeout)
 
 
-def real_ring(environ: Mapping[str, str]) -> Keyring | None:
-    """The keyring, if there is one that really protects what it keeps; None with HARKEN_KEYRING=off."""
+def system_keyring(environ: Mapping[str, str]) -> Keyring | None:
+    """Return the keyring, or None if there is none that encrypts, or with HARKEN_KEYRING=off."""
     if environ.get(SWITCH, "").lower() in ("off", "0", "false", "no"):
         return None
-    backend = _within(_backend, PATIENCE_SECONDS)
+    backend = _call_within(_backend, TIMEOUT_SECONDS)
     return Keyring(backend) if backend is not None else None
 
 
@@ -63,23 +63,23 @@ def _protects(backend: Any) -> bool:
     return backend.priority >= 1 and not type(backend).__module__.startswith(_UNSAFE)
 
 
-def _within(question: Callable[[], T], seconds: float) -> T:
-    answer: list[T] = []
-    failed: list[BaseException] = []
+def _call_within(call: Callable[[], T], seconds: float) -> T:
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def ask() -> None:
         try:
-            answer.append(question())
+            results.append(call())
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
 
-    # a daemon: what hangs in somebody's keyring must not keep the process
+    # a daemon thread, so that a hanging keyring does not keep the process alive
     thread = Thread(target=ask, name="keyring", daemon=True)
     thread.start()
     thread.join(seconds)
-    if answer:
-        return answer[0]
+    if results:
+        return results[0]
     fix = f"Unlock it, or keep credentials in a sealed file with {SWITCH}=off"
-    if failed:
-        raise Misconfigured(f"the keyring of the system failed with {type(failed[0]).__name__}", fix=fix) from None
+    if errors:
+        raise Misconfigured(f"the keyring of the system failed with {type(errors[0]).__name__}", fix=fix) from None
     raise Misconfigured(f"the keyring of the system did not answer within {seconds:.0f} s", fix=fix)

@@ -38,9 +38,9 @@ def run(
 def _refuse_unknown(name: str) -> None:
     if name not in SCENARIOS:
         from harken.errors import NotFound
-        from harken.operate.wording import did_you_mean
+        from harken.suggest import suggest_fix
 
-        raise NotFound(f"there is no demo of {name}", fix=did_you_mean(name, filter(None, SCENARIOS)))
+        raise NotFound(f"there is no demo of {name}", fix=suggest_fix(name, filter(None, SCENARIOS)))
 
 
 def _on_a_loop(performance: Coroutine[None, None, Summary]) -> Summary:

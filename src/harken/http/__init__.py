@@ -1,4 +1,4 @@
-"""The one HTTP client: bounded in time and size, guarded on the address it dials, and honest about what went wrong."""
+"""The HTTP client of Harken and its services: limits on time and size, no access to private networks, clear errors."""
 
 from harken.http.client import Client, HttpSettings
 from harken.http.metered import Metered

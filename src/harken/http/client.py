@@ -1,4 +1,4 @@
-"""One client for every call Harken makes, so that limits, guard and error sorting hold everywhere."""
+"""The HTTP client that every service uses, so that limits, the address guard and errors are the same everywhere."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from yarl import URL
 from harken import __version__
 from harken.clock import Clock
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
-from harken.http.errors import FAILURES, failure
-from harken.http.guard import GuardedResolver, aim, guarded_sockets, place
-from harken.http.redirects import REDIRECTS, Hop, next_hop, same_party
+from harken.http.errors import FAILURES, translate_error
+from harken.http.guard import GuardedResolver, check_url, guarded_sockets, server_name
+from harken.http.redirects import REDIRECTS, Hop, next_hop, same_server
 from harken.http.replies import Reply, Validators
 
-__all__ = ["Client", "HttpSettings", "Quota"]
+__all__ = ["Client", "HttpSettings", "RequestLimiter"]
 
 Params = Mapping[str, str | int] | Sequence[tuple[str, str | int]] | None
 
@@ -30,7 +30,7 @@ _BODILESS = frozenset({204, 304})
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How every request is made. Behind a proxy only addresses written out in a URL can be guarded."""
+    """Settings of all requests. Behind a proxy, which resolves names, the guard checks only IP addresses in URLs."""
 
     proxy: str | None = None
     ca_bundle: str | None = None
@@ -46,8 +46,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     dns_cache_seconds: int = 10
 
 
-class Quota(Protocol):
-    """What `harken.rate_limit.Budget` offers: wait for a turn, learn from the answer."""
+class RequestLimiter(Protocol):
+    """What the client uses of `harken.rate_limit.RateLimit`: wait for a turn, learn from the response."""
 
     async def take(self, who: str = "", cost: int = 1, *, patience: float | None = None) -> None: ...
 
@@ -55,7 +55,7 @@ class Quota(Protocol):
 
 
 class Client:
-    """Make requests on shared connections. `close` it once, at the end; `resolver` replaces DNS, below the guard."""
+    """Makes requests on shared connections; call `close` at the end. `resolver` replaces DNS and is guarded too."""
 
     def __init__(
         self, clock: Clock, *, settings: HttpSettings | None = None, resolver: AbstractResolver | None = None
@@ -63,7 +63,7 @@ class Client:
         self._clock = clock
         self._settings = settings or HttpSettings()
         self._resolver = resolver
-        # a connection or DNS answer that was allowed for one caller must not serve one who may not go there
+        # by allow_private: a pooled connection to a private address must not serve other callers
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
@@ -84,42 +84,42 @@ class Client:
         timeout: float | None = None,
         max_bytes: int | None = None,
         allow_private: bool = False,
-        budget: Quota | None = None,
+        rate_limit: RequestLimiter | None = None,
         who: str = "",
         patience: float | None = None,
         conditional: Validators | None = None,
         follow_redirects: bool = True,
     ) -> Reply:
-        """Return the complete answer whatever its status (see `raise_for`).
+        """Return the complete response, whatever its status (see `raise_for`).
 
-        Raises RetryLater when none came, Refused when the address is not allowed, NeedsAttention if a person must act.
-        `timeout` bounds connecting, redirects and the body together; the wait for the budget comes before.
+        Raises RetryLater when there was none, Refused when the address is not allowed, NeedsAttention if a person must
+        act. `timeout` covers connecting, redirects and the body; waiting for the rate limit comes before it.
         """
         settings = self._settings
         proxied = settings.proxy is not None
-        hop = _first_hop(method, aim(url, allow_private, proxied), headers, params, json, data, conditional)
-        home = hop.url
-        if budget is not None:
-            await budget.take(who, patience=patience)
+        hop = _first_hop(method, check_url(url, allow_private, proxied), headers, params, json, data, conditional)
+        first_url = hop.url
+        if rate_limit is not None:
+            await rate_limit.take(who, patience=patience)
         seconds, cap = timeout or settings.total_seconds, max_bytes or settings.max_bytes
         deadline = asyncio.get_running_loop().time() + seconds
         for redirects in range(settings.max_redirects + 1):
             left = deadline - asyncio.get_running_loop().time() if redirects else seconds
             status, got, body = await self._exchange(hop, left, cap, allow_private)
-            if budget is not None and (hop.url is home or same_party(home, hop.url)):
-                budget.learn(got, status)
+            if rate_limit is not None and (hop.url is first_url or same_server(first_url, hop.url)):
+                rate_limit.learn(got, status)
             if status not in REDIRECTS or not follow_redirects or "Location" not in got:
                 return Reply(hop.method, hop.url, status, got, body, self._clock.time(), conditional)
             hop = next_hop(hop, status, got["Location"])
-            aim(hop.url, allow_private, proxied)
-        message = f"{place(home)} redirects more than {settings.max_redirects} times"
+            check_url(hop.url, allow_private, proxied)
+        message = f"{server_name(first_url)} redirects more than {settings.max_redirects} times"
         raise NeedsAttention(message, fix="Check the address")
 
     async def _exchange(
         self, hop: Hop, seconds: float, cap: int, allow_private: bool
     ) -> tuple[int, CIMultiDictProxy[str], bytes]:
         session = self._sessions.get(allow_private) or self._open(allow_private)
-        limits = _limits(max(seconds, 0.001), self._settings.connect_seconds)
+        limits = _timeout(max(seconds, 0.001), self._settings.connect_seconds)
         try:
             response = await session.request(
                 hop.method, hop.url, headers=hop.headers, data=hop.data, allow_redirects=False, timeout=limits
@@ -130,8 +130,8 @@ class Client:
                 response.close()
                 raise
         except FAILURES as error:
-            # not chained: aiohttp's text holds the query string, and chained errors get printed with their causes
-            raise failure(error, hop.url, seconds) from None
+            # not chained: aiohttp's message contains the query string, and tracebacks print the cause
+            raise translate_error(error, hop.url, seconds) from None
         return response.status, response.headers, body
 
     def _open(self, allow_private: bool) -> aiohttp.ClientSession:
@@ -148,7 +148,7 @@ class Client:
         )
         session = aiohttp.ClientSession(
             connector=connector,
-            # cookies of one credential must not reach another
+            # cookies of one credential must not be sent with another
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": settings.user_agent},
             proxy=settings.proxy,
@@ -175,7 +175,7 @@ async def _read(response: aiohttp.ClientResponse, cap: int) -> bytes:
 
 
 def _too_large(response: aiohttp.ClientResponse, cap: int) -> RetryLater:
-    message = f"{place(response.url)} sent more than {cap:,} bytes in one answer"
+    message = f"{server_name(response.url)} sent more than {cap:,} bytes in one answer"
     return RetryLater(message, fix="Narrow what is asked for")
 
 
@@ -200,7 +200,7 @@ def _first_hop(
 
 
 @lru_cache(maxsize=64)
-def _limits(seconds: float, connect: float) -> aiohttp.ClientTimeout:
+def _timeout(seconds: float, connect: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=seconds, sock_connect=min(connect, seconds))
 
 

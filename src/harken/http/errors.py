@@ -1,6 +1,6 @@
-"""What it means when no answer came: each failure of the connection becomes the error that says what happens next.
+"""Translate aiohttp's errors (no response came) to Harken's, which say whether to retry or to ask a person.
 
-aiohttp's own messages hold the whole URL, tokens included, so nothing of their text is used.
+aiohttp's messages contain the whole URL with its tokens, so their text is never used.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import aiohttp
 from yarl import URL
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
-from harken.http.guard import place
+from harken.http.guard import server_name
 
-__all__ = ["FAILURES", "failure"]
+__all__ = ["FAILURES", "translate_error"]
 
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
-# more particular classes first: aiohttp's errors inherit from one another
-_LATER: tuple[tuple[type[BaseException], str], ...] = (
+# subclasses first: aiohttp's errors inherit from one another
+_RETRYABLE: tuple[tuple[type[BaseException], str], ...] = (
     (aiohttp.ClientConnectorDNSError, "the name {host} could not be resolved"),
     (aiohttp.ClientProxyConnectionError, "the proxy could not be reached on the way to {host}"),
     (aiohttp.ClientSSLError, "no TLS connection could be made with {host}"),
@@ -32,9 +32,9 @@ _LATER: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def failure(error: BaseException, url: URL, seconds: float) -> HarkenError:
+def translate_error(error: BaseException, url: URL, seconds: float) -> HarkenError:
     """Return the error to raise in place of `error`; it names the host and the kind of failure, nothing else."""
-    host = place(url)
+    host = server_name(url)
     if isinstance(error, TimeoutError):
         return RetryLater(f"{host} did not answer completely within {seconds:g} s", reason="timeout")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -43,7 +43,7 @@ def failure(error: BaseException, url: URL, seconds: float) -> HarkenError:
         return NeedsAttention(f"the certificate of {host} is not trusted ({why})", fix=fix)
     if isinstance(error, aiohttp.ClientHttpProxyError) and error.status == 407:
         return NeedsAttention("the proxy wants other credentials", fix="Check the user and password in http.proxy")
-    for kind, message in _LATER:
+    for kind, message in _RETRYABLE:
         if isinstance(error, kind) and not isinstance(error, ValueError):
             return RetryLater(message.format(host=host) + _cause(error))
     return Refused(f"the request to {host} cannot be sent: its address or a header is not valid")

@@ -1,7 +1,7 @@
-"""Where the client may connect to. The check is on the address dialled, never on how somebody wrote it.
+"""Protection against SSRF: which addresses the client may connect to. The check is on the IP address, not on the URL.
 
-A name is resolved once, all its addresses are checked, and one of those is dialled: an answer that changes later is
-checked again before it is used. Behind a proxy the proxy dials, so only addresses written out in a URL can be checked.
+A name is resolved, all its addresses are checked, and the connection is made to one of those; so DNS rebinding does not
+help. Behind a proxy the proxy resolves names, so only IP addresses in URLs can be checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from yarl import URL
 
 from harken.errors import Refused
 
-__all__ = ["GuardedResolver", "aim", "check_address", "guarded_sockets", "literal", "place"]
+__all__ = ["GuardedResolver", "check_address", "check_url", "guarded_sockets", "literal_address", "server_name"]
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -61,15 +61,15 @@ def check_address(host: str, address: str | Address, allow_private: bool) -> Non
         parsed = ip_address(address) if isinstance(address, str) else address
     except ValueError:
         raise Refused(f"{host} has no usable address") from None
-    for reached in _reached(parsed):
-        kind, private = _kind(reached)
+    for reached in _effective_addresses(parsed):
+        kind, private = _classify(reached)
         if kind and not (private and allow_private):
             raise Refused(f"{host} is at {parsed}, {kind}", fix=_OPT_IN if private else "")
 
 
 @lru_cache(maxsize=4096)
-def literal(host: str) -> Address | None:
-    """Return the address that a host is written as, in any notation a resolver accepts, or None for a name."""
+def literal_address(host: str) -> Address | None:
+    """Return the IP address that a host is written as, in any notation that resolvers accept; None for a name."""
     bare = host.rstrip(".")
     try:
         return ip_address(bare)
@@ -84,19 +84,19 @@ def literal(host: str) -> Address | None:
 
 
 @lru_cache(maxsize=4096)
-def aim(url: str | URL, allow_private: bool, proxied: bool = False) -> URL:
-    """Parse and check a URL as far as that goes without a resolver. The answer is cached, a refusal is not."""
+def check_url(url: str | URL, allow_private: bool, proxied: bool = False) -> URL:
+    """Parse a URL and check what can be checked without resolving names. The result is cached, a refusal is not."""
     try:
         target = URL(url)
         host = target.raw_host
-        target.port  # noqa: B018  # a port out of range shows only when it is asked for
+        target.port  # noqa: B018  # raises for a port out of range
     except (ValueError, TypeError):
         raise Refused("that is not a valid URL") from None
     if target.scheme not in ("http", "https"):
         raise Refused(f"only http and https URLs can be fetched, not {target.scheme[:20] or 'a relative one'}")
     if not host:
         raise Refused("the URL names no host")
-    address = literal(host)
+    address = literal_address(host)
     if address is not None:
         check_address(host, address, allow_private)
     elif proxied and not allow_private and (host == "localhost" or host.endswith(".localhost")):
@@ -104,8 +104,8 @@ def aim(url: str | URL, allow_private: bool, proxied: bool = False) -> URL:
     return target.with_fragment(None) if target.raw_fragment else target
 
 
-def place(url: URL) -> str:
-    """Name the other side for people: its host, and its port where it is an unusual one."""
+def server_name(url: URL) -> str:
+    """Return the host of a URL for messages, with its port unless that is the default."""
     return url.host_port_subcomponent or "?"
 
 
@@ -129,7 +129,7 @@ class GuardedResolver(AbstractResolver):
 
 
 def guarded_sockets(allow_private: bool) -> Callable[[Any], socket.socket]:
-    """Return a maker of sockets that has the last word, should an address ever come past the resolver."""
+    """Return a socket factory that checks the address once more, for addresses that did not pass the resolver."""
 
     def make(info: tuple[Any, Any, Any, str, tuple[Any, ...]]) -> socket.socket:
         family, kind, proto, _, address = info
@@ -139,8 +139,8 @@ def guarded_sockets(allow_private: bool) -> Callable[[Any], socket.socket]:
     return make
 
 
-def _kind(address: Address) -> tuple[str, bool]:
-    """Say what is special about an address, and whether opting in to private networks allows it."""
+def _classify(address: Address) -> tuple[str, bool]:
+    """Return why an address is not allowed (empty when it is), and whether allow_private permits it."""
     if _within(address, _METADATA):
         return "a link-local or metadata address, which is never allowed", False
     if _within(address, _PRIVATE):
@@ -151,8 +151,8 @@ def _kind(address: Address) -> tuple[str, bool]:
     return "", False
 
 
-def _reached(address: Address) -> list[Address]:
-    """Return the addresses that decide: for an IPv6 address that maps or tunnels to IPv4, also where it comes out."""
+def _effective_addresses(address: Address) -> list[Address]:
+    """Return the addresses to check: for an IPv6 address that maps or tunnels to IPv4, also that IPv4 address."""
     if not isinstance(address, IPv6Address) or address.is_loopback:
         return [address]
     if _within(address, _MAPS_TO_IPV4):

@@ -1,4 +1,4 @@
-"""The client as one credential sees it: every call waits for its turn, and every answer teaches the budget."""
+"""The client for one credential: every call waits for its rate limit, and every response updates it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from harken.rate_limit import RateLimit
 __all__ = ["Metered"]
 
 PATIENCE = 5.0
-"""A call that would wait longer gives up its place and comes back later, so that a read does not hang."""
+"""Seconds. A call that would wait longer raises RetryLater, so that a read does not hang."""
 
 
 class Metered:
-    """`keep` stores what must outlive us; it is awaited before anyone hears of an answer that closes the door."""
+    """`keep` stores the rate limit. It is awaited before a response that blocks further calls is returned."""
 
-    def __init__(self, client: Client, budget: RateLimit, who: str, keep: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, client: Client, rate_limit: RateLimit, who: str, keep: Callable[[], Awaitable[None]]) -> None:
         self._client = client
-        self._budget = budget
+        self._rate_limit = rate_limit
         self._who = who
         self._keep = keep
 
     async def request(self, method: str, url: str | URL, **options: Any) -> Reply:
-        """As `Client.request`, paid from the budget."""
-        budget, known = self._budget, self._budget.revision
-        reply = await self._client.request(method, url, budget=budget, who=self._who, patience=PATIENCE, **options)
-        if budget.revision != known and budget.blocked_until is not None:
+        """As `Client.request`, within the rate limit."""
+        limit, known = self._rate_limit, self._rate_limit.revision
+        reply = await self._client.request(method, url, rate_limit=limit, who=self._who, patience=PATIENCE, **options)
+        if limit.revision != known and limit.blocked_until is not None:
             await self._keep()
         return reply

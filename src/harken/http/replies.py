@@ -1,4 +1,4 @@
-"""What came back, and what it means: a status is turned into the error that says what happens next."""
+"""A response: decode its body, read its headers, and raise the error that its status means."""
 
 from __future__ import annotations
 
@@ -13,56 +13,33 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
-from harken.http.guard import place
+from harken.http.guard import server_name
 from harken.rate_limit import asked_wait, is_rate_limited
 
 __all__ = ["Reply", "Validators", "mended", "raise_for"]
 
-
 _LONE = re.compile("[\ud800-\udfff]")
-
 _LARGEST = 4_000_000
-
-
-def mended(body: bytes) -> Any:
-    """Decode an object or array; NaN and numbers out of range become null, half a surrogate pair U+FFFD.
-
-    Raises ValueError or RecursionError for everything else, and for what is too large to be read twice.
-    """
-    if len(body) > _LARGEST:
-        raise ValueError("too large to be mended")
-    value = json.loads(body)
-    if not isinstance(value, dict | list):
-        raise ValueError("a plain value that is not JSON")
-    whole = _LONE.sub("\ufffd", json.dumps(value, ensure_ascii=False))
-    return json.loads(whole, parse_constant=lambda name: None)
-
-
+SETTLED_SECONDS = 2.0
 _LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[\w*-]+\s*(?:=\s*(?:"[^"]*"|[^\s",;]*))?)*)')
-
 _REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s",;]+))', re.IGNORECASE)
-
 _CHARSET = re.compile(r'charset\s*=\s*["\']?([\w.:-]+)', re.IGNORECASE)
-
 _DECLARED = re.compile(rb'(?:charset|encoding)\s*=\s*["\']?([\w.:-]+)', re.IGNORECASE)
-
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-
 _LONGEST_PATH = 200
-
-# ids may be hidden along with tokens; a message can do without either
+# may be a token: hidden, even if it is only an id
 _OPAQUE = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[^/]{20,}|[^/]{40,}")
 
 
 class Validators(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What makes the next request conditional; store it beside the cursor, and only with the read it belongs to."""
+    """Headers that make the next request conditional. Store them with the cursor of the same read."""
 
     etag: str | None = None
     last_modified: str | None = None
 
 
 class Reply:
-    """A complete answer, whatever its status. `at` is the wall time at which it came."""
+    """A complete response, whatever its status. `at` is the wall time when it came."""
 
     __slots__ = ("at", "body", "headers", "method", "sent", "status", "url")
 
@@ -85,7 +62,7 @@ class Reply:
         self.sent = sent
 
     def __repr__(self) -> str:
-        return f"<Reply {self.status} to {self.method} {shown_path(self.url)} from {place(self.url)}>"
+        return f"<Reply {self.status} to {self.method} {shown_path(self.url)} from {server_name(self.url)}>"
 
     @property
     def not_modified(self) -> bool:
@@ -93,14 +70,14 @@ class Reply:
 
     @property
     def validators(self) -> Validators:
-        """What to send next time; a 304 that repeats nothing leaves the ones that were sent."""
+        """What to send next time. A 304 without validators keeps those that were sent."""
         etag, modified = self.headers.get("ETag"), self._settled_date()
         if self.status == 304 and self.sent is not None:
             return Validators(etag=etag or self.sent.etag, last_modified=modified or self.sent.last_modified)
         return Validators(etag=etag, last_modified=modified)
 
     def _settled_date(self) -> str | None:
-        """Last-Modified, unless it is so fresh that another change in the same second would look the same."""
+        """Return Last-Modified, unless it is so recent that another change could have the same second."""
         modified = self.headers.get("Last-Modified")
         if modified is None:
             return None
@@ -108,7 +85,7 @@ class Reply:
         return modified if changed is None or answered - changed >= SETTLED_SECONDS else None
 
     def json(self) -> Any:
-        """Decode the body, or raise RetryLater: a gateway's error page passes."""
+        """Decode the body. Raise RetryLater if it is not JSON, such as the error page of a gateway."""
         body = self.body.removeprefix(codecs.BOM_UTF8)
         try:
             try:
@@ -118,7 +95,7 @@ class Reply:
         except (ValueError, RecursionError):
             kind = self.headers.get("Content-Type", "no content type").partition(";")[0][:60]
             what = f"({kind}, {len(self.body):,} bytes)"
-            raise RetryLater(f"{place(self.url)} answered with something that is not JSON {what}") from None
+            raise RetryLater(f"{server_name(self.url)} answered with something that is not JSON {what}") from None
 
     def text(self) -> str:
         """Decode by byte order mark, header, the body's own declaration or UTF-8, in this order; never fails."""
@@ -133,7 +110,7 @@ class Reply:
         return self.body.decode("cp1252", "replace")
 
     def link(self, rel: str) -> str | None:
-        """Return the address that Link gives for `rel`; Refused if it is on another origin, where no token may go."""
+        """Return the URL of the Link header for `rel`. Raise Refused for another origin: no token may go there."""
         for target, parameters in _LINK.findall(", ".join(self.headers.getall("Link", ()))):
             found = _REL.search(parameters)
             if found and rel.lower() in (found[1] or found[2]).lower().split():
@@ -145,13 +122,12 @@ class Reply:
             url = self.url.join(URL(target))
             same = url.origin() == self.url.origin()
         except ValueError:
-            raise RetryLater(f"{place(self.url)} sent a Link header that is not a URL") from None
+            raise RetryLater(f"{server_name(self.url)} sent a Link header that is not a URL") from None
         if not same:
-            raise Refused(f"{place(self.url)} continues its list on another origin, {url.scheme}://{place(url)}")
+            raise Refused(
+                f"{server_name(self.url)} continues its list on another origin, {url.scheme}://{server_name(url)}"
+            )
         return str(url)
-
-
-SETTLED_SECONDS = 2.0
 
 
 def _http_date(text: str) -> float | None:
@@ -161,21 +137,26 @@ def _http_date(text: str) -> float | None:
         return None
 
 
+def _named_charsets(content_type: str, body: bytes) -> list[str]:
+    header, declared = _CHARSET.search(content_type), _DECLARED.search(body[:1024])
+    return [*([header[1]] if header else ()), *([declared[1].decode("ascii", "replace")] if declared else ())]
+
+
 def shown_path(url: URL) -> str:
-    """Return the path for a message: no query, nothing that looks like a token, not endless."""
+    """Return the path for a message: no query, nothing that looks like a token, at most 200 characters."""
     path = "/".join("…" if _OPAQUE.fullmatch(part) else part for part in url.raw_path.split("/"))
     return path if len(path) <= _LONGEST_PATH else path[: _LONGEST_PATH - 1] + "…"
 
 
 def raise_for(reply: Reply, what: str = "", *, fix: str = "", gone_means_expired: bool = False) -> None:
-    """Return if the reply is a success or a 304; otherwise raise the error that names what happens next.
+    """Return if the response is a success or a 304; otherwise raise the error that its status means.
 
     `what` replaces "GET /path" in the message, `fix` the advice when a person has to act.
     """
     status = reply.status
     if status < 300 or status == 304:
         return
-    message = f"{place(reply.url)} answered {status} to {what or f'{reply.method} {shown_path(reply.url)}'}"
+    message = f"{server_name(reply.url)} answered {status} to {what or f'{reply.method} {shown_path(reply.url)}'}"
     after = asked_wait(status, reply.headers, reply.at)
     if is_rate_limited(status, reply.headers):
         raise RetryLater(message, after=after, reason="rate_limited")
@@ -198,6 +179,15 @@ def _advice(status: int) -> str:
     return "Check the address and the parameters" if status >= 400 else "Use the address it redirects to"
 
 
-def _named_charsets(content_type: str, body: bytes) -> list[str]:
-    header, declared = _CHARSET.search(content_type), _DECLARED.search(body[:1024])
-    return [*([header[1]] if header else ()), *([declared[1].decode("ascii", "replace")] if declared else ())]
+def mended(body: bytes) -> Any:
+    """Decode an object or array that is not quite JSON: NaN and infinities become null, lone surrogates U+FFFD.
+
+    Raises ValueError or RecursionError for anything else, and for more than 4 MB.
+    """
+    if len(body) > _LARGEST:
+        raise ValueError("too large for a second attempt")
+    value = json.loads(body)
+    if not isinstance(value, dict | list):
+        raise ValueError("a plain value that is not JSON")
+    whole = _LONE.sub("\ufffd", json.dumps(value, ensure_ascii=False))
+    return json.loads(whole, parse_constant=lambda name: None)

@@ -1,8 +1,8 @@
-"""Every event passes here: recall, recognise, match, commit, and match again when the rules have moved on."""
+"""Every event passes here: recall, recognise, match, commit, and match again if the rules changed meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,55 +21,59 @@ __all__ = ["MOST_REMATCHES", "CommitRequest", "Committer", "Executor", "RuleCach
 log = structlog.get_logger("harken.ingest")
 
 
+MOST_REMATCHES = 20
+"""After so many commits in a row that came too late for the rules, the read or delivery is tried again later."""
+
+
 class RuleCache:
+    """The compiled rules of each feed, as this process last learnt them."""
+
     def __init__(self, store: Feeds) -> None:
         self._store = store
         self._rules: dict[str, Rules] = {}
-        self._told: dict[str, Listeners] = {}
+        # known from opening the definitions, and compiled when first needed
+        self._listeners: dict[str, Listeners] = {}
 
     def get(self, feed: str) -> Rules | None:
-        """The rules as last learnt, without asking."""
+        """The rules as last learnt, without asking the store."""
         return self._rules.get(feed)
 
     async def rules(self, feed: str) -> Rules:
         rules = self._rules.get(feed)
-        if rules is None and feed in self._told:
-            rules = self._rules[feed] = compile_rules(self._told.pop(feed))
+        if rules is None and feed in self._listeners:
+            rules = self._rules[feed] = compile_rules(self._listeners.pop(feed))
         return rules or await self.learn(feed)
 
     async def learn(self, feed: str) -> Rules:
         """Read the rules from the store and compile them."""
         listeners = await self._store.listeners(feed)
-        told = self._told.pop(feed, None)
-        if told is not None and told.revision > listeners.revision:
-            listeners = told
+        opened = self._listeners.pop(feed, None)
+        if opened is not None and opened.revision > listeners.revision:
+            listeners = opened
         rules = self._rules[feed] = compile_rules(listeners)
         return rules
 
     def adopt(self, definitions: Definitions, opened: Opened) -> None:
-        """Keep what is still true; what the store has just been told of the others need not be asked of it again."""
+        """Keep rules that are up to date, and take the others from the definitions that were just opened."""
         self._rules = {
             name: rules
             for name, rules in self._rules.items()
             if name in opened.feeds and rules.revision >= opened.feeds[name].revision
         }
-        heard: dict[str, list[tuple[Trigger, TriggerState]]] = {}
+        triggers: dict[str, list[tuple[Trigger, TriggerState]]] = {}
         for trigger in sorted(definitions.triggers, key=lambda trigger: trigger.name):
-            heard.setdefault(trigger.feed, []).append((trigger, opened.triggers[trigger.name]))
-        self._told = {
+            triggers.setdefault(trigger.feed, []).append((trigger, opened.triggers[trigger.name]))
+        self._listeners = {
             feed.name: Listeners(
-                revision=opened.feeds[feed.name].revision, feed=feed, triggers=heard.get(feed.name, ())
+                revision=opened.feeds[feed.name].revision, feed=feed, triggers=triggers.get(feed.name, ())
             )
             for feed in definitions.feeds
             if feed.name not in self._rules
         }
 
 
-MOST_REMATCHES = 20
-
-
 class Executor(Protocol):
-    """Who executes runs: takes those that a commit hands over, and looks for the rest when nudged."""
+    """Executes runs: takes those that a commit hands over, and looks for others when nudged."""
 
     holder: str
 
@@ -83,15 +87,14 @@ class Executor(Protocol):
 
 
 class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to commit for a feed besides its events; `rest` are the other fields of the Commit.
+    """A page to commit. `commit` has everything of it but what matching adds: revision, entries and release.
 
     `epochs` are those of the triggers when the read began; `ends_first`: this is the last page of a first read.
     """
 
     events: Sequence[Event]
     read: Read
-    token: int | None = None
-    rest: dict[str, Any] = {}
+    commit: Commit
     epochs: Mapping[str, int] = {}
     ends_first: bool = False
 
@@ -107,51 +110,59 @@ class Committer:
         self.committed = 0
         self.on_commit: Callable[[str, Commit, Committed], None] | None = None
 
-    async def recognise(self, feed: str, events: Sequence[Event]) -> list[Sighting]:
-        """The events that the feed does not know yet."""
-        rules = await self.rule_cache.rules(feed)
+    async def recognise(self, rules: Rules, events: Sequence[Event]) -> list[Sighting]:
+        """The events that the feed does not remember yet."""
         identity = rules.feed.identity
-        known = await self._store.recall(feed, [memory_id(event, identity) for event in events])
+        known = await self._store.recall(rules.feed.name, [memory_id(event, identity) for event in events])
         return recognise(events, known, identity)
 
-    async def take(self, feed: str, page: CommitRequest, sightings: list[Sighting] | None = None) -> Committed:
-        """Commit the page; when this returns, everything in it is safe."""
-        for _ in range(MOST_REMATCHES):
-            if sightings is None:
-                sightings = await self.recognise(feed, page.events)
-            rules = await self.rule_cache.rules(feed)
-            if any(page.epochs.get(rule.uid, rule.state.epoch) != rule.state.epoch for rule in rules.rules):
+    async def take(self, request: CommitRequest, rules: Rules, sightings: list[Sighting] | None = None) -> Committed:
+        """Commit the page; when this returns, everything in it is safe. `sightings` were recognised by `rules`."""
+        known_by = rules
+        feed = request.commit.feed
+
+        async def match_page(rules: Rules) -> Commit:
+            if any(request.epochs.get(rule.uid, rule.state.epoch) != rule.state.epoch for rule in rules.rules):
                 raise LeaseLost(f"{feed} was reset during the read")
-            entries = match(sightings, rules, page.read)
-            # also of a trigger that was not there when the read began
-            release = _flood_limits(rules) if page.ends_first else {}
-            commit = Commit(
-                feed=feed, revision=rules.revision, token=page.token, entries=entries, release=release, **page.rest
+            found = sightings
+            if found is None or rules is not known_by:
+                found = await self.recognise(rules, request.events)
+            return msgspec.structs.replace(
+                request.commit,
+                revision=rules.revision,
+                entries=match(found, rules, request.read),
+                # also of triggers that were created during the read
+                release=_flood_limits(rules) if request.ends_first else {},
             )
-            answer = await self.commit(commit)
-            if isinstance(answer, Committed):
-                return answer
-            await self.rule_cache.learn(feed)
-            sightings = None
-        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one read")
+
+        return await self.commit_matched(feed, rules, match_page)
 
     async def push(self, feed: str, events: Sequence[Event], read: Read) -> Committed:
-        """Commit events that were pushed to us. The commit itself finds the repeats, so nothing is recalled."""
-        rules = self.rule_cache.get(feed) or await self.rule_cache.learn(feed)
-        identity = rules.feed.identity
-        if identity == "transition":
-            return await self.take(feed, CommitRequest(events=events, read=read))
-        sightings = recognise(events, {}, identity)
+        """Commit events that were pushed to us."""
+
+        async def match_pushed(rules: Rules) -> Commit:
+            identity = rules.feed.identity
+            if identity == "transition":
+                sightings = await self.recognise(rules, events)
+            else:
+                # the commit itself finds the repeats, so nothing has to be recalled
+                sightings = recognise(events, {}, identity)
+            return Commit(feed=feed, revision=rules.revision, entries=match(sightings, rules, read))
+
+        rules = self.rule_cache.get(feed) or await self.rule_cache.rules(feed)
+        return await self.commit_matched(feed, rules, match_pushed)
+
+    async def commit_matched(self, feed: str, rules: Rules, matched: Callable[[Rules], Awaitable[Commit]]) -> Committed:
+        """Commit what `matched` makes of the rules, and match again with newer rules while the store says Stale."""
         for _ in range(MOST_REMATCHES):
-            entries = match(sightings, rules, read)
-            answer = await self.commit(Commit(feed=feed, revision=rules.revision, entries=entries))
+            answer = await self.commit(await matched(rules))
             if isinstance(answer, Committed):
                 return answer
             rules = await self.rule_cache.learn(feed)
-        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times during one delivery")
+        raise RetryLater(f"the rules of {feed} changed {MOST_REMATCHES} times while its events were matched")
 
     async def commit(self, commit: Commit) -> Committed | Stale:
-        """Commit what was matched, and hand over the runs that it starts."""
+        """Commit once what was matched, and hand the runs that it starts to the executor."""
         wanted = 0
         for entry in commit.entries:
             for decision in entry.decisions:
@@ -162,7 +173,7 @@ class Committer:
             commit = msgspec.structs.replace(commit, claim=reserved, holder=executor.holder)
         answer: Committed | Stale | None = None
         try:
-            answer = await self._store_all(commit)
+            answer = await self._write(commit)
         finally:
             claimed = answer.claimed if isinstance(answer, Committed) else ()
             if reserved > len(claimed):
@@ -177,7 +188,7 @@ class Committer:
                 executor.nudge()
         return answer
 
-    async def _store_all(self, commit: Commit) -> Committed | Stale:
+    async def _write(self, commit: Commit) -> Committed | Stale:
         try:
             return await self._store.commit(commit)
         except HarkenError:
@@ -185,11 +196,11 @@ class Committer:
         except Exception as error:
             if not commit.entries:
                 raise
-            return await self._sift(commit, error)
+            return await self._isolate(commit, error)
 
-    async def _sift(self, commit: Commit, error: Exception) -> Committed | Stale:
-        """Find what the store refuses: commit the halves without the cursor, then the cursor alone."""
-        bare: dict[str, Any] = {
+    async def _isolate(self, commit: Commit, error: Exception) -> Committed | Stale:
+        """Find the entry that the store refuses: commit each half without the cursor, and at last the cursor alone."""
+        without_cursor: dict[str, Any] = {
             "cursor": msgspec.UNSET,
             "watermark": None,
             "next_due": None,
@@ -203,23 +214,23 @@ class Committer:
         claimed: list[Claimed] = []
         for part in _halves(commit.entries):
             if len(commit.entries) == 1:
-                await self._bury(commit.feed, part[0], error)
+                await self._dead_letter(commit.feed, part[0], error)
                 ids.append(0)
                 verdicts.append(())
                 continue
             room = max(0, commit.claim - len(claimed))
-            answer = await self._store_all(msgspec.structs.replace(commit, entries=part, claim=room, **bare))
+            answer = await self._write(msgspec.structs.replace(commit, entries=part, claim=room, **without_cursor))
             if isinstance(answer, Stale):
                 return answer
             ids.extend(answer.event_ids)
             verdicts.extend(answer.verdicts)
             claimed.extend(answer.claimed)
-        last = await self._store_all(msgspec.structs.replace(commit, entries=(), claim=0))
+        last = await self._write(msgspec.structs.replace(commit, entries=(), claim=0))
         if isinstance(last, Stale):
             return last
         return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
 
-    async def _bury(self, feed: str, entry: Entry, error: Exception) -> None:
+    async def _dead_letter(self, feed: str, entry: Entry, error: Exception) -> None:
         reason = f"the store refused it ({type(error).__name__})"
         log.error("event.refused", feed=feed, reason=reason)
         await self._store.dead_letter(feed, entry.event, reason)

@@ -1,4 +1,8 @@
-"""Every feed of the configuration as this process knows it: its source, and whether we read it."""
+"""The feeds as this process has them: their sources, and which of them are read here.
+
+The registry owns the LiveFeeds and their sources (opens and closes them), and decides which feeds are read here: shard
+leases, schedule and streams. Intake, which calls it, runs the ticks, receives webhooks and applies definitions.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,10 @@ from random import Random
 import structlog
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NeedsAttention
+from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.feed import Feed, FeedState
+from harken.ingest.backfill import FeedStore
+from harken.ingest.commit import Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.leases import ShardLeases
 from harken.ingest.live import LiveFeed
@@ -19,106 +25,130 @@ from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
 from harken.source import Batch, Closable, Cursor, PollSource, Source, StreamSource
-from harken.store import Opened, Records
+from harken.store import Definitions, Opened
 from harken.tasks import end
+from harken.timings import Timings
 
 __all__ = ["BrokenSource", "FeedRegistry", "SourceCloser"]
 
 log = structlog.get_logger("harken.ingest")
 
 
-class BrokenSource:
-    """Reading it fails with the reason, like any other failure."""
-
-    def __init__(self, error: HarkenError) -> None:
-        self._error = error
-
-    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        raise NeedsAttention(self._error.message, fix=self._error.fix)
-
-
-class SourceCloser:
-    """Closes in the background; `finish` waits for all of it."""
-
-    def __init__(self) -> None:
-        self._closing: set[asyncio.Task[None]] = set()
-
-    def retire(self, live: LiveFeed) -> None:
-        """The feed is gone, or read with another source from the start."""
-        live.left.append(live.source)
-        self.release(live)
-
-    def release(self, live: LiveFeed) -> None:
-        """Close what the feed has left behind. A feed that is being read is looked at again when that has ended."""
-        if live.busy:
-            return
-        while live.left:
-            self._close(live.left.pop())
-
-    async def finish(self, feeds: Iterable[LiveFeed]) -> None:
-        """Close the sources of all these feeds, and wait until everything is closed."""
-        for live in feeds:
-            for source in (*live.left, live.source):
-                self._close(source)
-        await asyncio.gather(*self._closing, return_exceptions=True)
-
-    def _close(self, source: Source) -> None:
-        if isinstance(source, Closable):
-            task = asyncio.get_running_loop().create_task(source.aclose(), name="close a source")
-            self._closing.add(task)
-            task.add_done_callback(self._closed)
-
-    def _closed(self, task: asyncio.Task[None]) -> None:
-        self._closing.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("source.not_closed", exc_info=task.exception())
-
-
 class FeedRegistry:
-    """`build(feed)` makes the source of a feed. Without `reading` nothing is polled or followed here."""
+    """All feeds by name. Those whose shard we hold are polled or streamed; without `reading` none is.
+
+    `build(feed)` makes the source of a feed, `begin(live)` is called when a feed is due.
+    """
 
     def __init__(
         self,
-        store: Records,
+        store: FeedStore,
         clock: Clock,
         random: Random,
         build: Callable[[Feed], Source],
         *,
-        leases: ShardLeases,
-        scheduler: Scheduler,
-        idle_reads: IdleReads,
-        streamer: Streamer,
+        holder: str,
+        shards: int,
         reading: bool,
+        committer: Committer,
+        idle_reads: IdleReads,
+        begin: Callable[[LiveFeed], None],
+        timings: Timings,
     ) -> None:
         self._store = store
         self._clock = clock
         self._random = random
         self._build = build
-        self._leases = leases
-        self._scheduler = scheduler
         self._idle_reads = idle_reads
-        self._streamer = streamer
-        self._reading = reading
+        self.reading = reading
         self.feeds: dict[str, LiveFeed] = {}
+        self.scheduler = Scheduler(clock, random, begin, timings)
+        self.leases = ShardLeases(
+            store,
+            clock,
+            holder,
+            shards=shards,
+            reading=reading,
+            works=self.scheduler.works,
+            on_taken=self._prepare_reading,
+            on_leaving=self._end_reading,
+            timings=timings,
+        )
         self.closer = SourceCloser()
-        # what the store said a moment ago need not be asked for again
-        self.just_opened: Opened | None = None
+        self._streamer = Streamer(store, committer, clock, random, self.leases.token)
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._just_opened: Opened | None = None
 
     def reads(self, live: LiveFeed) -> bool:
-        """Whether it is this process that moves the feed's cursor."""
-        return live.feed.shard in self._leases.held
+        """Whether this process moves the feed's cursor."""
+        return live.feed.shard in self.leases.held
+
+    async def start(self, opened: Opened) -> None:
+        """Take our share of the shards and begin to read their feeds, from the states that were just opened."""
+        self.scheduler.start()
+        if not self.reading:
+            return
+        self._just_opened = opened
+        try:
+            await self.leases.balance()
+        except RetryLater as error:
+            log.warning("lease.trouble", reason=str(error))
+        finally:
+            self._just_opened = None
 
     async def stop(self) -> None:
-        """End the streams and close every source."""
-        self._reading = False
+        """End the streams and close every source. Leases are kept until `leases.close`."""
+        self.reading = False
         await end(self._streams.values())
         if self._ending:
             await asyncio.wait(self._ending.values())
         await self.closer.finish(self.feeds.values())
 
-    def place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
+    def apply(
+        self, definitions: Definitions, opened: Opened, *, renew: Collection[str], changed: Collection[str]
+    ) -> None:
+        """Have exactly the feeds of these definitions. Feeds to `renew` get a new source although they are equal.
+
+        `changed` feeds have another revision than we knew, perhaps after a reset by another replica."""
+        wanted = {feed.name: feed for feed in definitions.feeds if feed.way != "internal"}
+        for name in [name for name in self.feeds if name not in wanted]:
+            self._drop(name)
+        for feed in wanted.values():
+            self._place(feed, opened.feeds[feed.name], renew=feed.name in renew)
+        for name, live in self.feeds.items():
+            if name in changed:
+                live.outdated = True
+            if definitions.starting:
+                live.resumed = True
+
+    def end_tick(self, live: LiveFeed) -> None:
+        """A tick is over: close the sources that were replaced during it, and schedule the next one."""
+        live.busy = False
+        self.closer.release(live)
+        if self.feeds.get(live.feed.name) is live:
+            self.scheduler.put(live, live.next_due if self.reads(live) else None)
+
+    async def restore(self, live: LiveFeed) -> None:
+        """Continue from the position that the store has; idle reads from before are out of date."""
+        state = await self._store.state(live.feed.name)
+        live.outdated = False
+        self._idle_reads.drop(live.feed.name)
+        live.restore(state)
+
+    async def refresh(self, name: str) -> None:
+        """The feed's state was changed in the store: use it now, or after the tick that is under way."""
+        live = self.feeds.get(name)
+        if live is None:
+            return
+        state = await self._store.state(name)
+        if live.busy:
+            live.health, live.outdated = state.health, True
+        else:
+            live.restore(state)
+            self._schedule(live, state)
+
+    def _place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
         live = self.feeds.get(feed.name)
         if live is not None and live.feed == feed and not renew:
             return
@@ -130,22 +160,36 @@ class FeedRegistry:
             self.closer.release(live)
             return
         if live is not None:
-            self.drop(feed.name)
+            self._drop(feed.name)
         swept_at = self._clock.time() - self._random.random() * SWEEP_SECONDS
         live = self.feeds[feed.name] = LiveFeed(feed, source, state, swept_at=swept_at)
-        self._set_going(live, state)
+        self._begin_reading(live, state)
 
-    def _set_going(self, live: LiveFeed, state: FeedState) -> None:
+    def _drop(self, name: str) -> None:
+        live = self.feeds.pop(name)
+        self.scheduler.put(live, None)
+        self._idle_reads.drop(name)
+        self.closer.retire(live)
+        if name in self._streams:
+            self._end_stream(name)
+
+    def _begin_reading(self, live: LiveFeed, state: FeedState) -> None:
         name, source = live.feed.name, live.source
         if isinstance(source, StreamSource):
-            if name not in self._streams and self._reading and (source.shared or self.reads(live)):
+            if name not in self._streams and self.reading and (source.shared or self.reads(live)):
                 following = self._follow(live, self._ending.get(name))
                 self._streams[name] = asyncio.create_task(following, name=f"stream {name}")
         elif isinstance(source, PollSource):
-            self.schedule(live, state)
+            self._schedule(live, state)
+
+    def _schedule(self, live: LiveFeed, state: FeedState) -> None:
+        if live.poll is None or live.health.state == "paused" or not self.reading or not self.reads(live):
+            self.scheduler.put(live, None)
+            return
+        self.scheduler.put(live, first_due(live, state, self._clock.time(), self._random))
 
     async def _follow(self, live: LiveFeed, before: asyncio.Task[None] | None) -> None:
-        """Follow it, once nobody else here does any more."""
+        """Follow the stream, once the task that followed it before has ended."""
         if before is not None:
             await asyncio.wait({before})
         await self._streamer.follow(live)
@@ -155,53 +199,86 @@ class FeedRegistry:
         self._ending[name] = ending
         ending.add_done_callback(lambda _: self._ending.pop(name) if self._ending.get(name) is ending else None)
 
-    async def begin_reading(self, shards: Collection[int]) -> Callable[[], None]:
-        """These become ours: learn where the last reader stood. What is returned stands there and reads on."""
-        opened = self.just_opened
+    async def _prepare_reading(self, shards: Collection[int]) -> Callable[[], None]:
+        """Learn the positions of these shards' feeds. The function that is returned restores them and reads on."""
+        opened = self._just_opened
         states = opened.feeds if opened else {state.name: state for state in await self._store.feeds()}
-        return lambda: self._read_on(shards, states)
+        return lambda: self._resume_reading(shards, states)
 
-    def _read_on(self, shards: Collection[int], states: Mapping[str, FeedState]) -> None:
-        for live in self._in(shards):
+    def _resume_reading(self, shards: Collection[int], states: Mapping[str, FeedState]) -> None:
+        for live in self._feeds_of(shards):
             state = states.get(live.feed.name)
             if state is None:
                 continue
             self._idle_reads.drop(live.feed.name)
             if live.busy:
-                live.moved = True
+                live.outdated = True
                 continue
-            live.place(state)
-            self._set_going(live, state)
+            live.restore(state)
+            self._begin_reading(live, state)
 
-    async def leave(self, shards: Collection[int]) -> None:
-        """Another reads these from now on."""
-        leaving = self._in(shards)
+    async def _end_reading(self, shards: Collection[int]) -> None:
+        """Take the feeds of these shards off the schedule, and end their streams except shared ones."""
+        leaving = self._feeds_of(shards)
         streams = [live.feed.name for live in leaving if live.feed.name in self._streams and not _is_shared(live)]
         for live in leaving:
-            self._scheduler.put(live, None)
+            self.scheduler.put(live, None)
         for name in streams:
             self._end_stream(name)
-        if self._leases.held:
+        if self.leases.held:
             await self._idle_reads.write()
         for live in leaving:
             self._idle_reads.drop(live.feed.name)
 
-    def _in(self, shards: Collection[int]) -> list[LiveFeed]:
+    def _feeds_of(self, shards: Collection[int]) -> list[LiveFeed]:
         return [live for live in self.feeds.values() if live.feed.shard in shards]
 
-    def drop(self, name: str) -> None:
-        live = self.feeds.pop(name)
-        self._scheduler.put(live, None)
-        self._idle_reads.drop(name)
-        self.closer.retire(live)
-        if name in self._streams:
-            self._end_stream(name)
 
-    def schedule(self, live: LiveFeed, state: FeedState) -> None:
-        if live.poll is None or live.health.state == "paused" or not self._reading or not self.reads(live):
-            self._scheduler.put(live, None)
+class BrokenSource:
+    """Stands for a source that could not be built: reading it fails with the reason, like any other failure."""
+
+    def __init__(self, error: HarkenError) -> None:
+        self._error = error
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        raise NeedsAttention(self._error.message, fix=self._error.fix)
+
+
+class SourceCloser:
+    """Closes sources in the background; `finish` waits for all of them."""
+
+    def __init__(self) -> None:
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def retire(self, live: LiveFeed) -> None:
+        """Close the feed's source: the feed is gone, or was replaced by one with another source."""
+        live.retired.append(live.source)
+        self.release(live)
+
+    def release(self, live: LiveFeed) -> None:
+        """Close the feed's retired sources, unless it is being read: then this is called again after the tick."""
+        if live.busy:
             return
-        self._scheduler.put(live, first_due(live, state, self._clock.time(), self._random))
+        while live.retired:
+            self._close(live.retired.pop())
+
+    async def finish(self, feeds: Iterable[LiveFeed]) -> None:
+        """Close the sources of all these feeds, and wait until everything is closed."""
+        for live in feeds:
+            for source in (*live.retired, live.source):
+                self._close(source)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _close(self, source: Source) -> None:
+        if isinstance(source, Closable):
+            task = asyncio.get_running_loop().create_task(source.aclose(), name="close a source")
+            self._closing.add(task)
+            task.add_done_callback(self._on_closed)
+
+    def _on_closed(self, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("source.not_closed", exc_info=task.exception())
 
 
 def _is_shared(live: LiveFeed) -> bool:

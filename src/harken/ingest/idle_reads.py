@@ -12,45 +12,47 @@ from harken.errors import LeaseLost, RetryLater
 from harken.event import Span
 from harken.store import Feeds, IdleRead
 
-__all__ = ["FLUSH_SECONDS", "IdleReads"]
+__all__ = ["IdleReads"]
 
 log = structlog.get_logger("harken.ingest")
 
-FLUSH_SECONDS = 5.0
 AT_ONCE = 200
+"""At most so many idle reads are written in one call of the store."""
 
 
 class IdleReads:
-    """At most one entry per feed; losing it in a crash costs one repeated read."""
+    """At most one entry per feed; losing it in a crash costs one repeated read.
 
-    def __init__(self, store: Feeds) -> None:
+    `on_stale(feed)` is called for a feed that was changed in the store since it was read.
+    """
+
+    def __init__(self, store: Feeds, on_stale: Callable[[str], None] = lambda feed: None) -> None:
         self._store = store
+        self._on_stale = on_stale
         self._waiting: dict[str, IdleRead] = {}
-        # hears of a feed that a person changed in the store, so that what was read before is out of date
-        self.on_stale: Callable[[str], None] = lambda feed: None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, rest: IdleRead) -> None:
-        before = self._waiting.get(rest.feed)
-        self._waiting[rest.feed] = rest if before is None else _joined(before, rest)
+    def add(self, read: IdleRead) -> None:
+        before = self._waiting.get(read.feed)
+        self._waiting[read.feed] = read if before is None else _join(before, read)
 
     def drop(self, feed: str) -> None:
-        """A commit of this feed follows, or its state was changed by hand: what waits here is out of date."""
+        """Forget the entry of this feed: a newer commit was made, or the feed's state was changed in the store."""
         self._waiting.pop(feed, None)
 
     async def flush(self, feed: str = "") -> None:
-        """Write what waits (of one feed, or of all)."""
+        """Write the entry of one feed, or all entries."""
         names = [feed] if feed else list(self._waiting)
         for begin in range(0, len(names), AT_ONCE):
-            # only now, so that a commit of a feed cannot overtake what waits for it
+            # taken only now: a feed may have written its entry while the batches before were written
             batch = [self._waiting.pop(name) for name in names[begin : begin + AT_ONCE] if name in self._waiting]
             if batch:
                 await self._write(batch)
 
     async def write(self, feed: str = "") -> None:
-        """As `flush`; trouble is only said, as what could not be written is written later."""
+        """As `flush`, but log failures instead of raising: the entries are kept and written later."""
         try:
             await self.flush(feed)
         except (RetryLater, LeaseLost) as error:
@@ -59,11 +61,11 @@ class IdleReads:
     async def _write(self, batch: list[IdleRead]) -> None:
         try:
             for feed in await self._store.record_idle(batch):
-                self.on_stale(feed)
+                self._on_stale(feed)
         except RetryLater:
-            for rest in batch:
-                after = self._waiting.get(rest.feed)
-                self._waiting[rest.feed] = rest if after is None else _joined(rest, after)
+            for read in batch:
+                after = self._waiting.get(read.feed)
+                self._waiting[read.feed] = read if after is None else _join(read, after)
             raise
         except LeaseLost:
             if len(batch) == 1:
@@ -71,18 +73,18 @@ class IdleReads:
             await self._write_apart(batch)
 
     async def _write_apart(self, batch: list[IdleRead]) -> None:
-        """Some of them are no longer ours to write; the others are not lost with them."""
+        """One of the leases is lost: write each entry alone, so that the others are not lost with it."""
         lost: LeaseLost | None = None
-        for rest in batch:
+        for read in batch:
             try:
-                await self._write([rest])
+                await self._write([read])
             except LeaseLost as error:
                 lost = error
         if lost is not None:
             raise lost
 
 
-def _joined(before: IdleRead, after: IdleRead) -> IdleRead:
+def _join(before: IdleRead, after: IdleRead) -> IdleRead:
     if before.revision != after.revision:
         return after
     covered: Span | None = after.covered

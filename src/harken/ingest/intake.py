@@ -1,4 +1,8 @@
-"""Everything that brings events in: the schedule, the polls, the webhooks and the streams of one process."""
+"""Everything that brings events into one process.
+
+Intake starts and stops, applies definitions, runs the ticks and receives webhooks. The FeedRegistry, which it calls,
+owns the feeds with their sources and decides which of them are read here: shard leases, schedule and streams.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,14 @@ from harken.feed import INTERNAL, Feed, FeedState
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
-from harken.ingest.idle_reads import FLUSH_SECONDS, IdleReads
-from harken.ingest.leases import LEASE_SECONDS, ShardLeases
+from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport
 from harken.ingest.poll import Poller
-from harken.ingest.scheduler import Scheduler, interval
-from harken.ingest.stream import Streamer
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source
 from harken.store import HOUSEKEEPING, Definitions, Opened
 from harken.tasks import end
+from harken.timings import Timings
 
 __all__ = ["Intake"]
 
@@ -33,13 +35,15 @@ log = structlog.get_logger("harken.ingest")
 
 PARALLEL_TICKS = 64
 LEASE_RETRY = 1.0
+"""After a lost lease, or while the store is away, a feed is tried again after so many seconds."""
 SOONER = 1.0
+"""A feed was woken if the store has it due so many seconds earlier than it is scheduled here."""
 
 
 class Intake:
-    """`build(feed)` makes the source of a feed; `hands` executes the runs. Start it, apply definitions, stop it.
+    """`build(feed)` makes the source of a feed; `executor` executes the runs. Start it, apply definitions, stop it.
 
-    Every feed is known here; those are read whose shard this process holds. Without `reads` it holds none.
+    Every feed is known here; only those are read whose shard this process holds. Without `reads` it holds none.
     """
 
     def __init__(
@@ -51,66 +55,54 @@ class Intake:
         build: Callable[[Feed], Source],
         *,
         holder: str,
-        lease_seconds: float = LEASE_SECONDS,
         rule_cache: RuleCache | None = None,
         shards: int = 1,
         reads: bool = True,
+        timings: Timings = Timings(),
     ) -> None:
         self._store = store
         self._clock = clock
-        self._random = random
         self._holder = holder
-        self._reading = reads
-        self.leases = ShardLeases(store, clock, holder, shards=shards, seconds=lease_seconds, reading=reads)
+        self._flush_seconds = timings.idle_flush
         self.rule_cache = rule_cache or RuleCache(store)
         self.committer = Committer(store, self.rule_cache, executor, clock)
-        self.idle_reads = IdleReads(store)
-        self.idle_reads.on_stale = self._changed
-        self.poller = Poller(store, self.committer, self.idle_reads, clock, random, self.leases.token)
-        self.backfill = Backfill(store, self.committer, clock)
-        self.streamer = Streamer(store, self.committer, clock, random, self.leases.token)
-        self.webhooks = Webhooks(self.committer, clock)
-        self.scheduler = Scheduler(clock, random, self._begin)
+        self.idle_reads = IdleReads(store, on_stale=self._on_stale)
         self.registry = FeedRegistry(
             store,
             clock,
             random,
             build,
-            leases=self.leases,
-            scheduler=self.scheduler,
-            idle_reads=self.idle_reads,
-            streamer=self.streamer,
+            holder=holder,
+            shards=shards,
             reading=reads,
+            committer=self.committer,
+            idle_reads=self.idle_reads,
+            begin=self._begin_tick,
+            timings=timings,
         )
-        self.feeds = self.registry.feeds
-        self.leases.works = self.scheduler.works
-        self.leases.on_taken, self.leases.on_leaving = self.registry.begin_reading, self.registry.leave
+        self.feeds, self.leases, self.scheduler = self.registry.feeds, self.registry.leases, self.registry.scheduler
+        self.poller = Poller(store, self.committer, self.idle_reads, clock, random, self.leases.token, timings=timings)
+        self.backfill = Backfill(store, self.committer, clock)
+        self.webhooks = Webhooks(self.committer, clock)
         self.skipped: Callable[[LiveFeed], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
-        self._room = asyncio.Semaphore(PARALLEL_TICKS)
+        self._slots = asyncio.Semaphore(PARALLEL_TICKS)
         self._stopping = False
 
     async def start(self, definitions: Definitions) -> Opened:
         """Apply the definitions, take our share of the feeds and begin to read."""
         others = any(held.shard != HOUSEKEEPING and held.holder != self._holder for held in await self._store.leases())
-        # who joins others that read already starts nothing anew
+        # a replica that joins others which read already is no new start for the triggers
         starting = definitions.starting and not others
         opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
-        self._spawn(self._flush(), "rests")
-        self.scheduler.start()
-        if self._reading:
-            self.registry.just_opened = opened
-            try:
-                await self.leases.look()
-            except RetryLater as error:
-                log.warning("lease.trouble", reason=str(error))
-            finally:
-                self.registry.just_opened = None
+        self._spawn(self._flush_idle_reads(), "idle reads")
+        await self.registry.start(opened)
+        if self.registry.reading:
             self._spawn(self.leases.keep(), "leases")
         return opened
 
     async def stop(self) -> None:
-        """Read no more; let pages in flight commit; give the leases up."""
+        """End ticks and streams, write the idle reads, and release the leases."""
         self._stopping = True
         self.scheduler.stop()
         await end(self._running)
@@ -122,32 +114,23 @@ class Intake:
             log.warning("store.trouble", reason=str(error))
 
     async def apply(self, definitions: Definitions, *, renew: Collection[str] = ()) -> Opened:
-        """Make these definitions the ones that run; what did not change goes on undisturbed.
+        """Make these definitions the ones that run; feeds that did not change go on undisturbed.
 
-        Feeds to `renew` get a new source although they are the same: their credential is another.
+        Feeds to `renew` get a new source although they are equal: their credential was changed.
         """
-        # what was read last has to stand in the store, or a feed that is replaced would be read again at once
+        # a feed that is replaced starts from what the store has: without its last read it would be read again at once
         await self.idle_reads.write()
         known = {name: rules.revision for name in self.feeds if (rules := self.rule_cache.get(name)) is not None}
-        opened = await self.leases.renewing(self._open, definitions)
+        opened = await self.leases.open_definitions(self._open, definitions)
         self.rule_cache.adopt(definitions, opened)
         if INTERNAL in opened.feeds:
-            # runs match what they cause without waiting for the store
+            # runs match the events that they cause without waiting for the store
             await self.rule_cache.learn(INTERNAL)
-        wanted = {feed.name: feed for feed in definitions.feeds}
-        for name in [name for name in self.feeds if name not in wanted]:
-            self.registry.drop(name)
-        for feed in wanted.values():
-            if feed.way != "internal":
-                self.registry.place(feed, opened.feeds[feed.name], renew=feed.name in renew)
-        for name in known.keys() & self.feeds.keys():
-            if opened.feeds[name].revision != known[name]:
-                # perhaps by a reset that we have not heard of: stand where the store says before the next read
-                self.feeds[name].moved = True
-        if definitions.starting:
-            for live in self.feeds.values():
-                live.resumed = True
-        self._serve()
+        changed = {
+            name for name, revision in known.items() if name in opened.feeds and opened.feeds[name].revision != revision
+        }
+        self.registry.apply(definitions, opened, renew=renew, changed=changed)
+        self._serve_webhooks()
         await self.backfill.of_pushed(definitions, opened)
         return opened
 
@@ -155,65 +138,57 @@ class Intake:
         return await self._store.open(msgspec.structs.replace(definitions, holder=self._holder))
 
     async def refresh(self, feed: str) -> None:
-        """A person changed something about this feed in the store: stand where it says."""
+        """The feed or its triggers were changed in the store: learn its rules and its position."""
         self.idle_reads.drop(feed)
         await self.rule_cache.learn(feed)
-        live = self.feeds.get(feed)
-        if live is None:
-            return
-        state = await self._store.state(feed)
-        if not live.busy:
-            live.place(state)
-            self.registry.schedule(live, state)
-        else:
-            live.health, live.moved = state.health, True
+        await self.registry.refresh(feed)
 
-    def _changed(self, feed: str) -> None:
+    def _on_stale(self, feed: str) -> None:
         if not self._stopping:
-            self._spawn(self._refresh(feed), f"refresh {feed}")
+            self._spawn(self._refresh_or_wait(feed), f"refresh {feed}")
 
-    async def _refresh(self, feed: str) -> None:
+    async def _refresh_or_wait(self, feed: str) -> None:
         try:
             await self.refresh(feed)
         except RetryLater as error:
-            # the next read that finds nothing tells of it again
-            log.debug("refresh.later", feed=feed, reason=str(error))
+            # the next idle read is stale again, and leads here again
+            log.debug("feed.refresh_postponed", feed=feed, reason=str(error))
 
     def is_woken(self, state: FeedState) -> bool:
-        """Whether the store wants the feed read earlier than it is planned here."""
+        """Whether the store has the feed due earlier than it is scheduled here."""
         live = self.feeds.get(state.name)
-        planned = live.due if live is not None else None
-        return planned is not None and state.next_due is not None and state.next_due.timestamp() < planned - SOONER
+        due = live.due if live is not None else None
+        return due is not None and state.next_due is not None and state.next_due.timestamp() < due - SOONER
 
     async def tick(self, feed: str, by_hand: str = "") -> TickReport:
         """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""
-        live = self._readable(feed)
+        live = self._pollable(feed)
         while live.busy:
             await self._clock.sleep(0.05)
-            # a reload may have put another in its place
-            live = self._readable(feed)
+            # a reload may have replaced it
+            live = self._pollable(feed)
         self.scheduler.put(live, None)
         report = await self._tick(live, by_hand)
-        # whoever asked for the read looks at once at what has become of it
+        # the caller looks at the outcome at once
         await self.idle_reads.write(feed)
         return report
 
-    def _readable(self, feed: str) -> LiveFeed:
+    def _pollable(self, feed: str) -> LiveFeed:
         live = self.feeds.get(feed)
         if live is None or live.poll is None:
             raise NotFound(f"there is no feed {feed!r} that can be read")
         return live
 
-    def _serve(self) -> None:
+    def _serve_webhooks(self) -> None:
         self.webhooks.serve(
             {
-                live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_largest(live.source))
+                live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_max_bytes(live.source))
                 for name, live in self.feeds.items()
                 if live.feed.path and isinstance(live.source, PushSource)
             }
         )
 
-    def _begin(self, live: LiveFeed) -> None:
+    def _begin_tick(self, live: LiveFeed) -> None:
         if not live.busy and not self._stopping:
             self._spawn(self._tick(live), live.feed.name)
 
@@ -225,73 +200,60 @@ class Intake:
             live.next_due = self._clock.time() + LEASE_RETRY
             report = TickReport(feed=live.feed.name, result="skipped", error=str(error))
         except Exception:
-            # what is due already must not be tried again without a pause
-            live.next_due = self._clock.time() + interval(live.feed)
+            # it was due already: without a pause it would be tried again at once
+            live.next_due = self._clock.time() + live.feed.interval
             raise
         finally:
-            live.busy = False
-            self.registry.closer.release(live)
-            if self.feeds.get(live.feed.name) is live and not self._stopping:
-                self.scheduler.put(live, live.next_due if self.registry.reads(live) else None)
+            self.registry.end_tick(live)
         if report.result == "skipped":
             self.skipped(live)
         return report
 
     async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:
-            async with self._room:
+            async with self._slots:
                 if not self.registry.reads(live):
                     return TickReport(feed=live.feed.name, result="skipped", error="another replica reads this feed")
-                if self.leases.is_late(live.feed.shard):
-                    # better before the read than in vain after it
-                    await self.leases.doubt(live.feed.shard)
-                if live.moved:
-                    await self._stand(live)
+                if self.leases.has_expired(live.feed.shard):
+                    # better to find out before the read than after it
+                    await self.leases.verify(live.feed.shard)
+                if live.outdated:
+                    await self.registry.restore(live)
                 rules = await self.rule_cache.rules(live.feed.name)
                 if rules.resting:
                     live.next_due = None
                     return TickReport(feed=live.feed.name, result="skipped", error="all its triggers are paused")
-                report = await self.poller.tick(live, by_hand)
-                if live.moved:
-                    await self._stand(live)
+                report = await self.poller.tick(live, rules, by_hand)
+                if live.outdated:
+                    await self.registry.restore(live)
                 return report
         except LeaseLost:
-            await self._lost(live)
+            # another replica may have moved the cursor
+            await self.leases.verify(live.feed.shard)
+            await self.registry.restore(live)
+            live.next_due = self._clock.time() + LEASE_RETRY
             return TickReport(feed=live.feed.name, result="skipped", error="the lease was lost; the read begins again")
 
-    async def _lost(self, live: LiveFeed) -> None:
-        """Someone else may have moved the cursor: stand where the store says before reading on."""
-        await self.leases.doubt(live.feed.shard)
-        await self._stand(live)
-        live.next_due = self._clock.time() + LEASE_RETRY
-
-    async def _stand(self, live: LiveFeed) -> None:
-        """Stand where the store says; what was noted of reads before is out of date."""
-        state = await self._store.state(live.feed.name)
-        live.moved = False
-        self.idle_reads.drop(live.feed.name)
-        live.place(state)
-
-    async def _flush(self) -> None:
+    async def _flush_idle_reads(self) -> None:
         while True:
-            await self._clock.sleep(FLUSH_SECONDS)
+            await self._clock.sleep(self._flush_seconds)
             try:
                 await self.idle_reads.write()
             except Exception:
-                # what waits is written with the next ones
-                log.exception("rests.failed")
+                # they are kept and written with the next ones
+                log.exception("idle_reads.failed")
 
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("ingest.failed", task=task.get_name(), exc_info=task.exception())
 
 
-def _largest(source: PushSource) -> int:
-    """What the source says about the size of a body, or the default."""
+def _max_bytes(source: PushSource) -> int:
+    """The largest body that the source accepts, or the default."""
     return int(getattr(source, "max_bytes", MAX_BYTES))

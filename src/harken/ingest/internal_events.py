@@ -15,7 +15,7 @@ __all__ = ["internal_matching", "listening"]
 
 
 def listening(rule_cache: RuleCache) -> Callable[[str], bool]:
-    """A function that tells whether anybody listens to internal events of a type."""
+    """A function that tells whether any trigger listens to internal events of a type."""
 
     def listens(type: str) -> bool:
         rules = rule_cache.get(INTERNAL)
@@ -25,15 +25,13 @@ def listening(rule_cache: RuleCache) -> Callable[[str], bool]:
 
 
 def internal_matching(rule_cache: RuleCache, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
-    """A function from caused events to their commit; None while there is no internal feed."""
+    """A function that makes the commit of events that a run caused; None without events or an internal feed."""
 
-    def matched(events: Sequence[Event]) -> Commit | None:
+    def match_internal(events: Sequence[Event]) -> Commit | None:
         rules = rule_cache.get(INTERNAL)
-        if rules is None:
-            return None
-        if not events:
+        if rules is None or not events:
             return None
         entries = match(recognise(events, {}, rules.feed.identity), rules, Read(now=clock.now()))
         return Commit(feed=INTERNAL, revision=rules.revision, entries=entries)
 
-    return matched
+    return match_internal

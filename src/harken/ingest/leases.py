@@ -1,4 +1,4 @@
-"""The right to move cursors, shard by shard: taken, renewed, shared fairly with other replicas, and given up."""
+"""Shard leases: the right to move the cursors of a shard's feeds. Taken, renewed, shared between replicas, released."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ import structlog
 from harken.clock import Clock
 from harken.errors import LeaseLost, RetryLater
 from harken.store import Definitions, HeldLease, Lease, Opened
+from harken.timings import Timings
 
-__all__ = ["LEASE_SECONDS", "LeaseStore", "ShardLeases"]
+__all__ = ["LeaseStore", "ShardLeases"]
 
 log = structlog.get_logger("harken.ingest")
 
-LEASE_SECONDS = 30.0
-LOOKS = 20
-"""So often within the length of a lease one looks for shards that nobody holds; it is renewed three times."""
-DOUBT_SECONDS = 1.0
-ENDED_SECONDS = 0.05
-"""So long after the end of a lease that somebody else has, one looks whether they renewed it."""
+VERIFY_SECONDS = 1.0
+"""A lease that was renewed within this time need not be verified."""
+EXPIRY_SLACK = 0.05
+"""So long after the lease of another replica ends we look whether it was renewed."""
 
 
 class LeaseStore(Protocol):
-    """What is needed of a store."""
+    """The part of a store that leases need."""
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None: ...
 
@@ -35,15 +34,23 @@ class LeaseStore(Protocol):
     async def leases(self) -> Sequence[HeldLease]: ...
 
 
+async def _prepare_nothing(shards: Collection[int]) -> Callable[[], None]:
+    return lambda: None
+
+
+async def _leave_nothing(shards: Collection[int]) -> None:
+    """No reads have to be ended."""
+
+
 class ShardLeases:
-    """The shards that this process reads. A missed renewal is retried until the lease has run out.
+    """The shards that this process reads. A missed renewal is retried until the lease has expired.
 
-    `peers` is how many replicas read, this one included: nobody keeps more than a fair share, except of what nobody
-    else takes. `works` says whether what is done with the leases goes on; when it does not, others shall do it.
-    `generation` is the configuration we run. Without `reading` nothing is ever taken.
+    `peers` is the number of replicas that read, this one included: each takes at most its fair share, and beyond it
+    only shards that nobody takes. `generation` is the configuration that we run. Without `reading` no lease is taken.
 
-    A lease is one thing, that its feeds are read another: `on_taken` prepares, and what it returns is called when the
-    token may be used. So there is no moment in which a new token meets an old cursor.
+    `works()` tells whether the feeds of our leases are still being read; if not, all leases are released for others.
+    `on_taken(shards)` prepares to read the feeds of new leases and returns a function that begins; it is called once
+    their tokens may be used. So a new token is never used with an old cursor. `on_leaving(shards)` ends reading.
     """
 
     def __init__(
@@ -53,29 +60,34 @@ class ShardLeases:
         holder: str,
         *,
         shards: int = 1,
-        seconds: float = LEASE_SECONDS,
         reading: bool = True,
+        works: Callable[[], bool] = lambda: True,
+        on_taken: Callable[[Collection[int]], Awaitable[Callable[[], None]]] = _prepare_nothing,
+        on_leaving: Callable[[Collection[int]], Awaitable[None]] = _leave_nothing,
+        timings: Timings = Timings(),
     ) -> None:
         self._store = store
         self._clock = clock
         self._holder = holder
-        self._seconds = seconds
         self._reading = reading
+        self._works = works
+        self._on_taken = on_taken
+        self._on_leaving = on_leaving
+        self._seconds = timings.lease_seconds
+        self._looks = timings.lease_looks
         self._leases: dict[int, Lease] = {}
         self._renewed: dict[int, float] = {}
         self._until: dict[int, float] = {}
-        self._begun: dict[int, int] = {}
-        self._extra: set[int] = set()
-        self._unread: set[int] = set()
-        self._looked_around = clock.monotonic()
-        self._others_end = 0.0
-        self._turn = asyncio.Lock()
+        # tokens of the leases whose feeds are read
+        self._tokens: dict[int, int] = {}
+        self._beyond_share: set[int] = set()
+        self._unleased: set[int] = set()
+        self._checked_unleased = clock.monotonic()
+        self._next_expiry = 0.0
+        self._lock = asyncio.Lock()
         self._peers = 1
         self.shards = shards
         self.generation = ""
-        self.works: Callable[[], bool] = lambda: True
-        self.on_taken: Callable[[Collection[int]], Awaitable[Callable[[], None]]] = _nothing_to_begin
-        self.on_leaving: Callable[[Collection[int]], Awaitable[None]] = _nothing_to_leave
         self.on_takeover: Callable[[int], None] = lambda shard: None
 
     @property
@@ -85,140 +97,142 @@ class ShardLeases:
     @peers.setter
     def peers(self, peers: int) -> None:
         if peers != self._peers:
-            self._extra.clear()
-            self._unread.clear()
+            self._beyond_share.clear()
+            self._unleased.clear()
         self._peers = peers
 
     @property
     def held(self) -> Collection[int]:
-        """Those that are read here."""
-        return self._begun.keys()
+        """The shards whose feeds are read here."""
+        return self._tokens.keys()
 
     def token(self, shard: int) -> int:
         """The token to write with. Raise LeaseLost when we hold none."""
-        token = self._begun.get(shard)
+        token = self._tokens.get(shard)
         if token is None:
             raise LeaseLost("this process does not read the feed now")
         return token
 
-    def is_late(self, shard: int) -> bool:
-        """Whether the lease has run out by our clock, as it has after a sleep."""
+    def has_expired(self, shard: int) -> bool:
+        """Whether the lease has ended by our clock, as it has after a sleep."""
         return self._until.get(shard, 0.0) < self._clock.time()
 
     async def keep(self) -> None:
-        """Renew and share for ever."""
+        """Balance the leases for ever."""
         while True:
             await self._clock.sleep(self._pause())
             try:
-                await self.look()
+                await self.balance()
             except RetryLater as error:
-                # the store itself says when it goes and when it is back
+                # that the store is away, and that it is back, is logged by the store itself
                 log.debug("lease.trouble", reason=str(error))
             except Exception:
                 log.exception("lease.failed")
 
     def _pause(self) -> float:
-        """Until the next look; where the lease of a shard ends before that we would take, right behind its end."""
-        usual, ends = self._seconds / LOOKS, self._others_end - self._clock.time()
-        return ends + ENDED_SECONDS if 0 <= ends <= usual else usual
+        """Seconds until the next look: the usual time, or until the lease of another replica ends before that."""
+        usual, expiry = self._seconds / self._looks, self._next_expiry - self._clock.time()
+        return expiry + EXPIRY_SLACK if 0 <= expiry <= usual else usual
 
-    async def look(self) -> None:
-        """Let go of what is more than our share, renew the rest in time, and take what nobody holds."""
-        async with self._turn:
-            if not self._reading or not self.works():
-                await self._leave(list(self._leases))
+    async def balance(self) -> None:
+        """Release what is more than our fair share, renew the rest in time, and take shards that nobody holds."""
+        async with self._lock:
+            if not self._reading or not self._works():
+                await self._release(list(self._leases))
                 return
-            self._others_end = 0.0
+            self._next_expiry = 0.0
             share = -(-self.shards // max(1, self._peers))
-            mine = [shard for shard in sorted(self._leases) if shard < self.shards and shard not in self._extra]
-            await self._leave(set(self._leases) - set(mine[:share]) - self._extra)
+            mine = [shard for shard in sorted(self._leases) if shard < self.shards and shard not in self._beyond_share]
+            await self._release(set(self._leases) - set(mine[:share]) - self._beyond_share)
             now = self._clock.monotonic()
             try:
-                await self._renew([shard for shard, at in self._renewed.items() if now - at >= self._seconds / 3])
+                for shard in [shard for shard, at in self._renewed.items() if now - at >= self._seconds / 3]:
+                    await self._acquire(shard)
                 if len(self._leases) < share:
                     await self._take(share - len(self._leases))
-                await self._look_around(now)
+                await self._take_unleased(now)
             finally:
-                await self._settle()
+                await self._begin_and_end_reading()
 
-    async def give_up(self) -> None:
-        """Let go of everything, so that another can go on at once."""
-        async with self._turn:
-            await self._leave(list(self._leases))
+    async def release_all(self) -> None:
+        """Release every lease, so that another replica can go on at once."""
+        async with self._lock:
+            await self._release(list(self._leases))
 
     async def close(self) -> None:
-        """Let go of everything and take nothing more."""
+        """Release every lease and take no more."""
         self._reading = False
-        await self.give_up()
+        await self.release_all()
 
-    async def renewing(self, open: Callable[[Definitions], Awaitable[Opened]], definitions: Definitions) -> Opened:
-        """Open these definitions while no lease is renewed, which would be for another generation."""
-        async with self._turn:
+    async def open_definitions(
+        self, open: Callable[[Definitions], Awaitable[Opened]], definitions: Definitions
+    ) -> Opened:
+        """Open the definitions while no lease is renewed: a renewal in between would name the old generation."""
+        async with self._lock:
             opened = await open(definitions)
             self.generation = definitions.generation
             return opened
 
-    async def doubt(self, shard: int) -> None:
-        """A write was refused: see whether the shard is still ours. Many may ask at once; the first answers for all."""
-        async with self._turn:
-            # one that was renewed right before a laptop slept looks new by a clock that slept too
-            if shard in self._leases and (self.is_late(shard) or self._is_old(shard)):
+    async def verify(self, shard: int) -> None:
+        """A write was refused: renew the lease to see whether the shard is still ours.
+
+        Of many callers at once only the first asks the store."""
+        async with self._lock:
+            # a lease that was renewed right before a laptop slept looks fresh by the monotonic clock, which slept too
+            if shard in self._leases and (self.has_expired(shard) or self._is_unverified(shard)):
                 try:
-                    await self._renew([shard])
+                    await self._acquire(shard)
                 finally:
-                    await self._settle()
+                    await self._begin_and_end_reading()
 
-    def _is_old(self, shard: int) -> bool:
-        return self._clock.monotonic() - self._renewed[shard] >= DOUBT_SECONDS
-
-    async def _renew(self, shards: Sequence[int]) -> None:
-        for shard in shards:
-            await self._ask(shard)
+    def _is_unverified(self, shard: int) -> bool:
+        return self._clock.monotonic() - self._renewed[shard] >= VERIFY_SECONDS
 
     async def _take(self, wanted: int) -> None:
-        for shard in await self._free():
+        for shard in await self._free_shards():
             if wanted <= 0:
                 return
-            wanted -= await self._ask(shard)
+            wanted -= await self._acquire(shard)
 
-    async def _look_around(self, now: float) -> None:
-        """What nobody has taken for as long as a lease lasts is read by whoever sees it, whatever its share."""
-        if self._peers == 1 or now - self._looked_around < self._seconds:
+    async def _take_unleased(self, now: float) -> None:
+        """Take shards that stayed unleased for a whole lease period, even beyond our fair share."""
+        if self._peers == 1 or now - self._checked_unleased < self._seconds:
             return
-        self._looked_around = now
-        free = set(await self._free())
-        for shard in sorted(free & self._unread):
-            if await self._ask(shard):
-                self._extra.add(shard)
-        self._unread = free - self._leases.keys()
+        self._checked_unleased = now
+        free = set(await self._free_shards())
+        for shard in sorted(free & self._unleased):
+            if await self._acquire(shard):
+                self._beyond_share.add(shard)
+        self._unleased = free - self._leases.keys()
 
-    async def _settle(self) -> None:
-        """Begin to read what has another token than we read with, and end what is not ours any more."""
-        gone = [shard for shard in self._begun if shard not in self._leases]
-        for shard in gone:
-            del self._begun[shard]
-        if gone:
-            log.warning("lease.lost", shards=sorted(gone))
-            await self.on_leaving(gone)
+    async def _begin_and_end_reading(self) -> None:
+        """Begin to read shards whose token is new, and end reading those whose lease is lost."""
+        lost = [shard for shard in self._tokens if shard not in self._leases]
+        for shard in lost:
+            del self._tokens[shard]
+        if lost:
+            log.warning("lease.lost", shards=sorted(lost))
+            await self._on_leaving(lost)
         tokens = {shard: lease.token for shard, lease in self._leases.items()}
-        fresh = {shard: token for shard, token in tokens.items() if self._begun.get(shard) != token}
-        if not fresh:
+        new = {shard: token for shard, token in tokens.items() if self._tokens.get(shard) != token}
+        if not new:
             return
-        begin = await self.on_taken(fresh.keys())
-        self._begun.update(fresh)
+        begin = await self._on_taken(new.keys())
+        self._tokens.update(new)
         begin()
-        log.info("lease.taken", shards=sorted(fresh))
+        log.info("lease.taken", shards=sorted(new))
 
-    async def _free(self) -> list[int]:
-        """The shards to ask for, in another order for each replica, so that they do not all want the same one."""
+    async def _free_shards(self) -> list[int]:
+        """Shards without a lease, in another order for each replica, so that they do not all want the same one."""
         others = {held.shard: held.until for held in await self._store.leases() if held.holder != self._holder}
         ends = (until.timestamp() for shard, until in others.items() if 0 <= shard < self.shards)
-        self._others_end = min(ends, default=0.0)
+        self._next_expiry = min(ends, default=0.0)
         first = crc32(self._holder.encode()) % self.shards
         order = [(first + step) % self.shards for step in range(self.shards)]
         return [shard for shard in order if shard not in others and shard not in self._leases]
 
-    async def _ask(self, shard: int) -> bool:
+    async def _acquire(self, shard: int) -> bool:
+        """Take or renew the lease of a shard; False if another replica holds it."""
         now = self._clock.monotonic()
         lease = await self._store.lease(shard, self._holder, self._seconds, generation=self.generation)
         if lease is None:
@@ -230,14 +244,14 @@ class ShardLeases:
             self.on_takeover(shard)
         return True
 
-    async def _leave(self, shards: Collection[int]) -> None:
+    async def _release(self, shards: Collection[int]) -> None:
         if not shards:
             return
-        await self.on_leaving(shards)
+        await self._on_leaving(shards)
         leases = [self._leases[shard] for shard in shards]
         for shard in shards:
             self._forget(shard)
-            self._begun.pop(shard, None)
+            self._tokens.pop(shard, None)
         for lease in leases:
             await self._store.release_lease(lease, self._holder)
         log.info("lease.given_up", shards=sorted(shards))
@@ -245,12 +259,4 @@ class ShardLeases:
     def _forget(self, shard: int) -> None:
         self._leases.pop(shard, None)
         self._renewed.pop(shard, None)
-        self._extra.discard(shard)
-
-
-async def _nothing_to_begin(shards: Collection[int]) -> Callable[[], None]:
-    return lambda: None
-
-
-async def _nothing_to_leave(shards: Collection[int]) -> None:
-    """Nobody has to be told."""
+        self._beyond_share.discard(shard)

@@ -1,4 +1,4 @@
-"""A feed in the hands of this process: its source, and where it stands as of the last commit."""
+"""A feed as this process has it: its source, and its position as of the last commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LiveFeed", "TickReport"]
 
 
 class TickReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tick amounted to."""
+    """The outcome of one tick, for its caller and for metrics."""
 
     feed: str
     result: str
@@ -25,52 +25,53 @@ class TickReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveFeed:
-    """Mutable on purpose: the reader moves it forward only after the store has."""
+    """Mutable on purpose: the poller or streamer moves it forward, and only after the store has committed."""
 
     __slots__ = (
         "baselined",
-        "begun",
+        "between_reads",
         "busy",
         "by_hand",
         "created_at",
         "cursor",
         "due",
         "feed",
-        "fired",
         "health",
-        "left",
         "listed",
-        "moved",
         "next_due",
+        "outdated",
         "page",
         "policy",
         "poll",
         "reading_since",
         "resumed",
+        "retired",
         "source",
+        "spaced",
+        "spaced_from",
         "sweeps",
         "swept_at",
         "token",
         "watermark",
-        "whole",
     )
 
     def __init__(self, feed: Feed, source: Source, state: FeedState, *, swept_at: float) -> None:
         self.feed = feed
         self.source = source
-        # sources that are read no more, and have to be closed
-        self.left: list[Source] = []
-        # looked up once: asking whether something follows a protocol costs as much as a query
+        # sources that are not read any more and have to be closed
+        self.retired: list[Source] = []
+        # looked up once: testing whether an object follows a protocol costs as much as a query
         self.poll = source.poll if isinstance(source, PollSource) else None
+        # when the scheduler will begin the next tick, and when it should after the tick under way
         self.due: float | None = None
         self.next_due: float | None = None
         self.busy = False
-        # the trigger for which a person asked for the read under way
+        # the trigger for which a person requested the tick under way
         self.by_hand = ""
-        # not read to its end yet since this process began
+        # no read has come to its end since this process started
         self.resumed = False
-        # a person moved the feed in the store while it was being read, or others had it
-        self.moved = False
+        # the feed's state in the store was changed by another process or person: restore it before the next read
+        self.outdated = False
         # the lease under which the read under way began
         self.token = 0
         self.swept_at = swept_at
@@ -80,29 +81,29 @@ class LiveFeed:
         if feed.backoff is not None:
             first, cap = feed.backoff
             self.policy = msgspec.structs.replace(self.policy, limited_first=first, limited_cap=cap)
-        self.place(state)
+        self.restore(state)
 
     def use(self, source: Source) -> bool:
-        """Read with this source from the next tick on; False for a stream, which has to begin anew."""
+        """Read with this source from the next tick on. Returns False for streams, which have to be restarted."""
         if isinstance(source, StreamSource) or isinstance(self.source, StreamSource):
             return False
-        self.left.append(self.source)
+        self.retired.append(self.source)
         self.source = source
         self.poll = source.poll if isinstance(source, PollSource) else None
         return True
 
-    def place(self, state: FeedState) -> None:
-        """Stand where the store says."""
+    def restore(self, state: FeedState) -> None:
+        """Continue from the position that the store has."""
         self.cursor: Any = state.cursor
         self.watermark: datetime | None = state.watermark
         self.health: Health = state.health
         self.baselined: bool = state.baselined
         self.created_at: datetime = state.created_at
-        # the cursor is known to stand between two reads, and not within one
-        self.whole: bool = state.cursor is None
-        # a read that is under way counts its pages, and knows from where it began
-        self.reading_since: datetime = state.created_at
+        # whether the cursor is known to be at the end of a read, and not at a page within one
+        self.between_reads: bool = state.cursor is None
+        # pages of the read under way that are committed, and the `since` it began with
         self.page = 0
-        # runs that go out one after the other, by trigger: how many there are, and when the first was due
-        self.fired: dict[str, int] = {}
-        self.begun: dict[str, datetime] = {}
+        self.reading_since: datetime = state.created_at
+        # spaced runs that are not all due yet, by trigger uid: how many, and when the first was due
+        self.spaced: dict[str, int] = {}
+        self.spaced_from: dict[str, datetime] = {}

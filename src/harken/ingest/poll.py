@@ -1,12 +1,11 @@
-"""One tick: read a feed page by page and commit each page before the next is asked for."""
+"""One tick: read a feed page by page, and commit each page before the next one is requested."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from random import Random
-from typing import Any
 
 import msgspec
 import structlog
@@ -19,48 +18,51 @@ from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport
-from harken.ingest.scheduler import due_after, since, watermark
-from harken.match import Read, Rules, Sighting, in_turn, memory_id
-from harken.schedule import Every
+from harken.ingest.scheduler import due_after
+from harken.match import Read, Rules, Sighting, memory_id, spaced_due
 from harken.source import Batch
-from harken.store import Failure, IdleRead, Tick
+from harken.store import Commit, Failure, IdleRead, Tick
+from harken.timings import Timings
 
-__all__ = ["Poller", "count_fired", "let_go"]
+__all__ = ["SWEEP_SECONDS", "Poller", "TickResult", "since", "sum_up", "watermark"]
 
 log = structlog.get_logger("harken.ingest")
 
-
-def let_go(live: LiveFeed, rules: Rules, now: datetime) -> None:
-    """Forget the runs of a trigger once the next one would be due: what is new goes out at once again."""
-    known = {rule.uid: rule for rule in rules.rules}
-    for uid, count in tuple(live.fired.items()):
-        begun, rule = live.begun[uid], known.get(uid)
-        # one that has yet to begin was noted before the clock was set back
-        if rule is None or begun > now or in_turn(rule, rules, begun, count) <= now:
-            del live.fired[uid], live.begun[uid]
-
-
-def count_fired(live: LiveFeed, rules: Rules, verdicts: Iterable[Iterable[Verdict]], now: datetime) -> None:
-    """Note what was committed, so that what comes later has its place behind it."""
-    by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
-    if not by_name:
-        return
-    for verdict in (verdict for decided in verdicts for verdict in decided):
-        uid = by_name.get(verdict.trigger)
-        if uid is not None and verdict.outcome in ("fired", "held"):
-            live.fired[uid] = live.fired.get(uid, 0) + 1
-            live.begun.setdefault(uid, now)
-
-
 SWEEP_SECONDS = 3600.0
+"""How often the memory of a feed is swept."""
 
 TOUCH_SLACK = 2 * SWEEP_SECONDS
+"""An item may have been seen so much later than the store has noted."""
 
-MEMORY_CAP = 10_000
+
+class TickResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a tick amounts to after one of its pages: everything that the store has to learn with that page.
+
+    `rules` are those with which the tick began; while it reads, the feed may get others.
+    `seen` and `new` count the items of the tick up to and including this page; `started` and `now` are wall time.
+    `done`: this was the last page. `idle`: the whole tick was one page without anything new.
+    `recovery`: how this success changes the feed's health; None if it does not.
+    `backfilled`: the triggers that have now been shown everything since their start line.
+    """
+
+    batch: Batch
+    sightings: list[Sighting]
+    rules: Rules
+    started: float
+    now: float
+    seen: int
+    new: int
+    done: bool
+    idle: bool
+    next_due: float | None
+    watermark: datetime | None
+    covered: Span | None
+    recovery: backoff.Step | None
+    backfilled: Sequence[str] = ()
 
 
 class Poller:
-    """Ticks feeds. `token` gives that of a shard when a read begins: whoever takes the shard over ends the read."""
+    """Runs ticks. `token(shard)` gives the token of our lease, which is read once per tick: losing it ends the tick."""
 
     def __init__(
         self,
@@ -70,6 +72,8 @@ class Poller:
         clock: Clock,
         random: Random,
         token: Callable[[int], int],
+        *,
+        timings: Timings = Timings(),
     ) -> None:
         self._store = store
         self._committer = committer
@@ -77,191 +81,105 @@ class Poller:
         self._clock = clock
         self._random = random
         self._token = token
+        self._memory_cap = timings.memory_cap
         self._backfill = Backfill(store, committer, clock)
         self.observe: Callable[[LiveFeed, TickReport, float], None] = lambda live, report, seconds: None
 
-    async def tick(self, live: LiveFeed, by_hand: str = "") -> TickReport:
-        """Read the feed once; it is never raised from, except for a lost lease or a cancelled task.
+    async def tick(self, live: LiveFeed, rules: Rules, by_hand: str = "") -> TickReport:
+        """Read the feed once. Failures are recorded and reported; only LeaseLost is raised.
 
-        `by_hand` is the trigger for which a person asked."""
+        `by_hand` names the trigger for which a person requested the tick."""
         clock = self._clock
         started, began = clock.time(), clock.monotonic()
         live.health = backoff.before_try(live.health, started)
         live.by_hand = by_hand
         live.token = self._token(live.feed.shard)
         try:
-            report = await self._read(live, started, began)
+            report = await self._read(live, rules, started, began + live.feed.tick_timeout)
         except LeaseLost:
             raise
         except Exception as error:
-            report = await self._failed(live, error, started, clock.monotonic() - began)
+            report = await self._record_failure(live, error, started, clock.monotonic() - began)
         self.observe(live, report, clock.monotonic() - began)
         return report
 
-    async def _read(self, live: LiveFeed, started: float, began: float) -> TickReport:
-        seen = new = 0
-        feed = live.feed
-        rules = await self._committer.rule_cache.rules(feed.name)
+    async def _read(self, live: LiveFeed, rules: Rules, started: float, deadline: float) -> TickReport:
         if rules.backfilling:
-            await self._backfill.decide_again(feed.name, live.token)
-            rules = await self._committer.rule_cache.rules(feed.name)
-        poll = live.poll
-        assert poll is not None
-        deadline = began + feed.tick_timeout
+            await self._backfill.decide_again(live.feed.name, live.token)
+            rules = await self._committer.rule_cache.rules(live.feed.name)
+        result: TickResult | None = None
         while True:
-            start = since(live, rules)
-            if not live.page:
-                live.reading_since = start
-            try:
-                async with asyncio.timeout(feed.page_timeout):
-                    batch = await poll(live.cursor, start)
-            except TimeoutError as error:
-                message = f"{feed.name} gave no page within {feed.page_timeout:.0f} s"
-                raise RetryLater(message, reason="timeout") from error
+            batch = await self._next_page(live, rules)
             late = self._clock.monotonic() > deadline
-            fresh = await self._take(live, batch, rules, started, (seen, new), late)
-            seen += len(batch.events)
-            new += fresh
-            if not batch.more or late:
+            result = await self._take(live, batch, rules, started, late, result)
+            if result.done or late:
                 break
-        result = "events" if new else "unchanged" if batch.unchanged else "nothing_new"
-        return TickReport(feed=feed.name, result=result, seen=seen, new=new)
+        outcome = "events" if result.new else "unchanged" if batch.unchanged else "nothing_new"
+        return TickReport(feed=live.feed.name, result=outcome, seen=result.seen, new=result.new)
+
+    async def _next_page(self, live: LiveFeed, rules: Rules) -> Batch:
+        poll, feed = live.poll, live.feed
+        assert poll is not None
+        start = since(live, rules)
+        if not live.page:
+            live.reading_since = start
+        try:
+            async with asyncio.timeout(feed.page_timeout):
+                return await poll(live.cursor, start)
+        except TimeoutError as error:
+            message = f"{feed.name} gave no page within {feed.page_timeout:.0f} s"
+            raise RetryLater(message, reason="timeout") from error
 
     async def _take(
-        self, live: LiveFeed, batch: Batch, rules: Rules, started: float, sums: tuple[int, int], late: bool
-    ) -> int:
-        feed = live.feed
+        self, live: LiveFeed, batch: Batch, rules: Rules, started: float, late: bool, before: TickResult | None
+    ) -> TickResult:
+        """Write the page to the store, and only then move the feed forward."""
         now = self._clock.time()
-        sightings = await self._committer.recognise(feed.name, batch.events) if batch.events else []
-        self._list(live, batch, rules)
-        done = not batch.more
-        step = backoff.after_success(live.health, now) if done else None
-        due = due_after(live, now, started, self._random, batch.next_at) if done else now if late else None
-        newest = watermark(live, batch, now)
-        whole = done and batch.complete
-        covered = batch.covered or (Span(live.reading_since, from_unix(started)) if whole else None)
-        quiet = done and not sightings and live.baselined and not live.page and not rules.backfilling
-        if quiet:
-            self._rest(live, batch, rules.revision, due, newest, covered, step, started, now)
+        # the page is recognised and matched by the newest rules we know; the tick counts as begun with its own
+        current = self._committer.rule_cache.get(live.feed.name) or rules
+        sightings = await self._committer.recognise(current, batch.events) if batch.events else []
+        _note_listed(live, batch, current)
+        next_due = now if late else None
+        if not batch.more:
+            next_due = due_after(live, now, started, self._random, batch.next_at)
+        result = sum_up(live, batch, sightings, rules, started=started, now=now, next_due=next_due, before=before)
+        if result.idle:
+            self._idle_reads.add(_idle_read(live, result))
         else:
-            await self._commit(live, batch, sightings, rules, due, newest, covered, step, started, now, sums)
-        live.cursor, live.watermark, live.next_due = batch.cursor, newest, due
-        live.page += 1
-        if done:
-            live.page, live.baselined = 0, True
-            live.whole, live.resumed = True, False
-            if step is not None and step.health is not live.health:
-                self._say(live, step)
-                live.health = step.health
+            await self._commit(live, result, current)
+        self._advance(live, result)
+        if result.done:
             await self._sweep(live, batch, now)
-        return len(sightings)
+        return result
 
-    def _rest(
-        self,
-        live: LiveFeed,
-        batch: Batch,
-        revision: int,
-        due: float | None,
-        watermark: datetime | None,
-        covered: Span | None,
-        step: backoff.Step | None,
-        started: float,
-        now: float,
-    ) -> None:
-        health = step.health if step is not None and step.health is not live.health else None
-        self._idle_reads.add(
-            IdleRead(
-                feed=live.feed.name,
-                token=live.token,
-                revision=revision,
-                count=1,
-                result="unchanged" if batch.unchanged else "nothing_new",
-                seen=len(batch.events),
-                first_at=from_unix(started),
-                last_at=from_unix(now),
-                next_due=None if due is None else from_unix(due),
-                cursor=batch.cursor if batch.cursor != live.cursor else msgspec.UNSET,
-                watermark=watermark if watermark != live.watermark else None,
-                covered=covered,
-                health=health,
-            )
-        )
-
-    async def _commit(
-        self,
-        live: LiveFeed,
-        batch: Batch,
-        sightings: list[Sighting],
-        rules: Rules,
-        due: float | None,
-        watermark: datetime | None,
-        covered: Span | None,
-        step: backoff.Step | None,
-        started: float,
-        now: float,
-        sums: tuple[int, int],
-    ) -> None:
-        done = not batch.more
-        tick = None
-        if done:
-            new = sums[1] + len(sightings)
-            tick = Tick(
-                result="events" if new else "changed",
-                started_at=from_unix(started),
-                seconds=now - started,
-                seen=sums[0] + len(batch.events),
-                new=new,
-                covered=covered,
-            )
-        rest: dict[str, Any] = {
-            "cursor": batch.cursor,
-            "watermark": watermark,
-            "next_due": None if due is None else from_unix(due),
-            "health": step.health if step is not None and step.health is not live.health else None,
-            "tick": tick,
-            "done": done,
-        }
-        # a cursor that we did not set may stand in the middle of a read that began later than now asked for, and so
-        # may one of ours, where a trigger came in the meantime
-        whole = done and live.whole
-        looked_back = [rule for rule in rules.backfilling if whole and live.reading_since <= rule.start_line]
-        rest["backfilled"] = [rule.uid for rule in looked_back]
+    async def _commit(self, live: LiveFeed, result: TickResult, rules: Rules) -> None:
+        name = live.feed.name
         if not live.page:
-            let_go(live, rules, from_unix(now))
-        read = Read(
-            now=from_unix(now),
-            first=not live.baselined,
-            page=live.page,
-            fired=live.fired,
-            begun=live.begun,
-            resumed=live.resumed,
-            by_hand=live.by_hand,
-        )
-        page = CommitRequest(
-            events=batch.events,
-            read=read,
-            token=live.token,
-            rest=rest,
-            epochs={rule.uid: rule.state.epoch for rule in rules.rules},
-            ends_first=done and not live.baselined,
-        )
-        await self._idle_reads.flush(live.feed.name)
-        committed = await self._committer.take(live.feed.name, page, sightings)
-        # what could not be written before is older than this
-        self._idle_reads.drop(live.feed.name)
-        count_fired(live, rules, committed.verdicts, read.now)
-        if looked_back:
-            await self._committer.rule_cache.learn(live.feed.name)
+            _forget_spaced(live, rules, from_unix(result.now))
+        request = _commit_request(live, result)
+        await self._idle_reads.flush(name)
+        committed = await self._committer.take(request, rules, result.sightings)
+        # idle reads that could not be written before are older than this commit
+        self._idle_reads.drop(name)
+        _count_spaced(live, rules, committed.verdicts, request.read.now)
+        if result.backfilled:
+            await self._committer.rule_cache.learn(name)
 
-    def _list(self, live: LiveFeed, batch: Batch, rules: Rules) -> None:
-        """While a sweep is due, note what two complete reads list."""
-        if not batch.complete:
-            live.listed = None
-        elif live.listed is not None and not batch.unchanged:
-            live.listed.update(memory_id(event, rules.feed.identity) for event in batch.events)
+    def _advance(self, live: LiveFeed, result: TickResult) -> None:
+        """Move the feed behind the page, which the store has now."""
+        live.cursor, live.watermark, live.next_due = result.batch.cursor, result.watermark, result.next_due
+        if not result.done:
+            live.page += 1
+            return
+        live.page = 0
+        live.baselined = live.between_reads = True
+        live.resumed = False
+        if result.recovery is not None:
+            self._log_change(live, result.recovery)
+            live.health = result.recovery.health
 
     async def _sweep(self, live: LiveFeed, batch: Batch, now: float) -> None:
-        """Forget what the last two complete reads with content did not list, if it was last seen long ago."""
+        """Forget items that the last two complete reads with content did not list and that were last seen long ago."""
         if now - live.swept_at < SWEEP_SECONDS or batch.unchanged or not batch.complete:
             return
         if live.listed is None:
@@ -272,24 +190,22 @@ class Poller:
             return
         listed, live.listed, live.swept_at = live.listed, None, now
         before = from_unix(now - live.feed.memory_seconds - TOUCH_SLACK)
-        gone = await self._store.forget(live.feed.name, live.token, sorted(listed), before)
-        if len(listed) > MEMORY_CAP:
-            log.warning("memory.large", feed=live.feed.name, listed=len(listed), cap=MEMORY_CAP)
-        if gone:
-            log.debug("memory.swept", feed=live.feed.name, gone=gone)
+        forgotten = await self._store.forget(live.feed.name, live.token, sorted(listed), before)
+        if len(listed) > self._memory_cap:
+            log.warning("memory.large", feed=live.feed.name, listed=len(listed), cap=self._memory_cap)
+        if forgotten:
+            log.debug("memory.swept", feed=live.feed.name, gone=forgotten)
 
-    async def _failed(self, live: LiveFeed, error: Exception, started: float, seconds: float) -> TickReport:
+    async def _record_failure(self, live: LiveFeed, error: Exception, started: float, seconds: float) -> TickReport:
         feed = live.feed
         now = self._clock.time()
-        interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
         step = backoff.after_failure(
-            error, live.health, live.policy, interval=interval, now=now, roll=self._random.random()
+            error, live.health, live.policy, interval=feed.interval, now=now, roll=self._random.random()
         )
         message = step.health.message if step.health is not live.health else str(error)
-        report = TickReport(feed=feed.name, result="error", error=message)
         live.next_due = None if step.health.state == "paused" else now + step.wait_seconds
         if isinstance(error, StoreBusy | StoreUnavailable):
-            return report
+            return TickReport(feed=feed.name, result="error", error=message)
         limited = isinstance(error, RetryLater) and error.reason == "rate_limited"
         failure = Failure(
             feed=feed.name,
@@ -301,24 +217,178 @@ class Poller:
             started_at=from_unix(started),
             seconds=seconds,
         )
-        self._say(live, step, error)
+        self._log_change(live, step, error)
         live.health = step.health
         try:
             await self._idle_reads.flush(feed.name)
             await self._store.fail(failure)
         except (StoreBusy, StoreUnavailable) as trouble:
             log.warning("store.trouble", feed=feed.name, reason=str(trouble))
-        return msgspec.structs.replace(report, result="rate_limited") if limited else report
+        return TickReport(feed=feed.name, result=failure.result, error=message)
 
-    def _say(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
-        if not step.say:
+    def _log_change(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
+        if not step.change:
             return
-        level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.say, "error")
+        level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.change, "error")
         expected = error is None or isinstance(error, HarkenError)
         getattr(log, level)(
-            f"feed.{step.say}",
+            f"feed.{step.change}",
             feed=live.feed.name,
             reason=step.health.message,
             failures=step.health.failures,
             exc_info=None if expected else error,
         )
+
+
+def since(live: LiveFeed, rules: Rules) -> datetime:
+    """Everything after this has to be read: what is new, and what a trigger looks back for."""
+    start = rules.reads_from or live.created_at
+    if live.watermark is None:
+        return start
+    ordinary = max(start, live.watermark - timedelta(seconds=live.feed.lookback))
+    return min([ordinary, *(rule.start_line for rule in rules.backfilling)])
+
+
+def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
+    """The newest time of any item, but never one in the future."""
+    limit = from_unix(now)
+    seen = [time for event in batch.events if (time := event.occurred_at) is not None and time <= limit]
+    if live.watermark is not None:
+        seen.append(live.watermark)
+    return max(seen, default=None)
+
+
+def sum_up(
+    live: LiveFeed,
+    batch: Batch,
+    sightings: list[Sighting],
+    rules: Rules,
+    *,
+    started: float,
+    now: float,
+    next_due: float | None,
+    before: TickResult | None = None,
+) -> TickResult:
+    """What the tick amounts to with this page; `before` is the result of the page before it."""
+    done = not batch.more
+    covered = batch.covered
+    if covered is None and done and batch.complete:
+        covered = Span(live.reading_since, from_unix(started))
+    recovery = backoff.after_success(live.health, now) if done and not live.health.clean else None
+    if recovery is not None and recovery.health is live.health:
+        recovery = None
+    return TickResult(
+        batch=batch,
+        sightings=sightings,
+        rules=rules,
+        started=started,
+        now=now,
+        seen=len(batch.events) + (before.seen if before is not None else 0),
+        new=len(sightings) + (before.new if before is not None else 0),
+        done=done,
+        idle=done and not sightings and live.baselined and not live.page and not rules.backfilling,
+        next_due=next_due,
+        watermark=watermark(live, batch, now),
+        covered=covered,
+        recovery=recovery,
+        backfilled=_backfilled(live, rules) if done and rules.backfilling else (),
+    )
+
+
+def _backfilled(live: LiveFeed, rules: Rules) -> Sequence[str]:
+    """The triggers that looked back and have been shown everything since their start line by this read.
+
+    None of them if the read began at a cursor that may be in the middle of an earlier read: that one may have begun
+    later than the start line. Triggers that came during the read are not among `rules`."""
+    if not live.between_reads:
+        return ()
+    return [rule.uid for rule in rules.backfilling if live.reading_since <= rule.start_line]
+
+
+def _idle_read(live: LiveFeed, result: TickResult) -> IdleRead:
+    batch, due = result.batch, result.next_due
+    return IdleRead(
+        feed=live.feed.name,
+        token=live.token,
+        revision=result.rules.revision,
+        count=1,
+        result="unchanged" if batch.unchanged else "nothing_new",
+        seen=result.seen,
+        first_at=from_unix(result.started),
+        last_at=from_unix(result.now),
+        next_due=None if due is None else from_unix(due),
+        cursor=batch.cursor if batch.cursor != live.cursor else msgspec.UNSET,
+        watermark=result.watermark if result.watermark != live.watermark else None,
+        covered=result.covered,
+        health=None if result.recovery is None else result.recovery.health,
+    )
+
+
+def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
+    now, started, due = from_unix(result.now), from_unix(result.started), result.next_due
+    tick = None
+    if result.done:
+        tick = Tick(
+            result="events" if result.new else "changed",
+            started_at=started,
+            seconds=result.now - result.started,
+            seen=result.seen,
+            new=result.new,
+            covered=result.covered,
+        )
+    return CommitRequest(
+        events=result.batch.events,
+        read=Read(
+            now=now,
+            first=not live.baselined,
+            page=live.page,
+            spaced=live.spaced,
+            spaced_from=live.spaced_from,
+            resumed=live.resumed,
+            by_hand=live.by_hand,
+        ),
+        commit=Commit(
+            feed=live.feed.name,
+            revision=result.rules.revision,
+            token=live.token,
+            cursor=result.batch.cursor,
+            watermark=result.watermark,
+            next_due=None if due is None else from_unix(due),
+            health=None if result.recovery is None else result.recovery.health,
+            tick=tick,
+            done=result.done,
+            backfilled=result.backfilled,
+        ),
+        epochs={rule.uid: rule.state.epoch for rule in result.rules.rules},
+        ends_first=result.done and not live.baselined,
+    )
+
+
+def _note_listed(live: LiveFeed, batch: Batch, rules: Rules) -> None:
+    """While a sweep is due, note what two complete reads list."""
+    if not batch.complete:
+        live.listed = None
+    elif live.listed is not None and not batch.unchanged:
+        live.listed.update(memory_id(event, rules.feed.identity) for event in batch.events)
+
+
+def _forget_spaced(live: LiveFeed, rules: Rules, now: datetime) -> None:
+    """Forget the spaced runs of a trigger once the next one would be due anyway: new events fire at once again."""
+    known = {rule.uid: rule for rule in rules.rules}
+    for uid, count in tuple(live.spaced.items()):
+        first, rule = live.spaced_from[uid], known.get(uid)
+        # a first run in the future was noted before the clock was set back
+        if rule is None or first > now or spaced_due(rule, rules, first, count) <= now:
+            del live.spaced[uid], live.spaced_from[uid]
+
+
+def _count_spaced(live: LiveFeed, rules: Rules, verdicts: Iterable[Iterable[Verdict]], now: datetime) -> None:
+    """Count the committed runs of triggers with `spacing`, so that later runs are due behind them."""
+    by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
+    if not by_name:
+        return
+    for verdict in (verdict for decided in verdicts for verdict in decided):
+        uid = by_name.get(verdict.trigger)
+        if uid is not None and verdict.outcome in ("fired", "held"):
+            live.spaced[uid] = live.spaced.get(uid, 0) + 1
+            live.spaced_from.setdefault(uid, now)

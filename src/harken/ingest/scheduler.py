@@ -1,122 +1,49 @@
-"""When each feed is due: one heap, one timer. A jump of the wall clock is noticed within seconds."""
+"""When each feed is due: one heap and one timer."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import count
 from random import Random
 
 from harken import backoff
 from harken.clock import Clock, from_unix
-from harken.feed import Feed, FeedState
+from harken.feed import FeedState
 from harken.ingest.live import LiveFeed
-from harken.match import Rules
 from harken.schedule import At, Cron, Every, is_over, next_due
-from harken.source import Batch
+from harken.timings import Timings
 
-__all__ = ["Scheduler", "due_after", "first_due", "interval", "since", "watermark"]
-
-
-SHORTEST_REST = 0.2
-
-
-def interval(feed: Feed) -> float:
-    return feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
-
-
-def first_due(live: LiveFeed, state: FeedState, now: float, random: Random) -> float | None:
-    """When a feed is read that was just opened, or that a person has moved."""
-    feed, schedule = live.feed, live.feed.schedule
-    if isinstance(schedule, At):
-        return _at(schedule, state)
-    if state.next_due is not None:
-        due = state.next_due.timestamp()
-        if live.health.clean and due > now + 2 * interval(feed) and isinstance(schedule, Every):
-            # written while the clock was wrong: nothing that is due after one interval waits longer
-            return now
-        if feed.kind != "cron" and due < now:
-            # after a long stop everything is due: don't ask every service in the same second
-            return now + random.random() * min(2.0, interval(feed) / 10)
-        return due
-    if state.baselined:
-        return due_after(live, now, now, random)
-    extra = random.random() * feed.added_jitter if feed.added_jitter else 0.0
-    if schedule is None or isinstance(schedule, Every):
-        return now + extra
-    following = next_due(schedule, state.created_at)
-    return (following.timestamp() if following is not None else now) + extra
-
-
-def _at(schedule: At, state: FeedState) -> float | None:
-    if is_over(schedule, state.last_success):
-        return None
-    instant = schedule.instant.timestamp()
-    # a try that waits after a failure is later; that somebody resumed it does not make it earlier
-    return instant if state.next_due is None else max(instant, state.next_due.timestamp())
-
-
-def due_after(
-    live: LiveFeed, now: float, started: float, random: Random, next_at: datetime | None = None
-) -> float | None:
-    """When the feed is read next, which is `next_at` if its source knows that; a one-shot is not."""
-    feed: Feed = live.feed
-    schedule = feed.schedule
-    if schedule is None:
-        return None
-    extra = random.random() * feed.added_jitter
-    if next_at is not None:
-        return max(next_at.timestamp() + extra, now)
-    if isinstance(schedule, Every):
-        floor = min(schedule.seconds, 10.0)
-        wait = backoff.jittered(schedule.seconds, feed.jitter, floor, random.random())
-        return max(started + wait + extra, now + SHORTEST_REST)
-    if isinstance(schedule, At):
-        # a person may have asked for a read just before
-        following = next_due(schedule, from_unix(started))
-        return None if following is None else following.timestamp()
-    following = next_due(schedule, from_unix(now))
-    return None if following is None else following.timestamp() + extra
-
-
-def since(live: LiveFeed, rules: Rules) -> datetime:
-    """Everything after this has to be read: what is new, and what a trigger looks back for."""
-    start = rules.reads_from or live.created_at
-    if live.watermark is None:
-        return start
-    ordinary = max(start, live.watermark - timedelta(seconds=live.feed.lookback))
-    return min([ordinary, *(rule.start_line for rule in rules.backfilling)])
-
-
-def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
-    """The newest time seen, but never one that has not come yet."""
-    limit = datetime.fromtimestamp(now, UTC)
-    seen = [event.occurred_at for event in batch.events if event.occurred_at is not None and event.occurred_at <= limit]
-    if live.watermark is not None:
-        seen.append(live.watermark)
-    return max(seen, default=None)
-
-
-LONGEST_NAP = 5.0
+__all__ = ["Scheduler", "due_after", "first_due"]
 
 SHORTEST_NAP = 0.002
+SHORTEST_PAUSE = 0.2
+"""The least time between the end of a tick and the next one."""
 
 JUMP = 2.0
+"""The wall clock jumped when it moved so many seconds more or less than the monotonic clock."""
 
 SPREAD = 30.0
-
-DEAD = 60.0
+"""After a jump, feeds that are due are read at random times within so many seconds."""
 
 
 class Scheduler:
-    """Calls `begin(live)` when a feed is due. A feed is in the heap at most once that counts: `live.due` says which."""
+    """Calls `begin(live)` when a feed is due.
 
-    def __init__(self, clock: Clock, random: Random, begin: Callable[[LiveFeed], None]) -> None:
+    A feed may have several entries in the heap; only the one with the time of `live.due` counts. The timer never
+    sleeps longer than a few seconds, so that a jump of the wall clock (sleep, NTP, daylight saving) is noticed.
+    """
+
+    def __init__(
+        self, clock: Clock, random: Random, begin: Callable[[LiveFeed], None], timings: Timings = Timings()
+    ) -> None:
         self._clock = clock
         self._random = random
         self._begin = begin
+        self._longest_nap = timings.scheduler_nap
+        self._dead_after = timings.scheduler_dead
         self._heap: list[tuple[float, int, LiveFeed]] = []
         self._order = count()
         self._handle: asyncio.TimerHandle | None = None
@@ -138,8 +65,8 @@ class Scheduler:
             self._handle.cancel()
 
     def works(self) -> bool:
-        """Whether it still looks at the clock, as it does every few seconds."""
-        return not self._running or self._clock.monotonic() - self._mono < DEAD
+        """Whether the timer still wakes up, as it does every few seconds."""
+        return not self._running or self._clock.monotonic() - self._mono < self._dead_after
 
     def put(self, live: LiveFeed, due: float | None) -> None:
         """Make the feed due at a wall time; None takes it off the schedule."""
@@ -153,11 +80,11 @@ class Scheduler:
     def _arm(self, seconds: float) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        nap = min(max(seconds, SHORTEST_NAP), LONGEST_NAP)
+        nap = min(max(seconds, SHORTEST_NAP), self._longest_nap)
         self._wakes_at = self._clock.time() + nap
-        self._handle = asyncio.get_running_loop().call_later(nap, self._ring)
+        self._handle = asyncio.get_running_loop().call_later(nap, self._wake)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         now = self._clock.time()
         self._notice_jump(now)
         heap = self._heap
@@ -170,7 +97,7 @@ class Scheduler:
             self._begin(live)
         self._handle = None
         if self._running:
-            self._arm(heap[0][0] - now if heap else LONGEST_NAP)
+            self._arm(heap[0][0] - now if heap else self._longest_nap)
 
     def _notice_jump(self, now: float) -> None:
         mono = self._clock.monotonic()
@@ -181,13 +108,13 @@ class Scheduler:
             self._spread(now, forward=jump > 0)
 
     def _spread(self, now: float, *, forward: bool) -> None:
-        """After a sleep all feeds are due at once: spread them. After a step back none may wait for the old time."""
+        """Many feeds are due at once after a jump forward: spread them. After one back none waits for the old time."""
         entries, self._heap[:] = list(self._heap), []
         for due, order, live in entries:
             if live.due != due:
                 continue
             if forward and due < now and not _is_punctual(live):
-                live.due = now + self._random.random() * min(SPREAD, _interval(live) / 2)
+                live.due = now + self._random.random() * min(SPREAD, live.feed.interval / 2)
             elif not forward:
                 live.due = min(due, _latest(live, now))
             heapq.heappush(self._heap, (live.due, order, live))
@@ -198,14 +125,62 @@ def _is_punctual(live: LiveFeed) -> bool:
 
 
 def _latest(live: LiveFeed, now: float) -> float:
-    """How long a feed may wait at most after the clock was set back. What has its own time keeps to it."""
+    """The latest time at which a feed is due after the clock was set back; At and Cron keep to their own times."""
     schedule = live.feed.schedule
     if isinstance(schedule, At):
-        return max(schedule.instant.timestamp(), now + _interval(live))
+        return max(schedule.instant.timestamp(), now + live.feed.interval)
     following = next_due(schedule, from_unix(now)) if isinstance(schedule, Cron) and live.feed.kind != "cron" else None
-    return now + _interval(live) if following is None else following.timestamp()
+    return now + live.feed.interval if following is None else following.timestamp()
 
 
-def _interval(live: LiveFeed) -> float:
-    schedule = live.feed.schedule
-    return schedule.seconds if isinstance(schedule, Every) else 2 * SPREAD
+def first_due(live: LiveFeed, state: FeedState, now: float, random: Random) -> float | None:
+    """When a feed is due that was just opened, or whose state a person has changed."""
+    feed, schedule = live.feed, live.feed.schedule
+    if isinstance(schedule, At):
+        return _at(schedule, state)
+    if state.next_due is not None:
+        due = state.next_due.timestamp()
+        if live.health.clean and due > now + 2 * feed.interval and isinstance(schedule, Every):
+            # it was written while the clock was wrong: no healthy feed waits for more than two intervals
+            return now
+        if feed.kind != "cron" and due < now:
+            # after a long stop everything is due: do not call every service in the same second
+            return now + random.random() * min(2.0, feed.interval / 10)
+        return due
+    if state.baselined:
+        return due_after(live, now, now, random)
+    extra = random.random() * feed.added_jitter if feed.added_jitter else 0.0
+    if schedule is None or isinstance(schedule, Every):
+        return now + extra
+    following = next_due(schedule, state.created_at)
+    return (following.timestamp() if following is not None else now) + extra
+
+
+def _at(schedule: At, state: FeedState) -> float | None:
+    if is_over(schedule, state.last_success):
+        return None
+    instant = schedule.instant.timestamp()
+    # a retry after a failure comes later than the instant; resuming the feed must not make it come earlier
+    return instant if state.next_due is None else max(instant, state.next_due.timestamp())
+
+
+def due_after(
+    live: LiveFeed, now: float, started: float, random: Random, next_at: datetime | None = None
+) -> float | None:
+    """When the feed is due after a read: at `next_at` if the source gave one; None for a one-shot that was read."""
+    feed, schedule = live.feed, live.feed.schedule
+    if schedule is None:
+        return None
+    extra = random.random() * feed.added_jitter
+    if next_at is not None:
+        return max(next_at.timestamp() + extra, now)
+    if isinstance(schedule, Every):
+        floor = min(schedule.seconds, 10.0)
+        wait = backoff.jittered(schedule.seconds, feed.jitter, floor, random.random())
+        return max(started + wait + extra, now + SHORTEST_PAUSE)
+    if isinstance(schedule, At):
+        # a person may have requested this read just before the instant: then it is still to come
+        following = next_due(schedule, from_unix(started))
+        return None if following is None else following.timestamp()
+    following = next_due(schedule, from_unix(now))
+    return None if following is None else following.timestamp() + extra

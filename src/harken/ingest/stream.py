@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import msgspec
 import structlog
 
 from harken import backoff
@@ -14,7 +15,7 @@ from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.live import LiveFeed
 from harken.match import Read
 from harken.source import Batch, StreamSource
-from harken.store import Failure, Feeds, Tick
+from harken.store import Commit, Failure, Feeds, Tick
 
 __all__ = ["Streamer"]
 
@@ -24,7 +25,7 @@ RECONNECT_SECONDS = 5.0
 
 
 class Streamer:
-    """Follows one stream for as long as the task lives. Asking for the next batch is what acknowledges the last."""
+    """Follows streams. Requesting the next batch from a source acknowledges the last one, so it is committed before."""
 
     def __init__(
         self, store: Feeds, committer: Committer, clock: Clock, random: Random, token: Callable[[int], int]
@@ -36,14 +37,15 @@ class Streamer:
         self._token = token
 
     async def follow(self, live: LiveFeed) -> None:
+        """Follow one stream, and connect again when it breaks, until the feed is paused."""
         while live.health.state != "paused":
-            wait = await self._until_it_breaks(live)
+            wait = await self._follow_once(live)
             if wait is None:
                 return
             await self._clock.sleep(wait)
 
-    async def _until_it_breaks(self, live: LiveFeed) -> float | None:
-        """Follow until the connection ends; how long to wait before the next one."""
+    async def _follow_once(self, live: LiveFeed) -> float | None:
+        """Follow until the connection ends. Returns the seconds until the next try, None if there is none."""
         source = live.source
         assert isinstance(source, StreamSource)
         started = self._clock.time()
@@ -54,32 +56,35 @@ class Streamer:
         except LeaseLost:
             return RECONNECT_SECONDS
         except (StoreBusy, StoreUnavailable) as error:
-            # not the fault of whoever sends: nothing was acknowledged, so it comes again
+            # not the fault of the sender: nothing was acknowledged, so it will send it again
             log.warning("store.trouble", feed=live.feed.name, reason=str(error))
             return max(RECONNECT_SECONDS, error.after or 0.0)
         except Exception as error:
-            return await self._failed(live, error, started)
+            return await self._record_failure(live, error, started)
         return RECONNECT_SECONDS
 
     async def _commit(self, live: LiveFeed, source: StreamSource, batch: Batch) -> None:
-        now = self._clock.now()
+        name, now = live.feed.name, self._clock.now()
         step = backoff.after_success(live.health, now.timestamp())
-        tick = Tick(
-            result="events", started_at=now, seen=len(batch.events), new=len(batch.events), covered=batch.covered
-        )
-        rest = {"cursor": batch.cursor, "tick": tick, "health": step.health} if not source.shared else {}
-        token = None if source.shared else live.token
-        page = CommitRequest(events=batch.events, read=Read(now=now), token=token, rest=rest)
-        await self._committer.take(live.feed.name, page)
+        rules = await self._committer.rule_cache.rules(name)
+        commit = Commit(feed=name, revision=rules.revision)
+        if not source.shared:
+            seen = len(batch.events)
+            tick = Tick(result="events", started_at=now, seen=seen, new=seen, covered=batch.covered)
+            commit = msgspec.structs.replace(
+                commit, token=live.token, cursor=batch.cursor, tick=tick, health=step.health
+            )
+        request = CommitRequest(events=batch.events, read=Read(now=now), commit=commit)
+        await self._committer.take(request, rules)
         live.cursor, live.health = batch.cursor, step.health
 
-    async def _failed(self, live: LiveFeed, error: Exception, started: float) -> float | None:
+    async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float | None:
         now = self._clock.time()
         roll = self._random.random()
         step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
         live.health = step.health
-        if step.say:
-            log.warning(f"feed.{step.say}", feed=live.feed.name, reason=step.health.message)
+        if step.change:
+            log.warning(f"feed.{step.change}", feed=live.feed.name, reason=step.health.message)
         failure = Failure(
             feed=live.feed.name,
             token=live.token or None,

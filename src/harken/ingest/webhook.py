@@ -24,6 +24,12 @@ log = structlog.get_logger("harken.ingest")
 PREFIX = "/webhooks/"
 MAX_BYTES = 1_000_000
 
+# what most requests are answered, encoded once
+ACCEPTED_ONE = b'{"accepted":1,"duplicate":0}'
+ACCEPTED_NOTHING = b'{"accepted":0,"duplicate":0}'
+MESSAGES = {413: "the body is too large", 500: "it failed here; send it again"}
+JSON = (b"content-type", b"application/json")
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -40,7 +46,7 @@ class _TooLarge(Exception):
 
 
 class Webhooks:
-    """Answers 202 when the events are on disk, 200 when all were known, 503 while they cannot be stored."""
+    """Answers 202 when the events are committed, 200 when all of them were repeats, 503 while they cannot be stored."""
 
     def __init__(self, committer: Committer, clock: Clock) -> None:
         self._committer = committer
@@ -73,7 +79,7 @@ class Webhooks:
             self.refused += 1
             if status == 500:
                 log.error("webhook.failed", feed=endpoint.feed, exc_info=error)
-            message = error.message if isinstance(error, HarkenError) else _PLAIN.get(status, "it failed here")
+            message = error.message if isinstance(error, HarkenError) else MESSAGES[status]
             await _answer(send, status, {"error": message})
         else:
             await _send(send, status, answer)
@@ -92,18 +98,13 @@ class Webhooks:
         events = await endpoint.source.receive(request)
         self.received += len(events)
         if not events:
-            return 202, _ACCEPTED_NOTHING
+            return 202, ACCEPTED_NOTHING
         committed = await self._committer.push(endpoint.feed, events, Read(now=now))
         if len(events) == 1 and (not committed.verdicts[0] or committed.verdicts[0][0].outcome != "duplicate"):
-            return 202, _ACCEPTED_ONE
+            return 202, ACCEPTED_ONE
         fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
         answer = {"accepted": fresh, "duplicate": len(events) - fresh}
         return 202 if fresh else 200, msgspec.json.encode(answer)
-
-
-_ACCEPTED_ONE = b'{"accepted":1,"duplicate":0}'
-_ACCEPTED_NOTHING = b'{"accepted":0,"duplicate":0}'
-_PLAIN = {413: "the body is too large", 500: "it failed here; send it again"}
 
 
 async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -137,10 +138,7 @@ async def _answer(send: Send, status: int, content: Mapping[str, Any], *headers:
     await _send(send, status, msgspec.json.encode(content), *headers)
 
 
-_JSON = (b"content-type", b"application/json")
-
-
 async def _send(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
     length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]})
+    await send({"type": "http.response.start", "status": status, "headers": [JSON, length, *headers]})
     await send({"type": "http.response.body", "body": body})

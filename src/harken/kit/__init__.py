@@ -3,11 +3,17 @@
 The other modules each have one purpose, which their first line tells: docs/how-to/write-a-service.md has the table.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from harken.kit.account_fields import basic_auth, configure_hint, one_word
 from harken.kit.cursor import dump_cursor, load_cursor
 from harken.kit.fields import instant, text_of
-from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel, ParamsModel, QueryModel
+
+if TYPE_CHECKING:
+    from harken.kit.json_api import JsonApi
 
 __all__ = [
     "AccountModel",
@@ -22,3 +28,12 @@ __all__ = [
     "one_word",
     "text_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import JsonApi on first use: it needs aiohttp, which services without HTTP and the CLI must not load."""
+    if name == "JsonApi":
+        from harken.kit.json_api import JsonApi
+
+        return JsonApi
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias
 
-from harken.language.paths import lookup, suggest
+from harken.language.paths import lookup
+from harken.suggest import suggest_clause
 
 __all__ = ["Precision", "describe", "folded_text", "instant", "list_of", "rfc3339", "text_of", "whole_number"]
 
@@ -68,7 +69,7 @@ def describe(data: Any, wanted: str = "") -> str:
     if not data:
         return "the object is empty"
     names = ", ".join(_key_names(data))
-    return f"its keys are {names}{suggest(wanted.partition('.')[0], data) if wanted else ''}"
+    return f"its keys are {names}{suggest_clause(wanted.partition('.')[0], data) if wanted else ''}"
 
 
 def _key_names(keys: Iterable[Any]) -> list[str]:

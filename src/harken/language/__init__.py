@@ -1,1 +1,1 @@
-"""The three small languages that users write: conditions, templates, and `{field}` messages."""
+"""The small languages of configuration files: CEL conditions, Go templates, and `{field}` messages."""

@@ -1,4 +1,4 @@
-"""Messages with `{field}` placeholders: one pass over the template, so nothing in a value is ever expanded."""
+"""Messages with `{field}` placeholders, filled in one pass: placeholders inside of a value are not expanded."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from harken.language.paths import MISSING, lookup
 __all__ = ["Filled", "fill"]
 
 LONGEST = 1_000_000
-"""Characters of a message; every destination cuts it far below that."""
+"""Characters of a message; every destination has a much lower limit."""
 
 _PLACEHOLDER = re.compile(r"\{([^\W\d][\w-]*(?:\.[\w-]+){0,32})\}")
 _WHOLE = "json"
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """The text, and the placeholders that stayed in it because nothing has their name."""
+    """The text, and the placeholders that were left in it because there is no such field."""
 
     text: str
     unknown: tuple[str, ...] = ()
 
 
 def fill(template: str, values: Mapping[str, Any]) -> Filled:
-    """Replace each `{a.b}` by its value; `{json}` is all of them unless there is a field of that name."""
+    """Replace each `{a.b}` by its value. `{json}` is all values, unless there is a field named json."""
     unknown: list[str] = []
-    room = LONGEST
+    remaining = LONGEST
 
     def value(found: re.Match[str]) -> str:
-        nonlocal room
+        nonlocal remaining
         name = found[1]
         got = lookup(values, name)
         if got is MISSING and name != _WHOLE:
             unknown.append(name)
             return found[0]
-        text = _text(values if got is MISSING else got)[: max(0, room)]
-        room -= len(text)
+        text = _text(values if got is MISSING else got)[: max(0, remaining)]
+        remaining -= len(text)
         return text
 
     return Filled(_PLACEHOLDER.sub(value, template)[:LONGEST], tuple(unknown))

@@ -1,16 +1,15 @@
-"""Find a value by a dotted path, and say what is wrong with a path that leads nowhere."""
+"""Find a value by a dotted path, as `a.b.0.c`."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["MISSING", "Missing", "lookup", "step", "suggest"]
+__all__ = ["MISSING", "Missing", "lookup", "step"]
 
 
 class Missing:
-    """The type of MISSING; false, and never equal to a value that a service can send."""
+    """The type of MISSING: false, and not equal to any JSON value."""
 
     __slots__ = ()
 
@@ -27,7 +26,7 @@ _LONGEST_INDEX = 9
 
 
 def lookup(data: Any, path: str) -> Any:
-    """Return the value at `a.b.0.c`, or MISSING. A key that holds dots wins; an empty path is the data."""
+    """Return the value at `a.b.0.c`, or MISSING. A key with dots in it wins; an empty path returns the data."""
     if not path:
         return data
     parts = path.split(".")
@@ -49,7 +48,7 @@ def _descend(data: Any, parts: Sequence[str], at: int) -> tuple[Any, int]:
 
 
 def step(data: Any, name: str | int) -> Any:
-    """Return one key of a mapping or one item of a list, or MISSING; Python attributes are never looked at."""
+    """Return one key of a mapping or one item of a list, or MISSING; never a Python attribute."""
     if isinstance(data, Mapping):
         return data.get(name, MISSING)
     if isinstance(data, list | tuple):
@@ -58,11 +57,3 @@ def step(data: Any, name: str | int) -> Any:
         if isinstance(name, int) and 0 <= name < len(data):
             return data[name]
     return MISSING
-
-
-def suggest(name: str, known: Iterable[Any]) -> str:
-    """Return `; did you mean x?` when something like the name is known, else an empty text."""
-    names = [key for key in known if isinstance(key, str)]
-    folded = {key.casefold(): key for key in names}
-    close = difflib.get_close_matches(name.casefold()[:64], list(folded)[:500], n=1, cutoff=0.6)
-    return f"; did you mean {folded[close[0]]}?" if close else ""

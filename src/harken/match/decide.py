@@ -11,89 +11,46 @@ import msgspec
 from harken.durations import format_duration
 from harken.errors import HarkenError
 from harken.event import Event, Outcome, Span, Verdict
-from harken.language.cel.condition import Bound, bind
-from harken.language.go_template.template import Template
+from harken.language.cel import Bound, bind
+from harken.language.go_template import Template
 from harken.match.dedup import Sighting
 from harken.match.rules import Rule, Rules
 from harken.schedule import Quiet, quiet_hours, zone_of
 from harken.store import Entry, GatherInto, Intent
 
-__all__ = ["CATCH_UP", "SPREAD", "Read", "in_turn", "match", "timed"]
-
+__all__ = ["CATCH_UP", "SPREAD", "Read", "match", "spaced_due"]
 
 CATCH_UP = timedelta(seconds=60)
-
-"""The run of the old events is due when none has come for so long: the pages of one read land in one run."""
+"""The shared run of old events is due when no further one has come for so long: all pages of a read share one run."""
 
 SPREAD = timedelta(seconds=60)
-
-"""What waited for the end of the quiet hours becomes due within this time, in its order."""
+"""Runs that waited for the end of the quiet hours become due within this time, in their order."""
 
 OLD = "\0max_age"
-
-
-def timed(intent: Intent, event: Event, rule: Rule, now: datetime, *, by_hand: bool) -> Intent:
-    """The intent with what `max_age` and `quiet_hours` make of it; what a person asked for does not wait."""
-    trigger = rule.trigger
-    if trigger.max_age and _is_old(event, trigger.max_age, now):
-        intent = _shared(intent, rule, now)
-    return intent if trigger.quiet is None or by_hand else _waiting(intent, trigger.quiet)
-
-
-def _is_old(event: Event, max_age: float, now: datetime) -> bool:
-    return event.occurred_at is not None and (now - event.occurred_at).total_seconds() > max_age
-
-
-def _shared(intent: Intent, rule: Rule, now: datetime) -> Intent:
-    reason = f"older than max_age {format_duration(rule.trigger.max_age)} when it was found, so it shares one run"
-    slot, overlap = intent.slot, intent.overlap
-    if slot:
-        # one run for many keys has no key; nor may it be skipped, or push out the run of something newer
-        alone = rule.slot is not None or overlap == "cancel_previous"
-        slot, overlap = f"{rule.uid}{OLD}" if alone else slot, "queue"
-    into = GatherInto(OLD, now + CATCH_UP, extends=True)
-    return msgspec.structs.replace(intent, gather=into, slot=slot, overlap=overlap, due_at=now, reason=reason)
-
-
-def _waiting(intent: Intent, quiet: Quiet) -> Intent:
-    begin, end = quiet_hours(quiet, intent.due_at)
-    changes: dict[str, Any] = {"quiet": Span(begin, end), "due_at": _after(intent.due_at, begin, end)}
-    due, into = intent.due_at, intent.gather
-    if into is not None:
-        due, (begin, end) = into.due_at, quiet_hours(quiet, into.due_at)
-        changes["gather"] = GatherInto(into.key, _after(due, begin, end), into.max, into.extends)
-    if begin <= due:
-        until = f"waits until {end.astimezone(zone_of(quiet.tz)):%H:%M} (quiet hours)"
-        changes["reason"] = f"{intent.reason}; {until}" if intent.reason else until
-    return msgspec.structs.replace(intent, **changes)
-
-
-def _after(due: datetime, begin: datetime, end: datetime) -> datetime:
-    """The instant itself, or one shortly after the quiet hours: the later in them, the later after them."""
-    return due if due < begin else end + SPREAD * ((due - begin) / (end - begin))
+"""The gather key of the run that old events share."""
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
     """The circumstances of a batch. `first`: the feed has not yet been read to its end. `page` counts from 0.
 
-    `fired`: runs that earlier pages and reads have asked for and that still go out one after the other, by trigger
-    uid; `begun`: when the first of them was due. `resumed`: the first read since this process began. `again`: stored
-    events, decided again. `by_hand`: the trigger for which a person asked to read.
+    `spaced`: runs of earlier pages and reads that are not all due yet, by trigger uid; `spaced_from`: when the first
+    of them was due. `resumed`: the first read since this process started. `again`: the events are stored ones that
+    are decided again. `by_hand`: the trigger for which a person requested the read.
     """
 
     now: datetime
     first: bool = False
     page: int = 0
-    fired: Mapping[str, int] = {}
-    begun: Mapping[str, datetime] = {}
+    spaced: Mapping[str, int] = {}
+    spaced_from: Mapping[str, datetime] = {}
     resumed: bool = False
     again: bool = False
     by_hand: str = ""
 
 
 def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry]:
-    """Entries for the commit, one per new event, each with a decision per trigger that listens to it."""
-    fired = dict(read.fired)
+    """Entries for the commit: one per new event, each with a decision per trigger that listens to it."""
+    spaced = dict(read.spaced)
     deliver_from = _deliver_from(len(sightings), rules, read)
     return [
         Entry(
@@ -101,14 +58,14 @@ def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry
             memory_id=sighting.memory_id,
             expect=sighting.expect,
             seq=sighting.seq,
-            decisions=_decide_all(sighting.event, rules, read, fired, place >= deliver_from),
+            decisions=_decide_all(sighting.event, rules, read, spaced, position >= deliver_from),
         )
-        for place, sighting in enumerate(sightings)
+        for position, sighting in enumerate(sightings)
     ]
 
 
 def _deliver_from(count: int, rules: Rules, read: Read) -> int:
-    """From which place on what is old is delivered all the same; `count` when a first read is a quiet baseline."""
+    """The position from which events are delivered even if they are before the start line; `count` for none of them."""
     if rules.feed.first == "all":
         return 0
     if not read.first or rules.feed.first != "deliver" or read.page:
@@ -118,7 +75,7 @@ def _deliver_from(count: int, rules: Rules, read: Read) -> int:
 
 
 def _decide_all(
-    event: Event, rules: Rules, read: Read, fired: dict[str, int], deliver: bool
+    event: Event, rules: Rules, read: Read, spaced: dict[str, int], deliver: bool
 ) -> tuple[Verdict | Intent, ...]:
     bound: Bound | None = None
     decisions: list[Verdict | Intent] = []
@@ -137,13 +94,14 @@ def _decide_all(
                 outcome: Outcome = "filtered" if decision.outcome == "false" else "error"
                 decisions.append(Verdict(trigger=rule.name, outcome=outcome, reason=decision.reason))
                 continue
-        decisions.append(_intent(event, rule, rules, read, fired))
+        decisions.append(_intent(event, rule, rules, read, spaced))
     return tuple(decisions)
 
 
 def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | None:
+    """Why the event counts as before the trigger's start line; None if it does not."""
     if rules.feed.way == "internal" and not read.again:
-        # whoever listens now was there when it happened, also if the clock was set back since
+        # a trigger that listens now was there when it happened, even if the clock was set back since
         return None
     if event.occurred_at is None:
         if read.first and rules.feed.way == "poll":
@@ -158,7 +116,7 @@ def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | N
 
 
 def _moved_by(rule: Rule) -> str:
-    """The startup mode that put the start line there, if one did."""
+    """Name the startup mode, if it was one that moved the start line."""
     begun = rule.state.reads_from or rule.start_line
     ignored = rule.trigger.startup == "ignore_historical" and begun < rule.start_line
     return f" (startup: {rule.trigger.startup})" if ignored or rule.trigger.startup == "backfill" else ""
@@ -180,14 +138,14 @@ def _variables(event: Event, rules: Rules) -> dict[str, Any]:
     }
 
 
-def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str, int]) -> Verdict | Intent:
+def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str, int]) -> Verdict | Intent:
     trigger = rule.trigger
     slot = ""
     mapped = b""
     into: GatherInto | None = None
     try:
         if rule.mapping is not None:
-            mapped = msgspec.json.encode(_mapped(rule.mapping, _context(event, rule, rules)))
+            mapped = msgspec.json.encode(_rendered(rule.mapping, _context(event, rule, rules)))
         if trigger.overlap != "allow":
             slot = f"{rule.uid}\0{_value(rule.slot, event, rule, rules)}"
         if trigger.gather is not None:
@@ -196,14 +154,14 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
             into = GatherInto(by, due, trigger.gather.max)
     except HarkenError as error:
         return Verdict(trigger=rule.name, outcome="error", reason=str(error))
-    place = fired.get(rule.uid, 0)
-    fired[rule.uid] = place + 1
+    position = spaced.get(rule.uid, 0)
+    spaced[rule.uid] = position + 1
     intent = Intent(
         trigger=rule.uid,
         epoch=rule.state.epoch,
         run_key=event.key,
         workflow_rev=trigger.workflow_rev,
-        due_at=in_turn(rule, rules, read.begun.get(rule.uid, read.now), place),
+        due_at=spaced_due(rule, rules, read.spaced_from.get(rule.uid, read.now), position),
         input=mapped,
         gather=into,
         overlap=trigger.overlap,
@@ -212,26 +170,26 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, fired: dict[str,
         priority=trigger.priority,
         max_attempts=trigger.max_attempts,
     )
-    return timed(intent, event, rule, read.now, by_hand=read.by_hand == rule.name) if rule.timed else intent
+    return _timed(intent, event, rule, read) if rule.timed else intent
 
 
 def _hold(rule: Rule, rules: Rules, read: Read) -> str:
     if rule.state.paused:
         return "paused"
     guarded = read.first and rules.feed.way == "poll" and rules.feed.first == "baseline" and rule.trigger.flood_limit
-    # who asks for history gets it
+    # a trigger that looks back wants its history
     return "flood" if guarded and not rule.state.backfilling else ""
 
 
-def in_turn(rule: Rule, rules: Rules, begun: datetime, place: int) -> datetime:
-    """When the run with this place goes out, counted from the first of those that are spaced."""
+def spaced_due(rule: Rule, rules: Rules, first: datetime, position: int) -> datetime:
+    """When the run at this position is due, where the run at position 0 is due at `first`."""
     spacing = rule.trigger.spacing
-    if spacing is None or not place:
-        return begun
-    rounds, within = divmod(place, spacing.per_tick) if spacing.per_tick else (0, place)
+    if spacing is None or not position:
+        return first
+    rounds, within = divmod(position, spacing.per_tick) if spacing.per_tick else (0, position)
     # a round may take longer than until the next read
-    length = max(rules.interval, spacing.per_tick * spacing.delay)
-    return begun + timedelta(seconds=rounds * length + within * spacing.delay)
+    length = max(rules.feed.interval, spacing.per_tick * spacing.delay)
+    return first + timedelta(seconds=rounds * length + within * spacing.delay)
 
 
 def _value(template: Template | None, event: Event, rule: Rule, rules: Rules) -> str:
@@ -257,9 +215,52 @@ def _context(event: Event, rule: Rule, rules: Rules) -> dict[str, Any]:
     }
 
 
-def _mapped(mapping: Any, context: Mapping[str, Any]) -> Any:
+def _rendered(mapping: Any, context: Mapping[str, Any]) -> Any:
     if isinstance(mapping, Template):
         return mapping.value(context)
     if isinstance(mapping, dict):
-        return {key: _mapped(inner, context) for key, inner in mapping.items()}
-    return [_mapped(inner, context) for inner in mapping] if isinstance(mapping, list) else mapping
+        return {key: _rendered(inner, context) for key, inner in mapping.items()}
+    return [_rendered(inner, context) for inner in mapping] if isinstance(mapping, list) else mapping
+
+
+def _timed(intent: Intent, event: Event, rule: Rule, read: Read) -> Intent:
+    """Apply `max_age` and `quiet_hours`. A run that a person requested does not wait for the end of quiet hours."""
+    trigger = rule.trigger
+    if trigger.max_age and _is_old(event, trigger.max_age, read.now):
+        intent = _shared(intent, rule, read.now)
+    return intent if trigger.quiet is None or read.by_hand == rule.name else _delayed(intent, trigger.quiet)
+
+
+def _is_old(event: Event, max_age: float, now: datetime) -> bool:
+    return event.occurred_at is not None and (now - event.occurred_at).total_seconds() > max_age
+
+
+def _shared(intent: Intent, rule: Rule, now: datetime) -> Intent:
+    """The intent of an event that is older than `max_age`: all of these share one run."""
+    reason = f"older than max_age {format_duration(rule.trigger.max_age)} when it was found, so it shares one run"
+    slot, overlap = intent.slot, intent.overlap
+    if slot:
+        # the events may have different keys, and the run must neither be skipped nor cancel the run of a newer event
+        alone = rule.slot is not None or overlap == "cancel_previous"
+        slot, overlap = f"{rule.uid}{OLD}" if alone else slot, "queue"
+    into = GatherInto(OLD, now + CATCH_UP, extends=True)
+    return msgspec.structs.replace(intent, gather=into, slot=slot, overlap=overlap, due_at=now, reason=reason)
+
+
+def _delayed(intent: Intent, quiet: Quiet) -> Intent:
+    """The intent with a due time, of the run and of what it gathers, that is not within quiet hours."""
+    begin, end = quiet_hours(quiet, intent.due_at)
+    changes: dict[str, Any] = {"quiet": Span(begin, end), "due_at": _after(intent.due_at, begin, end)}
+    due, into = intent.due_at, intent.gather
+    if into is not None:
+        due, (begin, end) = into.due_at, quiet_hours(quiet, into.due_at)
+        changes["gather"] = GatherInto(into.key, _after(due, begin, end), into.max, into.extends)
+    if begin <= due:
+        until = f"waits until {end.astimezone(zone_of(quiet.tz)):%H:%M} (quiet hours)"
+        changes["reason"] = f"{intent.reason}; {until}" if intent.reason else until
+    return msgspec.structs.replace(intent, **changes)
+
+
+def _after(due: datetime, begin: datetime, end: datetime) -> datetime:
+    """`due` if it is before the quiet hours, else a time shortly after them, in the order of the due times."""
+    return due if due < begin else end + SPREAD * ((due - begin) / (end - begin))

@@ -12,7 +12,10 @@ __all__ = ["Sighting", "memory_id", "recognise"]
 
 
 class Sighting(msgspec.Struct, frozen=True, gc=False):
-    """A new occurrence: its event with its final key, and how the memory of its subject moves."""
+    """A new occurrence: its event with its final key, and how it changes the memory of its subject.
+
+    `expect` is the number of states that the memory has seen (0: unknown subject), `seq` that number with this event.
+    """
 
     event: Event
     memory_id: str

@@ -8,16 +8,15 @@ from functools import lru_cache
 from typing import Any
 
 from harken.feed import Feed, Trigger, TriggerState
-from harken.language.cel.condition import Condition, Needs, compile_condition, needs_of
-from harken.language.go_template.template import Template, compile_template
-from harken.schedule import Every
+from harken.language.cel import Condition, Needs, compile_condition, needs_of
+from harken.language.go_template import Template, compile_template
 from harken.store import Listeners
 
 __all__ = ["Rule", "Rules", "compile_rules"]
 
 
 class Rule:
-    """One trigger: what it asks of an event, and what it wants done."""
+    """One trigger with its state, compiled: condition, mapping and keys."""
 
     __slots__ = ("condition", "gather_by", "mapping", "name", "slot", "start_line", "state", "timed", "trigger", "uid")
 
@@ -37,33 +36,25 @@ class Rule:
 
 
 class Rules:
-    """Everything that matching needs to know of a feed. `needs` is what all conditions read together."""
+    """Everything that matching needs to know of a feed at one revision.
 
-    __slots__ = ("feed", "interval", "needs", "reads_meta", "revision", "rules")
+    `needs`: what all conditions read together. `reads_from`: nothing before it has to be read; None without triggers.
+    `backfilling`: the triggers that have not yet been shown everything since their start line.
+    `resting`: all triggers are paused, so there is no need to read.
+    """
+
+    __slots__ = ("backfilling", "feed", "needs", "reads_from", "reads_meta", "resting", "revision", "rules")
 
     def __init__(self, revision: int, feed: Feed, rules: tuple[Rule, ...]) -> None:
         self.revision = revision
         self.feed = feed
         self.rules = rules
-        self.interval = feed.schedule.seconds if isinstance(feed.schedule, Every) else 60.0
         conditions = [rule.condition for rule in rules if rule.condition is not None]
         self.needs: Needs | None = needs_of(conditions) if conditions else None
         self.reads_meta = self.needs is not None and "meta" in self.needs.tree
-
-    @property
-    def reads_from(self) -> datetime | None:
-        """Nothing before it needs to be read."""
-        return min((rule.state.reads_from or rule.start_line for rule in self.rules), default=None)
-
-    @property
-    def backfilling(self) -> tuple[Rule, ...]:
-        """Those of which the store does not know yet that they have all that their start line asks for."""
-        return tuple(rule for rule in self.rules if rule.state.backfilling)
-
-    @property
-    def resting(self) -> bool:
-        """Nobody wants its events now."""
-        return bool(self.rules) and all(rule.state.paused for rule in self.rules)
+        self.reads_from = min((rule.state.reads_from or rule.start_line for rule in rules), default=None)
+        self.backfilling = tuple(rule for rule in rules if rule.state.backfilling)
+        self.resting = bool(rules) and all(rule.state.paused for rule in rules)
 
 
 def compile_rules(listeners: Listeners) -> Rules:
@@ -82,7 +73,7 @@ def _template(source: str) -> Template:
 
 
 def _compiled(value: Any) -> Any:
-    """Templates in place of strings; everything else stays what it is."""
+    """The value with every string that has a template in it compiled; everything else stays as it is."""
     if isinstance(value, str):
         return _template(value) if "{{" in value else value
     if isinstance(value, Mapping):

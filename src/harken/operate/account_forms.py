@@ -12,7 +12,7 @@ from harken.credentials import Credentials, StoredAccount
 from harken.errors import NotFound, Refused
 from harken.http.redact import redact
 from harken.operate.configuration import credentials_of, load_directory
-from harken.operate.wording import did_you_mean
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -103,7 +103,7 @@ class Form:
     def keep(self, values: Mapping[str, Any]) -> str:
         """Store the values and return where they are kept now."""
         entry = StoredAccount(name=self.name, kind=self.kind, fields=self.settings(values))
-        return credentials_of(self.directory).keep(entry)
+        return credentials_of(self.directory).store_account(entry)
 
 
 def _fix(name: str, found: Finding) -> str:
@@ -128,11 +128,11 @@ class _Overlaid:
 def form_of(directory: Path, name: str, store_as: str = "") -> Form:
     """The form for an account or kind called `name`; `store_as` stores it under another name."""
     from harken.config.accounts import secret_fields
-    from harken.config.files import written_accounts
+    from harken.config.files import configured_accounts
     from harken.config.yaml.nodes import Scalar
 
     credentials = credentials_of(directory)
-    written = written_accounts(directory, os.environ)
+    written = configured_accounts(directory, os.environ)
     plugin = _plugin(name, credentials.accounts(), written)
     wanted = store_as or (plugin.kind if name in plugin.aliases else name)
     _free(wanted, plugin)
@@ -163,7 +163,7 @@ def _plugin(name: str, stored: Mapping[str, str], written: Mapping[str, Any]) ->
     plugin = plugins.get(str(kind))
     if plugin is None:
         known = {*(kind for kind in plugins if plugins[kind].account is not None), *stored, *written}
-        raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
+        raise NotFound(f"there is no integration {name}", fix=suggest_fix(name, known))
     return plugin
 
 

@@ -22,8 +22,8 @@ from harken.http.redact import scrub
 from harken.operate.context import Context
 from harken.operate.integrations import ask_service
 from harken.operate.rows import Plain, plain
-from harken.operate.wording import did_you_mean
 from harken.source import Call, Host, Plugin, Tool
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from harken.config.loaded import Account, Loaded
@@ -229,7 +229,7 @@ def known_agent(loaded: Loaded | None, agent: str) -> Loaded:
         raise Malformed("an agent has to be named", fix="Say whose tools these are")
     known = _agents(loaded)
     if loaded is None or agent not in known:
-        raise NotFound(f"there is no agent {agent[:LONGEST]}", fix=did_you_mean(agent[:LONGEST], known))
+        raise NotFound(f"there is no agent {agent[:LONGEST]}", fix=suggest_fix(agent[:LONGEST], known))
     return loaded
 
 

@@ -12,12 +12,12 @@ from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
 from harken.operate.rows import Plain
 from harken.operate.run_file import findings
-from harken.operate.wording import did_you_mean
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from harken.config.accounts import Stored
+    from harken.config.accounts import AccountStore
     from harken.config.loaded import Loaded
     from harken.config.workflows import Checker
     from harken.source import Plugin
@@ -29,7 +29,7 @@ def load_directory(
     directory: Path,
     environ: Mapping[str, str] | None = None,
     *,
-    stored: Stored | None = None,
+    stored: AccountStore | None = None,
     wanted: Iterable[str] = (),
 ) -> Loaded:
     """The configuration, checked against the services and steps that are installed here.
@@ -55,11 +55,11 @@ def load_directory(
 
 def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) -> Credentials:
     """The credential store of the configuration in this directory."""
-    from harken.config.files import store_of
+    from harken.config.files import find_store
     from harken.config.settings import local_base
 
     given = os.environ if environ is None else environ
-    return Credentials(local_base(store_of(directory, given), directory), given)
+    return Credentials(local_base(find_store(directory, given), directory), given)
 
 
 def config_findings(directory: Path) -> list[Plain]:
@@ -72,7 +72,7 @@ def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
     loaded = _loaded(directory)
     rows = only_workflows(list(findings(loaded)), name)
     if name and not rows and name not in loaded.workflows:
-        raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, loaded.workflows))
+        raise NotFound(f"there is no workflow {name}", fix=suggest_fix(name, loaded.workflows))
     return rows
 
 

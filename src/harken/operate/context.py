@@ -9,9 +9,10 @@ from harken.clock import Clock
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
-from harken.operate.wording import did_you_mean
 from harken.runs import Run, Workflow
 from harken.store import Store
+from harken.suggest import suggest_fix
+from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
@@ -22,8 +23,11 @@ __all__ = ["Context"]
 class Context:
     """Looks things up by name, and raises NotFound with the nearest names when there is no such thing."""
 
-    def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock, timings: Timings
+    ) -> None:
         self.store = store
+        self.timings = timings
         self.clock = clock
         self._engine = engine
         self.loaded = loaded
@@ -66,7 +70,7 @@ class Context:
         known = self.workflows()
         if name not in known:
             self.refuse_broken(name)
-            raise NotFound(f"there is no workflow {name}", fix=did_you_mean(name, known))
+            raise NotFound(f"there is no workflow {name}", fix=suggest_fix(name, known))
         return known[name]
 
     async def trigger(self, name: str) -> TriggerState:
@@ -78,7 +82,7 @@ class Context:
                 f"trigger {name} is configured, but no controller has opened it yet", fix="Run: harken start"
             )
         self.refuse_broken(name)
-        raise NotFound(f"there is no trigger {name}", fix=did_you_mean(name, states))
+        raise NotFound(f"there is no trigger {name}", fix=suggest_fix(name, states))
 
     def refuse_broken(self, name: str) -> None:
         """Raise Misconfigured with the finding when a workflow of this name exists but was refused."""
@@ -90,7 +94,7 @@ class Context:
     async def feed(self, name: str) -> FeedState:
         states = {state.name: state for state in await self.store.feeds()}
         if name not in states:
-            raise NotFound(f"there is no feed {name}", fix=did_you_mean(name, states))
+            raise NotFound(f"there is no feed {name}", fix=suggest_fix(name, states))
         return await self.store.state(name)
 
     async def feed_of(self, trigger: str) -> str:

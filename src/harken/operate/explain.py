@@ -19,12 +19,12 @@ from harken.operate.explanations import (
     explain_remembered,
     explain_time,
     explain_unseen,
-    near,
 )
 from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import limits, next_room, status_of
 from harken.operate.triggers import outcomes
 from harken.operate.wording import count, stamp, when
+from harken.suggest import find_similar
 
 __all__ = ["explain"]
 
@@ -97,7 +97,7 @@ async def _missing(context: Context, trigger: TriggerState, feed: str, key: str)
         key=key,
         feed=context.feeds().get(feed),
         state=state,
-        near=near(key, list(dict.fromkeys(names))),
+        near=find_similar(key, dict.fromkeys(names)),
         now=context.clock.now(),
     )
     moment = _moment(key)

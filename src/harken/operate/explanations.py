@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import msgspec
@@ -25,7 +24,6 @@ __all__ = [
     "explain_remembered",
     "explain_time",
     "explain_unseen",
-    "near",
 ]
 
 
@@ -359,14 +357,6 @@ def covers(coverage: Sequence[Span], moment: datetime, now: datetime) -> Coverag
     if moment > max(span.end for span in coverage):
         return "not yet"
     return "before the first read" if moment < min(span.start for span in coverage) else "gap"
-
-
-def near(key: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The recent keys and subjects that look most like this one."""
-    exact = [name for name in known if name.casefold() == key.casefold()]
-    inside = [name for name in known if key.casefold() in name.casefold()] if len(key) > 2 else []
-    found = exact + inside + get_close_matches(key, known, n=3, cutoff=0.7)
-    return tuple(dict.fromkeys(found))[:3]
 
 
 def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:

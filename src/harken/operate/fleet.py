@@ -10,14 +10,12 @@ import msgspec
 from harken.operate.rows import Plain, plain
 from harken.store import HOUSEKEEPING, Document, Store
 from harken.store.documents import REPLICA
+from harken.timings import Timings
 
-__all__ = ["ALIVE_SECONDS", "READERS", "Member", "fleet", "living"]
+__all__ = ["READERS", "Member", "fleet", "living"]
 
 READERS = ("all", "ingest")
 """The roles that poll and follow streams."""
-ALIVE_SECONDS = 12.0
-"""With the time until the next beat shorter than what is left of any lease, so that the shares are reckoned anew
-before those of one who died run out."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,16 +39,16 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return self.role in READERS and not self.leaving
 
 
-def living(documents: Sequence[Document], now: datetime) -> list[Member]:
+def living(documents: Sequence[Document], now: datetime, seconds: float) -> list[Member]:
     """The replicas whose heartbeat is recent by the store's clock."""
     return [
         msgspec.convert(document.value, Member)
         for document in documents
-        if (now - document.updated_at).total_seconds() < ALIVE_SECONDS
+        if (now - document.updated_at).total_seconds() < seconds
     ]
 
 
-async def fleet(store: Store) -> Plain:
+async def fleet(store: Store, alive: float = Timings().alive) -> Plain:
     """The replicas, the configuration generation and the holders of shards; empty for a store that is not shared."""
     documents = await store.documents(REPLICA)
     if not documents:
@@ -58,7 +56,7 @@ async def fleet(store: Store) -> Plain:
     now = max(document.updated_at for document in documents)
     leases = {held.shard: held.holder for held in await store.leases()}
     generation = await store.generation()
-    members = sorted(living(documents, now), key=lambda member: member.holder)
+    members = sorted(living(documents, now, alive), key=lambda member: member.holder)
     shards = max((member.shards_of for member in members), default=0)
     return {
         "generation": generation.name,

@@ -20,7 +20,7 @@ def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
     """
     from harken.config.findings import Report
     from harken.config.pollers.legacy_gmail import as_yaml, translate
-    from harken.config.yaml.nodes import shown
+    from harken.config.yaml.nodes import to_storable
     from harken.config.yaml.parser import parse
 
     report = Report()
@@ -32,7 +32,7 @@ def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
     findings += [finding for job in made for finding in job.found]
     text = as_yaml(usable) if usable else ""
     return {
-        "jobs": [shown(job.node) for job in usable],
+        "jobs": [to_storable(job.node) for job in usable],
         "findings": [row(finding) for finding in sorted(findings, key=lambda one: (one.line, one.column))],
         "yaml": text,
         "written": _write(into / TARGET, text) if into is not None and usable else "",

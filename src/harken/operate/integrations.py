@@ -15,9 +15,9 @@ from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.run_file import site
-from harken.operate.wording import did_you_mean
 from harken.source import Checked, Host, Plugin
 from harken.store import Store
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,7 +214,7 @@ def account_of(loaded: Loaded, name: str) -> tuple[Account, Plugin]:
         if finding.code != "unknown_name" or plugin is not None:
             raise Misconfigured(finding.message, fix=finding.fix)
     known = {*loaded.integrations, *plugins}
-    raise NotFound(f"there is no integration {name}", fix=did_you_mean(name, known))
+    raise NotFound(f"there is no integration {name}", fix=suggest_fix(name, known))
 
 
 async def identify_account(loaded: Loaded, name: str, lend: Callable[[Account], Host]) -> Plain:

@@ -27,8 +27,9 @@ from harken.operate.engine import Engine
 from harken.operate.explain import explain
 from harken.operate.pollers import Pollers
 from harken.operate.rows import Plain
-from harken.operate.wording import did_you_mean
 from harken.store import Store
+from harken.suggest import suggest_fix
+from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
@@ -104,8 +105,15 @@ AUDITED = ("reason", "cursor", "latest", "approved", "trigger", "target")
 class Operator:
     """Calls operations by name. Everything it returns consists of JSON types."""
 
-    def __init__(self, store: Store, engine: Engine | None, loaded: Loaded | None, clock: Clock) -> None:
-        self._context = Context(store, engine, loaded, clock)
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine | None,
+        loaded: Loaded | None,
+        clock: Clock,
+        timings: Timings = Timings(),
+    ) -> None:
+        self._context = Context(store, engine, loaded, clock, timings)
 
     @property
     def loaded(self) -> Loaded | None:
@@ -119,7 +127,7 @@ class Operator:
     async def call(self, operation: str, /, **params: Any) -> Plain:
         """Call the operation and return its answer. A successful change is written to the audit log."""
         if operation not in OPERATIONS:
-            raise NotFound(f"there is no operation {operation}", fix=did_you_mean(operation, OPERATIONS))
+            raise NotFound(f"there is no operation {operation}", fix=suggest_fix(operation, OPERATIONS))
         for name, value in params.items():
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise Malformed(f"{name} is larger than any id")

@@ -15,9 +15,10 @@ from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
-from harken.operate.wording import did_you_mean, stamp
+from harken.operate.wording import stamp
 from harken.schedule import At, Every, is_over, next_due
 from harken.store.documents import ALERT
+from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from harken.config.findings import Finding
@@ -177,7 +178,7 @@ def _jobs(context: Context, agent: str) -> dict[str, Job | None]:
 def _found(context: Context, id: str, agent: str) -> Job | None:
     jobs = _jobs(context, agent)
     if id not in jobs:
-        raise NotFound(f"there is no job {id}", fix=did_you_mean(id, jobs))
+        raise NotFound(f"there is no job {id}", fix=suggest_fix(id, jobs))
     return jobs[id]
 
 

@@ -8,8 +8,8 @@ from harken.errors import NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.events import bounded
 from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
-from harken.operate.wording import did_you_mean
 from harken.runs import RunState
+from harken.suggest import suggest_fix
 
 __all__ = ["approve", "cancel", "drop_dead_letter", "list_dead", "list_runs", "retry", "retry_dead", "show"]
 
@@ -27,7 +27,7 @@ async def list_runs(
 ) -> Plain:
     """Runs, newest first."""
     if status and status not in get_args(RunState):
-        raise Refused(f"a run is never {status}", fix=did_you_mean(status, get_args(RunState)))
+        raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
         trigger=trigger, status=status, workflow=workflow, before=before, limit=bounded(limit)
     )

@@ -38,7 +38,7 @@ async def status(context: Context) -> Plain:
         "config_errors": sum(row["severity"] == "error" for row in found),
         "attention": attention,
         "controller": plain(running),
-        "fleet": await fleet(context.store),
+        "fleet": await fleet(context.store, context.timings.alive),
     }
 
 

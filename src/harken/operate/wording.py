@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from harken.schedule import At, Cron, Every, Schedule
 
-__all__ = ["ago", "count", "did_you_mean", "duration", "schedule_text", "stamp", "when"]
+__all__ = ["ago", "count", "duration", "schedule_text", "stamp", "when"]
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -45,14 +44,6 @@ def when(moment: datetime | None, now: datetime) -> str:
 
 def count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A fix for a name that does not exist: the nearest one, or all of them when they are few."""
-    # only here: whoever merely puts times into sentences need not load the configuration
-    from harken.config.findings import nearest
-
-    return nearest(name, known, most=8, none="There are none yet")
 
 
 def schedule_text(schedule: Schedule | None) -> str:

@@ -9,11 +9,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from harken.durations import parse_duration
 from harken.errors import HarkenError, Misconfigured
-from harken.language.cel.condition import Condition, compile_condition
+from harken.language.cel import Condition, compile_condition
 from harken.run.plan import Block, Kind, OnError, Problem, Step
 from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_value, prose
-from harken.suggest import nearest
+from harken.suggest import suggest_quoted
 
 __all__ = ["Actions", "Compiler", "Strict", "declared_inputs", "given_inputs"]
 
@@ -57,14 +57,16 @@ def _declaration(given: Any) -> Mapping[str, Any]:
 
 def _check(name: str, given: Mapping[str, Any]) -> list[Problem]:
     problems = [
-        Problem(path=("inputs", name, key), message=f"unknown key {key!r}", suggestion=nearest(str(key), _KEYS))
+        Problem(path=("inputs", name, key), message=f"unknown key {key!r}", suggestion=suggest_quoted(str(key), _KEYS))
         for key in given
         if key not in _KEYS
     ]
     kind = given.get("type", "any")
     if kind not in _TYPES:
         message = f"there is no input type {kind!r}"
-        problems.append(Problem(path=("inputs", name, "type"), message=message, suggestion=nearest(str(kind), _TYPES)))
+        problems.append(
+            Problem(path=("inputs", name, "type"), message=message, suggestion=suggest_quoted(str(kind), _TYPES))
+        )
     elif given.get("default") is not None and not _TYPES[kind](given["default"]):
         problems.append(Problem(path=("inputs", name, "default"), message=f"the default must be of type {kind}"))
     return problems
@@ -249,7 +251,7 @@ class Compiler:
             return self.kinds[""]
         known = [*(name for name in self.kinds if name), *(self.actions or ())]
         key = "action" if "action" in named else "type"
-        self.problem(f"there is no action {action!r}", key, suggestion=nearest(action, known))
+        self.problem(f"there is no action {action!r}", key, suggestion=suggest_quoted(action, known))
         return None
 
     def _validated(self, model: type[M], given: Mapping[str, Any], hint: Collection[str] = ()) -> M | None:
@@ -269,7 +271,7 @@ class Compiler:
         known = {field.alias or name: field.is_required() for name, field in model.model_fields.items()}
         for key in given:
             if key not in known:
-                self.problem(f"unknown key {key!r}", key, suggestion=nearest(key, [*known, *_WORDS]))
+                self.problem(f"unknown key {key!r}", key, suggestion=suggest_quoted(key, [*known, *_WORDS]))
         for name, required in known.items():
             if required and name not in given:
                 self.problem("is missing", name)
@@ -278,7 +280,9 @@ class Compiler:
         place = tuple(part for part in found["loc"] if isinstance(part, int) or not part.startswith(_INNER_TAGS))
         if found["type"] == "extra_forbidden":
             name = str(place[-1])
-            self.problem(f"unknown key {name!r}", *place, suggestion=nearest(name, known) if len(place) == 1 else "")
+            self.problem(
+                f"unknown key {name!r}", *place, suggestion=suggest_quoted(name, known) if len(place) == 1 else ""
+            )
         elif found["type"] == "missing":
             self.problem("is missing", *place)
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
-from harken.suggest import nearest
+from harken.suggest import suggest_quoted
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -91,7 +91,7 @@ class Models:
             fix = "Set models.default in harken.yaml, such as openai:gpt-4o-mini, or echo to try without a model"
             raise NeedsAttention(f"no model is configured for {asked!r}", fix=fix)
         known = [*TIERS, *names]
-        raise NeedsAttention(f"there is no model {asked!r}", fix=nearest(asked, known) or "Use provider:model")
+        raise NeedsAttention(f"there is no model {asked!r}", fix=suggest_quoted(asked, known) or "Use provider:model")
 
     def cost(self, answer: Answer) -> float | None:
         """What the answer took, in dollars; None when nobody told us the model's price."""

@@ -14,7 +14,7 @@ from harken.run.scope import Resolve
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from harken.language.cel.condition import Condition
+    from harken.language.cel import Condition
     from harken.run.compiler import Compiler
     from harken.run.execute import Frame
 

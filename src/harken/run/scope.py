@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from harken.errors import Misconfigured
 from harken.event import Recorded
-from harken.language.cel.condition import Condition, Decision, bind
-from harken.language.go_template.template import compile_template
+from harken.language.cel import Condition, Decision, bind
+from harken.language.go_template import compile_template
 from harken.runs import Claimed, StepRecord
 
 __all__ = ["Resolve", "Scope", "compile_value", "open_scope", "prose"]

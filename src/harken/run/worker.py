@@ -23,10 +23,10 @@ from harken.run.workflows import WorkflowCache
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
 from harken.store import Runs
 from harken.tasks import end
+from harken.timings import Timings
 
 __all__ = [
     "EMPTY_PAUSE",
-    "LONGEST_SLEEP",
     "TROUBLE_PAUSE",
     "Active",
     "Due",
@@ -41,8 +41,6 @@ log = structlog.get_logger()
 
 
 TROUBLE_PAUSE = 1.0
-
-LONGEST_SLEEP = 5.0
 
 EMPTY_PAUSE = 0.02
 
@@ -80,9 +78,10 @@ class Due:
     look that was in vain makes the next one wait longer.
     """
 
-    def __init__(self, store: Runs, clock: Clock) -> None:
+    def __init__(self, store: Runs, clock: Clock, longest: float = Timings().worker_sleep) -> None:
         self._store = store
         self._clock = clock
+        self._longest = longest
         self._in_vain = 0
 
     def came(self) -> None:
@@ -95,12 +94,12 @@ class Due:
             return TROUBLE_PAUSE
         except Exception:
             log.exception("next_due_failed")
-            return LONGEST_SLEEP
+            return self._longest
         if due is None:
-            return LONGEST_SLEEP
+            return self._longest
         wait = (due - self._clock.now()).total_seconds()
         self._in_vain = min(self._in_vain + 1, 8) if wait <= 0 else 0
-        return min(max(wait, EMPTY_PAUSE * 2.0 ** max(0, self._in_vain - 1)), LONGEST_SLEEP)
+        return min(max(wait, EMPTY_PAUSE * 2.0 ** max(0, self._in_vain - 1)), self._longest)
 
 
 async def heartbeat(
@@ -166,7 +165,7 @@ class Worker:
         learn: Callable[[], Awaitable[object]] | None = None,
         listens: Callable[[str], bool] | None = None,
         parallel: int = 4,
-        lease_seconds: float = 60.0,
+        timings: Timings = Timings(),
         observe: Observe | None = None,
     ) -> None:
         self._store = store
@@ -177,7 +176,8 @@ class Worker:
         self.holder = holder
         self._internal = InternalFeed(internal, learn, clock, listens, on_started=self.nudge)
         self._parallel = parallel
-        self._lease_seconds = lease_seconds
+        self._lease_seconds = timings.claim_seconds
+        self._longest_sleep = timings.worker_sleep
         self.observe = observe
         self._settler = Settler(store, clock, self._internal, self._told, self._workflow_name)
         self._active: dict[str, Active] = {}
@@ -190,7 +190,7 @@ class Worker:
         self._claimed_nothing_at: float | None = None
         # whether the last look at the store left runs there for which we had no room
         self._short = True
-        self._due = Due(store, clock)
+        self._due = Due(store, clock, timings.worker_sleep)
         self.last_claim: datetime | None = None
         self.started = self.done = self.filtered = self.failed = self.dead = 0
         self.cancelled = self.again = self.parked = self.lost = 0
@@ -263,7 +263,7 @@ class Worker:
             return True
         except Exception:
             log.exception("claim_failed")
-            await self._clock.sleep(LONGEST_SLEEP)
+            await self._clock.sleep(self._longest_sleep)
             return True
         self.last_claim = self._clock.now()
         self._claimed_nothing_at = None if claimed else self._clock.monotonic()
@@ -277,7 +277,7 @@ class Worker:
         """Wait for a nudge or for the next run to become due; capped, so that a jump of the wall clock is noticed."""
         if more or self._stopping:
             return
-        seconds = await self._due.seconds() if self._room() else LONGEST_SLEEP
+        seconds = await self._due.seconds() if self._room() else self._longest_sleep
         try:
             async with asyncio.timeout(seconds):
                 await self._nudged.wait()

@@ -15,7 +15,7 @@ from harken.run.steps import KINDS
 from harken.runs import Workflow
 from harken.store import Registry
 from harken.store.documents import WORKFLOW
-from harken.suggest import nearest
+from harken.suggest import suggest_quoted
 
 __all__ = ["DEFINITION_KEYS", "WorkflowCache", "check_workflow", "compile_workflow"]
 
@@ -47,7 +47,7 @@ def _build(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Prob
         given = {}
     for key in given:
         if key not in DEFINITION_KEYS:
-            builder.problem(f"unknown key {key!r}", str(key), suggestion=nearest(str(key), DEFINITION_KEYS))
+            builder.problem(f"unknown key {key!r}", str(key), suggestion=suggest_quoted(str(key), DEFINITION_KEYS))
     inputs, wrong = declared_inputs(given.get("inputs"))
     builder.problems.extend(wrong)
     steps = builder.block(given.get("steps") or [], "steps")

@@ -1,6 +1,6 @@
-"""One turn of a language model at every tick: a morning summary, a reminder, a question that is asked again and again.
+"""One turn of a language model at every tick: a morning summary, a reminder, a recurring question.
 
-The schedule of the job is the gate before the model, and what it may use in a day is bounded.
+The job's schedule decides when the model is called, and the tokens per day are limited.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.event import Event
+from harken.kit import QueryModel
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Query", "Turns", "plugin"]
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """What the model is asked at every tick."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     prompt: str = Field(
         min_length=1, description="what the model is asked; {{.trigger.event.at}} is the time of the tick"
     )
@@ -32,7 +32,7 @@ class Query(BaseModel):
 
 
 class Turns:
-    """Each read is one turn; a read that was not committed has not happened."""
+    """Each committed read is one turn."""
 
     def __init__(self, host: Host) -> None:
         self._clock = host.clock
@@ -49,8 +49,8 @@ def _source(query: Query, account: object, host: Host) -> Turns:
 
 
 def _delivery(query: Query, integration: str) -> Delivery:
-    asked = {"prompt": query.prompt, "system": query.system, "model": query.model, "max_tokens": query.max_tokens}
-    turn: dict[str, Any] = {"id": "answer", "action": "llm", **{key: value for key, value in asked.items() if value}}
+    params = {"prompt": query.prompt, "system": query.system, "model": query.model, "max_tokens": query.max_tokens}
+    turn: dict[str, Any] = {"id": "answer", "action": "llm", **{key: value for key, value in params.items() if value}}
     return Delivery(template="{answer}", before=(turn,), tokens_per_day=query.tokens_per_day)
 
 

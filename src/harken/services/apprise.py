@@ -1,7 +1,7 @@
 """Apprise: more than a hundred services by a URL each (https://github.com/caronc/apprise/wiki).
 
-Apprise makes its own connections, in threads of its own, and says no more than whether it worked. The status of a
-refusal is in what it logs, as a number beside the words; where it is not, trying again is the only honest answer.
+Apprise makes its own connections, in its own threads, and returns only whether it worked. The HTTP status of a refusal
+is an argument of its log records; without one, the message is tried again.
 """
 
 from __future__ import annotations
@@ -14,82 +14,82 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.http.guard import check_address
+from harken.kit import AccountModel, configure_hint
 from harken.kit.messages import one_line, title_and_text
 from harken.source import Host, Message, Plugin
 
 if TYPE_CHECKING:
     from apprise import Apprise, NotifyBase
 
-__all__ = ["Account", "Services", "plugin"]
+__all__ = ["Account", "AppriseDestination", "plugin"]
 
-CONFIGURE = "harken integrations apprise configure"
+CONFIGURE = configure_hint("apprise")
 INSTALL = "pip install 'harken[apprise]'"
 DEFAULT = "default"
-_LATER = frozenset({408, 425, 429})
-_heard: ContextVar[list[int] | None] = ContextVar("apprise_statuses", default=None)
+_TEMPORARY = frozenset({408, 425, 429})
+_statuses: ContextVar[list[int] | None] = ContextVar("apprise_statuses", default=None)
 
 
-class Account(BaseModel):
-    """URLs of Apprise by the names that `to` may have. They hold credentials, so they are written only here."""
+class Account(AccountModel):
+    """URLs of Apprise by the names that `to` may have. They contain credentials, so steps name them only."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     url: SecretStr | None = Field(None, description="a URL of Apprise; its name is `default`")
     urls: dict[str, SecretStr] = Field(default_factory=dict, description="more of them, by name")
 
     @model_validator(mode="after")
-    def _has_one(self) -> Account:
+    def _has_url(self) -> Account:
         if self.url is None and not self.urls:
             raise ValueError("give a url, or urls by name")
         if self.url is not None and DEFAULT in self.urls:
             raise ValueError("`default` is the name of url")
         return self
 
-    def named(self, name: str) -> str | None:
+    def url_of(self, name: str) -> str | None:
         found = self.url if name in ("", DEFAULT) and self.url is not None else self.urls.get(name)
         return None if found is None else found.get_secret_value().strip()
 
 
-class Services:
-    """Sends through Apprise. It knows no repeats: a message whose answer was lost is shown twice."""
+class AppriseDestination:
+    """Sends through Apprise. It has no idempotency key: a message whose answer was lost can appear twice."""
 
     def __init__(self, account: Account, host: Host) -> None:
         self._account = account
         self._host = host
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
-        url = self._account.named(message.to.strip())
+        url = self._account.url_of(message.to.strip())
         if url is None:
             known = ", ".join(sorted({*self._account.urls, *([DEFAULT] if self._account.url else [])}))
             raise NeedsAttention("`to` is not the name of one of Apprise's URLs", fix=f"Write one of: {known}")
-        title, body = _words(message)
+        title, body = _title_and_body(message)
         # importing Apprise and its plugins takes half a second
-        sender, service = await asyncio.to_thread(_built, url)
+        sender, service = await asyncio.to_thread(_build_sender, url)
         await self._guard(service)
         statuses: list[int] = []
-        token = _heard.set(statuses)
+        token = _statuses.set(statuses)
         try:
-            result = await sender.async_notify(body=body, title=title, body_format=_plain())
+            result = await sender.async_notify(body=body, title=title, body_format=_text_format())
         finally:
-            _heard.reset(token)
+            _statuses.reset(token)
         if not result:
             raise _refusal(service.service_name, statuses)
         return {"service": str(service.service_name)}
 
     async def _guard(self, service: NotifyBase) -> None:
-        """What can be done beforehand: the name may lead elsewhere a moment later, when Apprise resolves it itself."""
+        """Refuse private addresses. Only a check beforehand: Apprise resolves the name again itself."""
         host = service.host
-        # where a URL has no host, most plugins keep a token in its place, which must not be asked of a name server
+        # in a URL without a host, most plugins have a token in its place, which must not be sent to a name server
         if not isinstance(host, str) or not host or "host" not in service.template_tokens:
             return
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise RetryLater(
-                "the host in the URL of Apprise is not known", fix="Correct the URL if this stays"
+                "the host in the URL of Apprise is not known", fix="Correct the URL if this persists"
             ) from None
         try:
             for *_, where in found:
@@ -98,30 +98,30 @@ class Services:
             raise NeedsAttention(error.message, fix=error.fix or "Correct the URL") from None
 
 
-class _Listener(logging.Handler):
-    """Hears the status codes among the values of log records; the words stay unread."""
+class _StatusRecorder(logging.Handler):
+    """Collects status codes from the arguments of log records; their text is not used."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        heard = _heard.get()
-        if heard is not None and isinstance(record.args, tuple):
-            heard.extend(arg for arg in record.args if type(arg) is int and 400 <= arg < 600)
+        statuses = _statuses.get()
+        if statuses is not None and isinstance(record.args, tuple):
+            statuses.extend(arg for arg in record.args if type(arg) is int and 400 <= arg < 600)
 
 
 @cache
-def _listen() -> None:
+def _record_statuses() -> None:
     logger = logging.getLogger("apprise")
     logger.setLevel(logging.WARNING)
-    # it may name hosts, topics and people, which are in none of our logs
+    # its records may name hosts, topics and people, which must not be in our logs
     logger.propagate = False
-    logger.addHandler(_Listener())
+    logger.addHandler(_StatusRecorder())
 
 
-def _built(url: str) -> tuple[Apprise, NotifyBase]:
+def _build_sender(url: str) -> tuple[Apprise, NotifyBase]:
     try:
         from apprise import Apprise, AppriseAsset
     except ImportError:
-        raise NeedsAttention("sending through Apprise needs a package that is not installed", fix=INSTALL) from None
-    _listen()
+        raise NeedsAttention("the package apprise is not installed", fix=INSTALL) from None
+    _record_statuses()
     asset = AppriseAsset(http_redirects=False, interpret_escapes=False)
     service = Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if service is None:
@@ -131,13 +131,13 @@ def _built(url: str) -> tuple[Apprise, NotifyBase]:
     return sender, service
 
 
-def _plain() -> Any:
+def _text_format() -> Any:
     from apprise import NotifyFormat
 
     return NotifyFormat.TEXT
 
 
-def _words(message: Message) -> tuple[str, str]:
+def _title_and_body(message: Message) -> tuple[str, str]:
     title = one_line(message.title)
     if not message.text.strip() or not title:
         return "", title_and_text(message)
@@ -145,21 +145,21 @@ def _words(message: Message) -> tuple[str, str]:
 
 
 def _refusal(name: object, statuses: list[int]) -> HarkenError:
-    """What the last status means; without one, it may pass."""
+    """The error that the last status means; without a status, it may work later."""
     status = statuses[-1] if statuses else None
     if status is None:
-        fix = "If this stays, check the URL and try it with Apprise's own command"
+        fix = "If this persists, check the URL and try it with Apprise's own command"
         return RetryLater(f"Apprise could not send to {name}, and does not say why", fix=fix)
     message = f"{name} answered {status} to a message through Apprise"
     if status == 429:
         return RetryLater(message, reason="rate_limited")
-    if status >= 500 or status in _LATER:
+    if status >= 500 or status in _TEMPORARY:
         return RetryLater(message)
     return NeedsAttention(message, fix=f"Check the credentials and the recipient in the URL: {CONFIGURE}")
 
 
-def _destination(query: object, account: Account, host: Host) -> Services:
-    return Services(account, host)
+def _destination(query: object, account: Account, host: Host) -> AppriseDestination:
+    return AppriseDestination(account, host)
 
 
 plugin = Plugin(

@@ -1,7 +1,7 @@
-"""Time as a source: the cursor is the last activation, so what a sleeping laptop missed is known when it wakes.
+"""Time as a source: the cursor is the last activation, so activations that a sleeping laptop missed are known.
 
-`missed` says what then happens: `coalesce` one event for all of them, `all` one each, `skip` none unless the last one
-is only just over. DST follows Debian cron, as `harken.schedule` says.
+`missed` decides about them: `coalesce` makes one event for all, `all` one for each, `skip` none unless the last one
+is only just over. DST follows Debian cron, see `harken.schedule`.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from harken.event import Event
+from harken.kit import QueryModel, load_cursor
 from harken.schedule import At, Cron, Every, Missed, Schedule, activations, check
 from harken.source import Batch, Cursor, Host, Plugin
 
 __all__ = ["Activations", "Query", "plugin"]
 
 PAGE = 1000
-# a skip that is this late still counts as on time: timers are, a little
+# with `skip`, an activation that is this late still counts as on time: timers are never exact
 GRACE = timedelta(seconds=60)
-# a last activation further ahead than this was stored while the clock was wrong
-AHEAD = timedelta(hours=1)
+# a stored activation further in the future than this was written while the clock was wrong
+MOST_AHEAD = timedelta(hours=1)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Exactly one of cron, every and at."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     cron: str = Field("", description="five fields, or six with seconds first")
     every: float | None = Field(None, ge=1, description="seconds between activations")
     at: AwareDatetime | None = Field(None, description="one instant (RFC 3339)")
@@ -42,7 +42,7 @@ class Query(BaseModel):
         return self
 
     def schedule(self) -> Schedule:
-        """The schedule to wake by; raises Misconfigured for a cron line or time zone that does not exist."""
+        """The schedule; raises Misconfigured if the cron line or the time zone is invalid."""
         if self.at is not None:
             return At(instant=self.at.astimezone(UTC))
         found: Schedule = Every(seconds=self.every) if self.every else Cron(expression=self.cron, tz=self.tz)
@@ -51,30 +51,32 @@ class Query(BaseModel):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The last activation, and how many before it were passed over and not yet told."""
+    """The last activation, and how many before it were skipped since the last event."""
 
     last: datetime
     missed: int = 0
 
 
 class Activations:
-    """Every activation between the last one and now, by the policy for missed ones."""
+    """The activations between the last one and now, by the policy for missed ones."""
 
     def __init__(self, query: Query, host: Host) -> None:
         self._schedule = query.schedule()
         self._missed = query.missed
         self._clock = host.clock
-        self._told = {"expression": query.cron} if query.cron else {"every": query.every} if query.every else {}
+        self._schedule_data = (
+            {"expression": query.cron} if query.cron else {"every": query.every} if query.every else {}
+        )
         self._tz = query.tz
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         now = self._clock.now()
-        place = _place(cursor, since, now)
+        place = _load_place(cursor, since, now)
         found = activations(self._schedule, place.last, now, PAGE)
-        batch = self._told_of(place, found, now) if found else Batch(cursor=_cursor(place))
+        batch = self._to_batch(place, found, now) if found else Batch(cursor=_cursor(place))
         return msgspec.structs.replace(batch, next_at=self._next(found[-1] if found else place.last, now))
 
-    def _told_of(self, place: Place, found: list[datetime], now: datetime) -> Batch:
+    def _to_batch(self, place: Place, found: list[datetime], now: datetime) -> Batch:
         more = len(found) == PAGE
         if self._missed == "all" or isinstance(self._schedule, At):
             return Batch(events=[self._event(instant, 0) for instant in found], cursor=found[-1].isoformat(), more=more)
@@ -84,23 +86,22 @@ class Activations:
         return Batch(events=[self._event(passed.last, passed.missed - 1)], cursor=passed.last.isoformat())
 
     def _next(self, last: datetime, now: datetime) -> datetime | None:
-        """An interval counts from the last activation, however late that was read; a cron line tells it by itself."""
+        """An interval counts from the last activation, however late it was read; cron lines need no such hint."""
         if not isinstance(self._schedule, Every):
             return None
         return min(last, now) + timedelta(seconds=self._schedule.seconds)
 
     def _event(self, instant: datetime, missed: int) -> Event:
         name = instant.isoformat()
-        data: dict[str, Any] = {"scheduled_at": name, **self._told, "tz": self._tz, "missed": missed}
+        data: dict[str, Any] = {"scheduled_at": name, **self._schedule_data, "tz": self._tz, "missed": missed}
         return Event(subject=name, key=name, type="schedule.tick", occurred_at=instant, data=data)
 
 
-def _place(cursor: Cursor, since: datetime, now: datetime) -> Place:
-    try:
-        place = msgspec.convert({"last": cursor} if isinstance(cursor, str) else cursor, Place)
-    except msgspec.ValidationError:
+def _load_place(cursor: Cursor, since: datetime, now: datetime) -> Place:
+    place = load_cursor({"last": cursor} if isinstance(cursor, str) else cursor, Place)
+    if place is None:
         return Place(last=since.astimezone(UTC))
-    return place if place.last <= now + AHEAD else Place(last=now)
+    return place if place.last <= now + MOST_AHEAD else Place(last=now)
 
 
 def _cursor(place: Place) -> Cursor:

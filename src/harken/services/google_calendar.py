@@ -1,7 +1,7 @@
 """Google Calendar: what was added, changed or cancelled in one calendar, by its sync tokens.
 
-A sync token stands for all that was read up to it. Google gives it with the last page only, so a read that stopped
-half-way goes on at its page, and one whose page is forgotten begins again at the token before.
+A sync token marks how far the calendar was read. Google gives it with the last page only, so an interrupted read
+continues at its page; if Google refuses the page token, the read starts again from the previous sync token.
 https://developers.google.com/workspace/calendar/api/guides/sync
 """
 
@@ -14,14 +14,15 @@ from urllib.parse import quote
 
 import msgspec
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.errors import CursorExpired, RetryLater
 from harken.event import Event
 from harken.http import Reply
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.fields import describe, instant, text_of
 from harken.services.google import GoogleAccount, GoogleClient
-from harken.services.google.api import CALENDAR, told
+from harken.services.google.api import CALENDAR, expect_object
 from harken.source import Batch, Checked, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Changes", "Query", "check", "plugin"]
@@ -38,22 +39,21 @@ _FIELDS = f"nextPageToken,nextSyncToken,updated,items({_ITEM})"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class Query(BaseModel):
-    """Which calendar, and what to do about what is gone."""
+class Query(QueryModel):
+    """Which calendar, and how to treat cancelled events and an expired sync token."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     calendar_id: str = Field("primary", min_length=1, description="id of the calendar; primary is the user's own")
     skip_cancelled: bool = Field(True, description="leave out events that were cancelled or deleted")
     on_expired: Literal["pause", "rebaseline"] = Field(
-        "pause", description="when Google forgot where we were: pause until a reset, or begin anew with a warning"
+        "pause", description="when the sync token has expired: pause until a reset, or begin anew with a warning"
     )
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a read has come. `sync` is the token of the last whole read, `page` where this one goes on.
+    """`sync` is the sync token of the last complete read, `page` the page token at which this read continues.
 
-    `upto` is when, by the calendar's own clock, it had last changed as the last whole read began; `began` the same of
-    this read. `anew`: this read replaces a forgotten token. `again`: a page was forgotten, so the read began again.
+    `upto` is the calendar's last change when the last complete read began, `began` that of this read, both by Google's
+    clock. `anew`: this read replaces an expired sync token. `again`: a page token was refused, so it started again.
     """
 
     of: str
@@ -66,7 +66,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Changes:
-    """Reads one page a call. The first read shows only what changed since then, and brings the first sync token."""
+    """Reads one page per call. The first read returns only changes after `since`, and gets the first sync token."""
 
     def __init__(self, query: Query, account: GoogleAccount, host: Host) -> None:
         self._query = query
@@ -75,14 +75,14 @@ class Changes:
         self._creations = host.identity == "once"
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = _place(cursor, self._query.calendar_id)
-        reply = await self._google.request("GET", self._url, params=_asked(place), scope=CALENDAR)
+        place = load_cursor(cursor, Place, of=self._query.calendar_id) or Place(of=self._query.calendar_id)
+        reply = await self._google.request("GET", self._url, params=_page_params(place), scope=CALENDAR)
         if reply.status in (400, 410) and place.page and not place.again:
-            # page tokens live shortly; what this read has shown already is known
+            # page tokens expire soon; the engine drops what this read returned before
             return _batch(msgspec.structs.replace(place, page="", again=True), more=True)
         if reply.status == 410 and place.sync:
             return _batch(self._expired(place, reply), more=True, complete=False)
-        document = told(reply, _fix(reply.status, self._query.calendar_id))
+        document = expect_object(reply, _fix(reply.status, self._query.calendar_id))
         to = _following(place, document, reply)
         events = self._events(document, _horizon(place, since))
         return _batch(to, events=events, more=bool(to.page), complete=not place.anew)
@@ -106,16 +106,8 @@ class Changes:
         return sorted(events, key=lambda event: event.occurred_at or _LONG_AGO)
 
 
-def _place(cursor: Cursor, calendar: str) -> Place:
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place(of=calendar)
-    return place if place.of == calendar else Place(of=calendar)
-
-
-def _asked(place: Place) -> dict[str, str | int]:
-    """The parameters of a page. All but the tokens are those of the first read, or the tokens are void."""
+def _page_params(place: Place) -> dict[str, str | int]:
+    """The parameters of a page. All but the tokens must be those of the first read, or Google refuses the tokens."""
     tokens = {"syncToken": place.sync, "pageToken": place.page}
     return {
         "singleEvents": "true",
@@ -127,7 +119,7 @@ def _asked(place: Place) -> dict[str, str | int]:
 
 
 def _horizon(place: Place, since: datetime) -> datetime | None:
-    """What changed before this is old. A read from a sync token has nothing old; the others list the whole calendar."""
+    """Older changes are left out. None for a read from a sync token: the others list the whole calendar."""
     if place.sync:
         return None
     known = instant(place.upto) if place.anew else None
@@ -146,13 +138,13 @@ def _following(place: Place, document: dict[str, Any], reply: Reply) -> Place:
     if page and page != place.page:
         return msgspec.structs.replace(place, page=page, began=began)
     if page or not sync:
-        # without the token of the last page the next read could not go on here
+        # without a sync token the next read could not continue here
         raise RetryLater(f"{reply.url.host} ended its list of events without a sync token")
     return Place(of=place.of, sync=sync, upto=began or place.upto)
 
 
 def _batch(place: Place, *, events: Sequence[Event] = (), more: bool, complete: bool = True) -> Batch:
-    return Batch(events=events, cursor=msgspec.to_builtins(place), more=more, complete=complete)
+    return Batch(events=events, cursor=dump_cursor(place), more=more, complete=complete)
 
 
 def _fix(status: int, calendar: str) -> str:
@@ -162,7 +154,7 @@ def _fix(status: int, calendar: str) -> str:
 
 
 def _event(item: dict[str, Any], calendar: str, *, creations: bool) -> Event:
-    """One version of an event. A cancelled one may have nothing but its id."""
+    """One version of a calendar event. A cancelled one may have nothing but its id."""
     id, updated, status = str(item["id"]), text_of(item, "updated"), text_of(item, "status") or "confirmed"
     cancelled = status == "cancelled"
     version = updated or text_of(item, "etag") or ""
@@ -202,17 +194,17 @@ def _data(item: dict[str, Any], calendar: str) -> dict[str, Any]:
 
 
 def _when(item: dict[str, Any], name: str) -> str:
-    """An instant with its offset, or the day of an all-day event."""
+    """A time with its offset, or the day of an all-day event."""
     return text_of(item, f"{name}.dateTime") or text_of(item, f"{name}.date") or ""
 
 
 async def check(query: Query, account: GoogleAccount, host: Host) -> Checked:
-    """Ask whether the calendar is there."""
+    """Ask whether the calendar exists."""
     url = f"{account.calendar_url}/calendars/{quote(query.calendar_id, safe='')}"
     reply = await GoogleClient.of(account, host).request("GET", url, scope=CALENDAR)
     if reply.status == 404:
         return Checked(unknown=[f"there is no calendar {query.calendar_id}, or the user may not see it"])
-    found = told(reply)
+    found = expect_object(reply)
     zone = text_of(found, "timeZone")
     name = text_of(found, "summary") or query.calendar_id
     return Checked(found={query.calendar_id: f"{name} ({zone})" if zone else name})

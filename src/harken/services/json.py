@@ -1,7 +1,7 @@
-"""Any JSON listing over HTTP, read page by page. There is no vendor: what is known of the API stands in the query.
+"""Any JSON listing over HTTP, read page by page. The query describes the API.
 
-Every read goes through the whole listing (newest_first: as far as `since`), so what slips over a page border while
-others are inserted or deleted is found by the next read.
+Every read goes through the whole listing (newest_first: as far as `since`), so an item that moves to another page
+while others are inserted or deleted is found by the next read.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from harken.errors import NeedsAttention
 from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of, digest_of_json
 from harken.kit.items import Shape, events_of, items_at
@@ -38,10 +39,9 @@ _SECRET_NAME = re.compile(r"auth|cookie|key|passw|secret|signature|token", re.IG
 _SHORTEST_SECRET = 8
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """What to ask, where the items are, and what identifies one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     url: WebAddress = Field(description="address of the listing (http or https)")
     method: Literal["GET", "POST"] = Field("GET", description="HTTP method")
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send; never shown again")
@@ -60,7 +60,7 @@ class Query(BaseModel):
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Query:
+    def _is_consistent(self) -> Query:
         if self.state_field and self.version_field:
             raise ValueError("name state_field or version_field, not both")
         if self.body is not None and self.method != "POST":
@@ -71,18 +71,18 @@ class Query(BaseModel):
 
     @property
     def identity(self) -> Identity:
-        """What makes an item new, as far as the query tells."""
+        """The identity that the fields of the query imply."""
         return "transition" if self.state_field else "change" if self.version_field else "once"
 
     def fingerprint(self) -> str:
-        """Changes when the listing or its reading does. Headers are no part of it: they hold tokens, which rotate."""
-        asked = self.model_dump(mode="json", exclude={"headers", "max_per_tick", "paging", "allow_private_networks"})
+        """Changes with the listing and how it is read. Headers do not count: they hold tokens, which rotate."""
+        content = self.model_dump(mode="json", exclude={"headers", "max_per_tick", "paging", "allow_private_networks"})
         paging = self.paging.model_dump(exclude={"max_pages"}) if self.paging else None
-        return digest_of_json([asked, paging])
+        return digest_of_json([content, paging])
 
 
 class JsonListing:
-    """Reads one page a call. Validators are kept only of a read whose single page was the whole listing."""
+    """Reads one page per call. Validators are kept only if a single page was the whole listing."""
 
     def __init__(self, query: Query, host: Host) -> None:
         self._query = query
@@ -90,9 +90,9 @@ class JsonListing:
         self._of = query.fingerprint()
         self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
         self._secrets = _secrets(self._headers)
-        self._whose = host_of(query.url)
+        self._server = host_of(query.url)
         self._shape = Shape(
-            whose=self._whose,
+            whose=self._server,
             id_field=query.id_field,
             type=query.type,
             time_field=query.time_field,
@@ -101,35 +101,35 @@ class JsonListing:
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place = self._resume(cursor, since)
-        reply = await self._ask(place)
+        reply = await self._fetch(place)
         if reply.not_modified:
             return Batch(cursor=cursor, unchanged=True)
         paging = self._query.paging
         if reply.status == 404 and place.pages and paging and paging.is_numbered:
-            return self._last(place, reply, ())  # some servers know of no page after the last
+            return self._last_page(place, reply, ())  # some servers answer 404 after the last page
         raise_for(reply)
-        _blot(self._secrets, reply)
+        _remove_secrets(self._secrets, reply)
         if place.digest and place.digest == digest_of(reply.body):
             return Batch(cursor=cursor, unchanged=True)
         return self._page(place, reply, reply.json())
 
     def _resume(self, cursor: Cursor, since: datetime) -> PagingCursor:
-        place, paging = _place(cursor), self._query.paging
+        place, paging = load_cursor(cursor, PagingCursor) or PagingCursor(of=""), self._query.paging
         if place.of == self._of and (place.pages or place.restarts):
             if paging and place.pages >= paging.max_pages:
                 fix = "Narrow the query, or raise paging.max_pages"
-                raise NeedsAttention(f"the listing of {self._whose} goes on after {place.pages} pages", fix=fix)
+                raise NeedsAttention(f"the listing of {self._server} goes on after {place.pages} pages", fix=fix)
             return place
-        # an unfinished read, and the next one after borders were crossed, begin no later than the read before
+        # after an unfinished read or one with gaps, start no later than where it started
         oldest = min(since, place.since or since)
         if place.of != self._of:
             place = PagingCursor(of=self._of)
         return msgspec.structs.replace(place, at=first_position(paging), since=oldest, asked=since)
 
-    async def _ask(self, place: PagingCursor) -> Reply:
+    async def _fetch(self, place: PagingCursor) -> Reply:
         query, body = self._query, self._query.body
         conditional = validators_of(place.etag, place.last_modified)
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             query.method,
             page_url(query.paging, query.url, place.at),
             headers={"Accept": "application/json", **self._headers},
@@ -138,53 +138,47 @@ class JsonListing:
             conditional=conditional,
             allow_private=query.allow_private_networks or self._host.allow_private,
         )
-        expect_answer(reply, conditional, self._whose)
+        expect_answer(reply, conditional, self._server)
         return reply
 
     def _page(self, place: PagingCursor, reply: Reply, document: Any) -> Batch:
         paging = self._query.paging
-        events = events_of(items_at(document, self._query.items_path, self._whose), self._shape)
+        events = events_of(items_at(document, self._query.items_path, self._server), self._shape)
         ids = [event.subject for event in events]
         if paging and has_slipped(place, ids):
             again = restart(place, paging)
             if again:
-                return Batch(events=self._ascending(events, place), cursor=msgspec.to_builtins(again), more=True)
+                return Batch(events=self._ascending(events, place), cursor=dump_cursor(again), more=True)
             place = msgspec.structs.replace(place, partial=True)
-        to = None if self._reached(events, place) else next_position(paging, reply, document, place, ids)
+        to = None if self._is_covered(events, place) else next_position(paging, reply, document, place, ids)
         if paging is None or to is None:
-            return self._last(place, reply, events)
-        turned = advance(place, paging, to, ids, self._whose)
+            return self._last_page(place, reply, events)
+        following = advance(place, paging, to, ids, self._server)
         more = self._ascending(events, place)
-        return Batch(events=more, cursor=msgspec.to_builtins(turned), more=True, complete=not place.partial)
+        return Batch(events=more, cursor=dump_cursor(following), more=True, complete=not place.partial)
 
-    def _last(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
+    def _last_page(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
         paging, kept = self._query.paging, PagingCursor(of=self._of, since=place.asked if place.pages else None)
-        # page one of many proves nothing about the others, nor does a body whose Link header may have changed
+        # an unchanged first page proves nothing about the others, nor does a body whose Link header may have changed
         if not place.pages and not place.restarts and (paging is None or paging.is_in_body):
             got = reply.validators if self._query.method == "GET" else Validators()
             kept = PagingCursor(
                 of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body)
             )
         events = self._ascending(events, place)
-        return Batch(events=events, cursor=msgspec.to_builtins(kept), complete=not place.partial)
+        return Batch(events=events, cursor=dump_cursor(kept), complete=not place.partial)
 
-    def _reached(self, events: Sequence[Event], place: PagingCursor) -> bool:
+    def _is_covered(self, events: Sequence[Event], place: PagingCursor) -> bool:
         oldest = events[-1].occurred_at if events and self._query.order == "newest_first" else None
         return oldest is not None and place.since is not None and oldest < place.since
 
     def _ascending(self, events: Sequence[Event], place: PagingCursor) -> Sequence[Event]:
         if self._query.order != "newest_first":
             return events
-        # older ones come into view when newer ones are deleted: they were read long ago, and may be forgotten
+        # deleting newer items brings older ones onto the page: they were read before, and the engine's memory of them
+        # may be gone
         since = place.since
         return [event for event in reversed(events) if not (event.occurred_at and since and event.occurred_at < since)]
-
-
-def _place(cursor: Cursor) -> PagingCursor:
-    try:
-        return msgspec.convert(cursor, PagingCursor)
-    except msgspec.ValidationError:
-        return PagingCursor(of="")
 
 
 def _secrets(headers: Mapping[str, str]) -> list[bytes]:
@@ -192,8 +186,8 @@ def _secrets(headers: Mapping[str, str]) -> list[bytes]:
     return [part.encode() for value in values for part in value.split() if len(part) >= _SHORTEST_SECRET]
 
 
-def _blot(secrets: Iterable[bytes], reply: Reply) -> None:
-    """Take our own credentials out of the reply, should the server echo what it was sent."""
+def _remove_secrets(secrets: Iterable[bytes], reply: Reply) -> None:
+    """Remove our credentials from the reply, in case the server echoes the request."""
     for secret in secrets:
         if secret in reply.body:
             reply.body = reply.body.replace(secret, b"***")

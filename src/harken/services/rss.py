@@ -1,4 +1,4 @@
-"""News feeds: RSS, Atom, JSON Feed. The whole feed is read each time; what is new in it, the engine knows.
+"""News feeds: RSS, Atom, JSON Feed. Each read returns the whole feed; the engine knows which entries are new.
 
 RSS 2.0: https://www.rssboard.org/rss-specification, Atom: RFC 4287, JSON Feed: https://www.jsonfeed.org/version/1.1/
 """
@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of
 from harken.kit.syndication import Entry, NotAFeed, entries_of, feed_link, is_page, oldest_first
@@ -26,15 +27,14 @@ __all__ = ["NewsFeed", "Query", "plugin"]
 _ACCEPT = "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, */*;q=0.5"
 _LARGEST = 32_000_000
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
-# parsing more than this would make everybody else wait
+# larger feeds are parsed in a thread, so that the event loop is not blocked
 _INLINE = 100_000
-_DATED_BACK = timedelta(days=2)
+_BACKDATED = timedelta(days=2)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which feed to read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     feed_url: WebAddress = Field(description="address of the feed (http or https)")
     max_per_tick: int = Field(5, ge=0, description="runs that become due at once; the rest follow, spaced")
     type: Literal["rss.entry"] = Field("rss.entry", description="type of the events")
@@ -42,7 +42,7 @@ class Query(BaseModel):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the last read that was committed looked like; it means nothing for another address (`of`)."""
+    """Validators and digest of the last committed read. `of` is the digest of the address."""
 
     of: str
     etag: str | None = None
@@ -55,12 +55,12 @@ class NewsFeed:
         self._query = query
         self._host = host
         self._of = digest_of(query.feed_url.encode())
-        self._whose = host_of(query.feed_url)
+        self._server = host_of(query.feed_url)
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        place = self._place(cursor)
+        place = load_cursor(cursor, Place, of=self._of) or Place(of=self._of)
         conditional = validators_of(place.etag, place.last_modified)
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             "GET",
             self._query.feed_url,
             headers={"Accept": _ACCEPT},
@@ -68,43 +68,40 @@ class NewsFeed:
             max_bytes=_LARGEST,
             allow_private=self._query.allow_private_networks or self._host.allow_private,
         )
-        expect_answer(reply, conditional, self._whose)
+        expect_answer(reply, conditional, self._server)
         raise_for(reply)
         if reply.not_modified or (place.digest and place.digest == digest_of(reply.body)):
             return Batch(cursor=cursor, unchanged=True)
         entries = await self._entries(reply, worked=bool(place.digest))
         got = reply.validators
         read = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
-        # what is dated back by its author, or by a clock that is wrong, was not there before all the same
-        late = since - _DATED_BACK if place.digest else since
-        events = [self._event(entry, undated=_between(late, entry.published, since)) for entry in entries]
-        return Batch(events=events, cursor=msgspec.to_builtins(read))
-
-    def _place(self, cursor: Cursor) -> Place:
-        try:
-            place = msgspec.convert(cursor, Place)
-        except msgspec.ValidationError:
-            return Place(of=self._of)
-        return place if place.of == self._of else Place(of=self._of)
+        # an entry dated shortly before `since` may still be new: backdated, or dated by a wrong clock
+        late = since - _BACKDATED if place.digest else since
+        events = [self._event(entry, undated=_is_between(late, entry.published, since)) for entry in entries]
+        return Batch(events=events, cursor=dump_cursor(read))
 
     async def _entries(self, reply: Reply, *, worked: bool) -> list[Entry]:
         if is_page(reply.body):
-            raise self._wrong("answered with a web page", reply, worked)
+            raise self._not_a_feed_error("answered with a web page", reply, worked)
         charset = _CHARSET.search(reply.headers.get("Content-Type", ""))
-        asked = (reply.body, str(reply.url), charset[1] if charset else "")
+        arguments = (reply.body, str(reply.url), charset[1] if charset else "")
         try:
-            found = entries_of(*asked) if len(reply.body) <= _INLINE else await asyncio.to_thread(entries_of, *asked)
+            found = (
+                entries_of(*arguments)
+                if len(reply.body) <= _INLINE
+                else await asyncio.to_thread(entries_of, *arguments)
+            )
         except NotAFeed:
-            raise self._wrong("answered with something that is not a feed", reply, worked) from None
+            raise self._not_a_feed_error("answered with something that is not a feed", reply, worked) from None
         return oldest_first(found)
 
-    def _wrong(self, what: str, reply: Reply, worked: bool) -> HarkenError:
+    def _not_a_feed_error(self, what: str, reply: Reply, worked: bool) -> HarkenError:
         if worked:
-            # a captive portal or a maintenance page: it was a feed before, and will be again
-            return RetryLater(f"{self._whose} {what}, where a feed was before")
+            # a captive portal or a maintenance page: it was a feed before
+            return RetryLater(f"{self._server} {what}, where a feed was before")
         found = feed_link(reply.text(), str(reply.url)).partition("?")[0]
         fix = f"Did you mean {found}?" if found else "Use the address of the feed itself"
-        return NeedsAttention(f"{self._whose} {what}", fix=fix)
+        return NeedsAttention(f"{self._server} {what}", fix=fix)
 
     def _event(self, entry: Entry, *, undated: bool) -> Event:
         data = msgspec.to_builtins(entry)
@@ -112,7 +109,7 @@ class NewsFeed:
         return Event(subject=entry.id, type=self._query.type, data=data, occurred_at=at)
 
 
-def _between(begin: datetime, moment: datetime | None, end: datetime) -> bool:
+def _is_between(begin: datetime, moment: datetime | None, end: datetime) -> bool:
     return moment is not None and begin <= moment < end
 
 

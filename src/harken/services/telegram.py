@@ -1,4 +1,4 @@
-"""Telegram: messages from a bot (https://core.telegram.org/bots/api#sendmessage). Its token is in every address."""
+"""Telegram: messages from a bot (https://core.telegram.org/bots/api#sendmessage). The URL contains its token."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, retry_seconds, title_and_text
 from harken.source import Host, Message, Plugin
 
-__all__ = ["Account", "Bot", "plugin"]
+__all__ = ["Account", "plugin", "whoami"]
 
 LIMIT = 4096
-CONFIGURE = "harken integrations telegram configure"
+CONFIGURE = configure_hint("telegram")
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{10,100}")
 _CHAT = re.compile(r"-?[0-9]{1,20}")
 _NAME = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
 _UNKNOWN = ("chat not found", "user not found", "peer_id_invalid", "chat_id is empty")
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A bot of Telegram."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: SecretStr = Field(description="token of the bot, from @BotFather (123456:ABC…)")
     base_url: str = Field("https://api.telegram.org", description="address of the Bot API, or of your own server of it")
 
     @field_validator("token")
     @classmethod
-    def _of_a_bot(cls, value: SecretStr) -> SecretStr:
+    def _is_bot_token(cls, value: SecretStr) -> SecretStr:
         text = value.get_secret_value().strip()
         if not _TOKEN.fullmatch(text):
-            raise ValueError("this is no token of a bot. @BotFather gives one such as 123456:ABC…")
+            raise ValueError("this is not the token of a bot. @BotFather gives one such as 123456:ABC…")
         return SecretStr(text)
 
 
-class Bot:
-    """Sends messages. Telegram takes no key against repeats: a try whose answer was lost can show twice."""
+class TelegramDestination:
+    """Sends messages. Telegram has no idempotency key: a message whose answer was lost can appear twice."""
 
     def __init__(self, account: Account, host: Host) -> None:
         self._url = f"{account.base_url.rstrip('/')}/bot{account.token.get_secret_value()}"
@@ -53,50 +53,49 @@ class Bot:
         return {"chat": text_of(body, "result.chat.id") or chat, "message_id": text_of(body, "result.message_id") or ""}
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the Bot API answers. An error has a status, and says in its body what it means."""
-        url, private = f"{self._url}/{method}", self._host.allow_private
-        # a redirect would take the token, which is in the address, to somebody else's log
-        reply = await self._host.http.request("POST", url, json=params, allow_private=private, follow_redirects=False)
-        body = _read(reply)
+        """The answer of the Bot API; raises for its errors."""
+        # a redirect would send the token, which is in the URL, to another server
+        reply = await self._host.request("POST", f"{self._url}/{method}", json=params, follow_redirects=False)
+        body = _expect_body(reply)
         if body.get("ok") is True:
             return body
-        raise _problem(reply, body, method, str(params.get("chat_id", "")))
+        raise _to_harken_error(reply, body, method, str(params.get("chat_id", "")))
 
 
-def _read(reply: Reply) -> Mapping[str, Any]:
+def _expect_body(reply: Reply) -> Mapping[str, Any]:
     try:
         body = reply.json()
     except RetryLater:
-        # a gateway answered in Telegram's place
+        # a gateway answered instead of Telegram
         raise_for(reply, what="Telegram's method", fix=f"Check base_url: {CONFIGURE}")
         raise
     if not isinstance(body, dict) or not isinstance(body.get("ok"), bool):
-        raise RetryLater("the answer is not one of Telegram's", fix="Check base_url if this stays")
+        raise RetryLater(f"{reply.url.host} did not answer like Telegram", fix="Check base_url if this persists")
     return body
 
 
-def _problem(reply: Reply, body: Mapping[str, Any], method: str, chat: str) -> HarkenError:
+def _to_harken_error(reply: Reply, body: Mapping[str, Any], method: str, chat: str) -> HarkenError:
     code = body["error_code"] if isinstance(body.get("error_code"), int) else reply.status
-    said, why = f"Telegram answered {code} to {method}", (text_of(body, "description") or "").lower()
-    parameters = body.get("parameters")
-    told = parameters if isinstance(parameters, dict) else {}
+    message, why = f"Telegram answered {code} to {method}", (text_of(body, "description") or "").lower()
+    given = body.get("parameters")
+    parameters = given if isinstance(given, dict) else {}
     if code == 429:
-        after = retry_seconds(told.get("retry_after"))
-        return RetryLater(said, after=after, reason="rate_limited")
+        after = retry_seconds(parameters.get("retry_after"))
+        return RetryLater(message, after=after, reason="rate_limited")
     if code >= 500:
-        return RetryLater(said)
+        return RetryLater(message)
     if code in (401, 404):
-        return NeedsAttention(f"{said}: the token is not accepted", fix=f"Ask @BotFather for it, then: {CONFIGURE}")
-    if isinstance(told.get("migrate_to_chat_id"), int):
-        new = told["migrate_to_chat_id"]
-        return NeedsAttention(f"{said}: the group {chat} became a supergroup", fix=f'Write to: "{new}"')
+        return NeedsAttention(f"{message}: the token is not accepted", fix=f"Ask @BotFather for it, then: {CONFIGURE}")
+    if isinstance(parameters.get("migrate_to_chat_id"), int):
+        new = parameters["migrate_to_chat_id"]
+        return NeedsAttention(f"{message}: the group {chat} became a supergroup", fix=f'Write to: "{new}"')
     if code == 403:
         fix = "Let them open the bot and press Start, or add the bot to the group again"
-        return NeedsAttention(f"{said}: the bot was blocked or removed by {chat}, or never spoken to", fix=fix)
+        return NeedsAttention(f"{message}: the bot was blocked or removed by {chat}, or never spoken to", fix=fix)
     if any(words in why for words in _UNKNOWN):
         fix = "Check the id; the person must have written to the bot, and the bot be in the group or channel"
-        return NeedsAttention(f"{said}: there is no chat {chat} that the bot knows", fix=fix)
-    return NeedsAttention(f"{said} for {chat}", fix="Check what is sent, and that the bot may write there")
+        return NeedsAttention(f"{message}: there is no chat {chat} that the bot knows", fix=fix)
+    return NeedsAttention(f"{message} for {chat}", fix="Check what is sent, and that the bot may write there")
 
 
 def _chat(to: str) -> str:
@@ -107,13 +106,13 @@ def _chat(to: str) -> str:
     raise NeedsAttention("`to` is not a chat of Telegram", fix=fix)
 
 
-def _destination(query: object, account: Account, host: Host) -> Bot:
-    return Bot(account, host)
+def _destination(query: object, account: Account, host: Host) -> TelegramDestination:
+    return TelegramDestination(account, host)
 
 
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     """The bot behind the token."""
-    body = await Bot(account, host).call("getMe", {})
+    body = await TelegramDestination(account, host).call("getMe", {})
     names = {"id": "id", "name": "username", "title": "first_name", "may_join_groups": "can_join_groups"}
     return {name: text_of(body, f"result.{path}") or "" for name, path in names.items()}
 

@@ -1,7 +1,7 @@
-"""Webhooks both ways: whatever can sign a request with a shared secret comes in, and messages go out signed likewise.
+"""Webhooks both ways: incoming requests are verified with a shared secret, outgoing messages are signed with one.
 
-Incoming is the hot path: the signature is checked in one C call over the raw bytes, the body is decoded once, and the
-bytes are stored as they came. A missing signature is a wrong one.
+Incoming is the hot path: the signature is computed in C over the raw bytes, the body is decoded once, and the bytes
+are stored as received. A missing signature counts as a wrong one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, ValidationError, model_validator
+from pydantic import Field, HttpUrl, SecretStr, ValidationError, model_validator
 
 from harken.errors import Malformed, NeedsAttention, Unauthorized
 from harken.event import Event
 from harken.http import mended, raise_for
+from harken.kit import AccountModel, QueryModel
 from harken.kit.fields import instant, text_of
 from harken.language.paths import lookup
 from harken.source import Host, Message, Plugin, Request
@@ -32,10 +33,9 @@ _decode = msgspec.json.Decoder().decode
 _Secrets = SecretStr | list[SecretStr]
 
 
-class IncomingQuery(BaseModel):
+class IncomingQuery(QueryModel):
     """How a sender proves who it is, and where its events have their id, type, subject and time."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     scheme: Literal["hmac", "api_key", "none"] = Field("hmac", description="how requests prove where they come from")
     secret: _Secrets = Field(default_factory=list, description="shared secret; a list while it is being rotated")
     allow_unsigned: bool = Field(False, description="needed for scheme: none, since anybody can then send events")
@@ -52,7 +52,7 @@ class IncomingQuery(BaseModel):
     max_bytes: int = Field(1_000_000, gt=0, description="largest body that is accepted")
 
     @model_validator(mode="after")
-    def _provable(self) -> IncomingQuery:
+    def _can_be_verified(self) -> IncomingQuery:
         if self.scheme == "none":
             if not self.allow_unsigned:
                 raise ValueError("scheme: none lets anybody send events; set allow_unsigned: true if that is meant")
@@ -65,7 +65,7 @@ class IncomingQuery(BaseModel):
 
 
 class Incoming:
-    """Checks and translates one request. Unauthorized means 401, Malformed 400."""
+    """Verifies one request and makes an event of it. Unauthorized means 401, Malformed 400."""
 
     def __init__(self, query: IncomingQuery) -> None:
         self._query = query
@@ -74,10 +74,12 @@ class Incoming:
         self._header = (query.header or ("X-Api-Key" if query.scheme == "api_key" else "X-Signature-256")).lower()
         self._timestamp_header = query.timestamp_header.lower()
         self._id_header, self._type_header = query.id_header.lower(), query.type_header.lower()
-        checks = {"hmac": self._check_hmac, "api_key": self._check_key, "none": _check_nothing}
+        checks = {"hmac": self._check_hmac, "api_key": self._check_key, "none": _accept_unsigned}
         self._check: Callable[[Request], None] = checks[query.scheme]
         self.max_bytes = query.max_bytes
-        self._plain = not (query.subject_field or query.time_field or query.type_header or query.type_field)
+        self._has_default_fields = not (
+            query.subject_field or query.time_field or query.type_header or query.type_field
+        )
         self._type = query.type
 
     async def receive(self, request: Request) -> list[Event]:
@@ -88,11 +90,11 @@ class Incoming:
         try:
             data = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            data, body = _loose(request), b""
+            data, body = _decode_leniently(request), b""
         if type(data) is not dict:
             data, body = {"value": data}, b""
         key = self._id(request, data)
-        if self._plain:
+        if self._has_default_fields:
             return [Event(subject=key, type=self._type, data=data, key=key, raw=body)]
         return [self._event(key, request, data, body)]
 
@@ -102,7 +104,7 @@ class Incoming:
         about = text_of(data, query.subject_field) if query.subject_field else None
         return Event(
             subject=about or key,
-            # many events are about one subject: the id tells them apart
+            # several events may have the same subject: their ids tell them apart
             state=key if about else None,
             type=kind or (text_of(data, query.type_field) if query.type_field else None) or query.type,
             data=data,
@@ -117,7 +119,7 @@ class Incoming:
             if found is None:
                 raise Malformed(f"the body has no id at {self._query.id_field!r}")
             return found
-        # a sender that retries sends the same bytes, so their hash is an id where it gives none
+        # a sender that retries sends the same bytes, so their hash can be the id
         return request.headers.get(self._id_header) or blake2b(request.body, digest_size=16).hexdigest()
 
     def _check_hmac(self, request: Request) -> None:
@@ -144,7 +146,7 @@ class Incoming:
 
 
 def _signer(key: bytes) -> Callable[[bytes], bytes]:
-    """HMAC-SHA256 with the key's half done beforehand; hmac.digest begins anew each time, and lets go of the GIL."""
+    """HMAC-SHA256 with the key's blocks hashed in advance; hmac.digest would repeat that, and release the GIL."""
     block = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
     inner = sha256(bytes(byte ^ 0x36 for byte in block))
     outer = sha256(bytes(byte ^ 0x5C for byte in block))
@@ -158,16 +160,15 @@ def _signer(key: bytes) -> Callable[[bytes], bytes]:
     return sign
 
 
-class OutgoingQuery(BaseModel):
+class OutgoingQuery(AccountModel):
     """How messages are signed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     secret: _Secrets = Field(default_factory=list, description="signs messages; a list signs with each, for rotation")
     headers: dict[str, SecretStr] = Field(default_factory=dict, description="headers to send along")
     allow_private_networks: bool = Field(False, description="allow addresses in private networks")
 
     @model_validator(mode="after")
-    def _signs_or_not(self) -> OutgoingQuery:
+    def _has_keys(self) -> OutgoingQuery:
         if not all(key.strip() for key in _keys(self.secret)):
             raise ValueError("the secret is empty; leave it out to send messages unsigned")
         return self
@@ -184,9 +185,13 @@ class Outgoing:
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
         if not (message.text.strip() or message.title.strip() or message.data):
-            raise NeedsAttention("there is nothing to say", fix="Give the step a text:")
-        said = {"text": _whole(message.text), "title": _whole(message.title), "data": message.data}
-        body = msgspec.json.encode(said)
+            raise NeedsAttention("the message is empty", fix="Give the step a text:")
+        content = {
+            "text": _without_surrogates(message.text),
+            "title": _without_surrogates(message.title),
+            "data": message.data,
+        }
+        body = msgspec.json.encode(content)
         headers = {"Content-Type": "application/json", **self._headers}
         if message.idempotency_key:
             headers["Idempotency-Key"] = message.idempotency_key
@@ -194,8 +199,8 @@ class Outgoing:
             headers["X-Harken-Signature"] = signature(self._keys, int(self._host.clock.time()), body)
         allowed = self._query.allow_private_networks or self._host.allow_private
         to = _address(message.to)
-        reply = await self._host.http.request("POST", to, headers=headers, data=body, allow_private=allowed)
-        # the path of such an address is often a secret in itself
+        reply = await self._host.request("POST", to, headers=headers, data=body, allow_private=allowed)
+        # the address is not quoted: the path of a webhook is often a secret
         raise_for(reply, what="a message")
         return {"status": reply.status}
 
@@ -208,29 +213,29 @@ def _address(to: str) -> str:
     return to
 
 
-def _whole(text: str) -> str:
-    """Without halves of characters, which JSON cannot hold."""
+def _without_surrogates(text: str) -> str:
+    """Without lone surrogates, which JSON cannot contain."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def signature(keys: list[bytes], at: int, body: bytes) -> str:
-    """What X-Harken-Signature says: the time, and a signature of `<time>.<body>` for each key."""
+    """The value of X-Harken-Signature: the time, and a signature of `<time>.<body>` for each key."""
     signed = b"%d." % at + body
     return ",".join([f"t={at}", *(f"v1={hmac.digest(key, signed, 'sha256').hex()}" for key in keys)])
 
 
-def _check_nothing(request: Request) -> None:
+def _accept_unsigned(request: Request) -> None:
     return None
 
 
 def _keys(secret: _Secrets) -> list[bytes]:
     given = secret if isinstance(secret, list) else [secret]
-    # a secret that was read from a file often brings the end of its line along
+    # a secret that was read from a file often ends with a line end
     return [one.get_secret_value().rstrip("\r\n").encode() for one in given]
 
 
 def _signature(text: str) -> bytes:
-    """The bytes of `sha256=<hex>`, plain hex or base64; empty when it is none of them."""
+    """The bytes of `sha256=<hex>`, plain hex or base64; empty if it is none of them."""
     text = text.removeprefix("sha256=")
     try:
         if len(text) == _HEX:
@@ -240,7 +245,7 @@ def _signature(text: str) -> bytes:
         return b""
 
 
-def _loose(request: Request) -> Any:
+def _decode_leniently(request: Request) -> Any:
     try:
         return mended(request.body)
     except (ValueError, RecursionError):

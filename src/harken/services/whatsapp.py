@@ -1,7 +1,7 @@
 """WhatsApp: messages from a business number, through Meta's Cloud API.
 
-https://developers.facebook.com/docs/whatsapp/cloud-api/reference/messages. Errors are told apart by their code, as Meta
-advises; the status is of no use (a missing permission comes with 500).
+https://developers.facebook.com/docs/whatsapp/cloud-api/reference/messages. Errors are classified by their code, as Meta
+advises, not by their status (a missing permission has status 500).
 """
 
 from __future__ import annotations
@@ -9,37 +9,39 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, one_line, title_and_text
 from harken.rate_limit import asked_wait
 from harken.source import Host, Message, Plugin
 
-__all__ = ["Account", "Number", "plugin"]
+__all__ = ["Account", "plugin", "whoami"]
 
 LIMIT = 4096
-PARAMETER = 900
-"""A template's text has room for 1,024 characters, its own words included."""
-CONFIGURE = "harken integrations whatsapp configure"
-_PERSON = "@s.whatsapp.net"
+PARAMETER_LENGTH = 900
+"""Characters of a template's value: with the template's own text, the limit is 1,024."""
+CONFIGURE = configure_hint("whatsapp")
+_PERSON_SUFFIX = "@s.whatsapp.net"
 _PHONE = re.compile(r"[1-9][0-9]{5,14}")
-_WRITTEN = re.compile(r"\+?[0-9][0-9 ()./-]*")
+_WRITTEN_NUMBER = re.compile(r"\+?[0-9][0-9 ()./-]*")
 _TEMPLATE = re.compile(r"[a-z0-9_]{1,512}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
-_RATE = frozenset({4, 80007, 130429, 131056})
-_LATER = frozenset({1, 2, 131000, 131016, 131057, 133004})
+_RATE_LIMITED = frozenset({4, 80007, 130429, 131056})
+_TEMPORARY = frozenset({1, 2, 131000, 131016, 131057, 133004})
 _CREDENTIAL = frozenset({0, 3, 10, 190, *range(200, 300)})
-_WINDOW = "Name an approved template: `template:` of the integration, or data: {template: …} of the step"
-_WHY = {
+_USE_TEMPLATE = "Name an approved template: `template:` of the integration, or data: {template: …} of the step"
+_KNOWN_ERRORS = {
     131026: ("the message cannot reach this number", "Check that the number is on WhatsApp and has not blocked yours"),
     131030: ("the number is not among those that a test number may write to", "Add it in the app's API setup"),
     131031: ("Meta has locked the account", "See the Business Manager"),
-    131042: ("Meta wants a way to be paid", "See the account's payment settings"),
-    131047: ("more than 24 hours have passed since this person last wrote", _WINDOW),
+    131042: ("the account has no valid payment method", "See the account's payment settings"),
+    131047: ("more than 24 hours have passed since this person last wrote", _USE_TEMPLATE),
     131048: ("too many of your messages were taken for spam", "See the quality rating in the WhatsApp Manager"),
     132000: ("the template takes another number of values", "Use a template whose body has one, {{1}}"),
     132001: ("there is no such template in this language", "Check its name and language, and that it is approved"),
@@ -48,10 +50,9 @@ _WHY = {
 }
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A business phone number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: SecretStr = Field(description="access token of a system user, with whatsapp_business_messaging")
     phone_number_id: str = Field(pattern=r"^[0-9]{5,25}$", description="id of your number (not the number itself)")
     template: str = Field("", pattern=r"^[a-z0-9_]{0,512}$", description="approved template with one value, {{1}}")
@@ -60,8 +61,8 @@ class Account(BaseModel):
     base_url: str = Field("https://graph.facebook.com", description="address of the Graph API")
 
 
-class Number:
-    """Writes to people. The API takes no key against repeats: a try whose answer was lost can show twice."""
+class WhatsAppDestination:
+    """Writes to people. The API has no idempotency key: a message whose answer was lost can appear twice."""
 
     def __init__(self, account: Account, host: Host) -> None:
         self._account = account
@@ -70,28 +71,28 @@ class Number:
         self._host = host
 
     async def deliver(self, message: Message) -> Mapping[str, Any]:
-        addressed = {"messaging_product": "whatsapp", "recipient_type": "individual", "to": _phone(message.to)}
-        body = await self.call("POST", "/messages", {**addressed, **self._content(message)})
-        said = body.get("messages")
-        first = said[0] if isinstance(said, list) and said else {}
+        recipient = {"messaging_product": "whatsapp", "recipient_type": "individual", "to": _phone(message.to)}
+        body = await self.call("POST", "/messages", {**recipient, **self._content(message)})
+        sent = body.get("messages")
+        first = sent[0] if isinstance(sent, list) and sent else {}
         if not text_of(first, "id"):
-            raise RetryLater("the answer is not one of WhatsApp's", fix="Check base_url if this stays")
+            server = urlsplit(self._url).hostname
+            raise RetryLater(f"{server} did not answer like WhatsApp", fix="Check base_url if this persists")
         return {"message_id": text_of(first, "id") or "", "status": text_of(first, "message_status") or "accepted"}
 
     async def call(self, method: str, path: str, json: Any = None, fields: str = "") -> Mapping[str, Any]:
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             method,
             self._url + path,
             json=json,
             params={"fields": fields} if fields else None,
             headers=self._headers,
-            allow_private=self._host.allow_private,
             follow_redirects=False,
         )
         body = _body(reply)
         code = body.get("error", {}).get("code") if isinstance(body.get("error"), dict) else None
         if isinstance(code, int):
-            raise _problem(code, reply)
+            raise _to_harken_error(code, reply)
         raise_for(reply, what="a message", fix=f"Check phone_number_id and base_url: {CONFIGURE}")
         return body
 
@@ -99,8 +100,8 @@ class Number:
         name, language = self._template(message.data)
         if not name:
             return {"type": "text", "text": {"body": cut(title_and_text(message), LIMIT), "preview_url": False}}
-        # a value may have no line ends, nor many spaces in a row
-        value = {"type": "text", "text": cut(one_line(title_and_text(message)), PARAMETER)}
+        # WhatsApp refuses values with line ends or many consecutive spaces
+        value = {"type": "text", "text": cut(one_line(title_and_text(message)), PARAMETER_LENGTH)}
         body = [{"type": "body", "parameters": [value]}]
         return {"type": "template", "template": {"name": name, "language": {"code": language}, "components": body}}
 
@@ -109,9 +110,10 @@ class Number:
         if name in ("", None, False):
             return "", ""
         if not isinstance(name, str) or not _TEMPLATE.fullmatch(name):
-            raise NeedsAttention("data.template is no name of a template", fix="Write it as the WhatsApp Manager does")
+            fix = "Write it as the WhatsApp Manager does"
+            raise NeedsAttention("data.template is not the name of a template", fix=fix)
         if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
-            raise NeedsAttention("data.language is no language of a template", fix="Write it like en, or pt_BR")
+            raise NeedsAttention("data.language is not the language of a template", fix="Write it like en, or pt_BR")
         return name, language
 
 
@@ -119,50 +121,50 @@ def _body(reply: Reply) -> Mapping[str, Any]:
     try:
         body = reply.json()
     except RetryLater:
-        # a gateway's error page: its status tells what it means
+        # a gateway's error page: its status says what it means
         raise_for(reply, what="a message", fix=f"Check base_url: {CONFIGURE}")
         raise
     return body if isinstance(body, dict) else {}
 
 
-def _problem(code: int, reply: Reply) -> HarkenError:
-    said = f"WhatsApp answered with error {code}"
+def _to_harken_error(code: int, reply: Reply) -> HarkenError:
+    message = f"WhatsApp answered with error {code}"
     after = asked_wait(reply.status, reply.headers, reply.at)
-    if code in _RATE:
-        return RetryLater(f"{said}: too many messages", after=after, reason="rate_limited")
-    if code in _LATER:
-        return RetryLater(said, after=after)
+    if code in _RATE_LIMITED:
+        return RetryLater(f"{message}: too many messages", after=after, reason="rate_limited")
+    if code in _TEMPORARY:
+        return RetryLater(message, after=after)
     if code in _CREDENTIAL:
         fix = f"Make a token of a system user with whatsapp_business_messaging, then: {CONFIGURE}"
-        return NeedsAttention(f"{said}: the token is not accepted, or lacks a permission", fix=fix)
-    why, fix = _WHY.get(code, ("", "See Meta's list of error codes of the Cloud API"))
-    return NeedsAttention(f"{said}: {why}" if why else said, fix=fix)
+        return NeedsAttention(f"{message}: the token is not accepted, or lacks a permission", fix=fix)
+    why, fix = _KNOWN_ERRORS.get(code, ("", "See Meta's list of error codes of the Cloud API"))
+    return NeedsAttention(f"{message}: {why}" if why else message, fix=fix)
 
 
 def _phone(to: str) -> str:
-    """The number as digits with the country's code. What other programs call a JID is stripped to it."""
+    """The digits of the number, with the country code. Also accepts a JID of other WhatsApp programs."""
     text = to.strip()
     if text.endswith("@g.us"):
         why = "this is a group, and the Cloud API writes only to people (not to groups made in the app)"
         raise NeedsAttention(why, fix="Write the number of a person, or use another channel for the group")
-    if text.endswith(_PERSON):
-        # a device of theirs may follow their number
-        text = text.removesuffix(_PERSON).partition(":")[0]
-    digits = re.sub(r"[^0-9]", "", text).removeprefix("00") if _WRITTEN.fullmatch(text) else ""
+    if text.endswith(_PERSON_SUFFIX):
+        # a JID may have the number of a device after the phone number
+        text = text.removesuffix(_PERSON_SUFFIX).partition(":")[0]
+    digits = re.sub(r"[^0-9]", "", text).removeprefix("00") if _WRITTEN_NUMBER.fullmatch(text) else ""
     if not _PHONE.fullmatch(digits):
         fix = "Write it with the country's code, such as +49 151 23456789"
         raise NeedsAttention("`to` is not a phone number", fix=fix)
     return digits
 
 
-def _destination(query: object, account: Account, host: Host) -> Number:
-    return Number(account, host)
+def _destination(query: object, account: Account, host: Host) -> WhatsAppDestination:
+    return WhatsAppDestination(account, host)
 
 
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     """The number that messages come from."""
     fields = {"id": "id", "number": "display_phone_number", "name": "verified_name", "quality": "quality_rating"}
-    body = await Number(account, host).call("GET", "", fields=",".join(fields.values()))
+    body = await WhatsAppDestination(account, host).call("GET", "", fields=",".join(fields.values()))
     return {name: text_of(body, path) or "" for name, path in fields.items()}
 
 

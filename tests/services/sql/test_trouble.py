@@ -205,4 +205,4 @@ class TestCheck:
 
     async def test_says_that_initial_is_not_for_times(self, db: Db, hand: Hand, host: Host):
         await hand.do(order(1))
-        assert (await self.checked(db, host, initial=5)).unknown == ["initial is for watermarks that are no times"]
+        assert (await self.checked(db, host, initial=5)).unknown == ["initial is for watermarks that are not times"]

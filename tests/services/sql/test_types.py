@@ -15,13 +15,13 @@ from harken.errors import NeedsAttention
 from harken.services.sql.values import (
     LONGEST_CELL,
     LONGEST_ROW,
-    back,
     data_of,
-    happened,
     is_time,
     lower_bound,
     pack,
+    step_back,
     unpack,
+    watermark_time,
 )
 from harken.source import Host
 from harken.testing import START
@@ -206,30 +206,30 @@ class TestWatermarks:
 
 class TestTextsOfTimes:
     @pytest.mark.parametrize(
-        ("like", "bound"),
+        ("sample", "bound"),
         [
             ("2026-01-05 09:00:00", "2026-01-05 09:00"),
             ("2026-01-05T09:00:00.123Z", "2026-01-05T09:00"),
             ("2026-01-05T11:00:00+02:00", "2026-01-05T11:00"),
         ],
     )
-    def test_are_asked_for_in_their_own_format(self, like: str, bound: str):
+    def test_are_asked_for_in_their_own_format(self, sample: str, bound: str):
         since = START + timedelta(seconds=59)
-        assert lower_bound(since, since, like, None, UTC_ZONE) == bound
-        assert is_time(like, None)
-        assert bound <= like
+        assert lower_bound(since, since, sample, None, UTC_ZONE) == bound
+        assert is_time(sample, None)
+        assert bound <= sample
 
     @pytest.mark.parametrize("text", ["2026-01-05", "soon", "20260105T0900", "09:00", "1.2.3"])
     def test_are_not_seen_in_other_texts(self, text: str):
         assert not is_time(text, None)
 
     def test_may_have_nanoseconds(self):
-        assert happened("2026-01-05 09:00:00.123456789", None, UTC_ZONE) == START + timedelta(microseconds=123456)
+        assert watermark_time("2026-01-05 09:00:00.123456789", None, UTC_ZONE) == START + timedelta(microseconds=123456)
 
 
 def test_an_overlap_of_texts_is_refused():
     with pytest.raises(NeedsAttention, match="overlap is for numbers and days"):
-        back("abc", 5)
+        step_back("abc", 5)
 
 
 async def test_rows_that_are_large_together_come_in_smaller_pages(db: Db, hand: Hand, host: Host):

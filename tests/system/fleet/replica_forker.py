@@ -51,28 +51,28 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace()
 
 
-def keep_pace(pace: Pace) -> None:
-    from harken.app import fleet, housekeeping
+def timings_of(pace: Pace) -> Any:
+    from harken.timings import Timings
+
+    return Timings(
+        lease_seconds=pace.lease,
+        claim_seconds=pace.claim,
+        beat=pace.beat,
+        alive=pace.alive,
+        housekeeping_round=pace.round,
+    )
+
+
+def limit_answers(seconds: float) -> None:
+    """Wait no longer than that for an answer of the store."""
     from harken.backends.postgres import PostgresStore, Settings
     from harken.backends.redis import connection
-    from harken.ingest.intake import Intake
-    from harken.operate import fleet as members
-    from harken.run.worker import Worker
 
-    _set_default(Intake.__init__, "lease_seconds", pace.lease)
-    _set_default(Worker.__init__, "lease_seconds", pace.claim)
-    settings = Settings(answer=pace.answer, statement=pace.answer * 0.7, lock=pace.answer / 3, connect=pace.answer / 3)
+    settings = Settings(answer=seconds, statement=seconds * 0.7, lock=seconds / 3, connect=seconds / 3)
     _set_default(PostgresStore.at.__func__, "settings", settings)  # type: ignore[attr-defined]
-    for module, name, value in (
-        (fleet, "LEASE_SECONDS", pace.lease),
-        (fleet, "BEAT_SECONDS", pace.beat),
-        (members, "ALIVE_SECONDS", pace.alive),
-        (housekeeping, "ROUND", pace.round),
-        (connection, "ANSWER_SECONDS", pace.answer),
-        (connection, "CONNECT_SECONDS", pace.answer / 3),
-    ):
-        assert hasattr(module, name), f"{module.__name__} has no {name} any more"
-        setattr(module, name, value)
+    for name, value in (("ANSWER_SECONDS", seconds), ("CONNECT_SECONDS", seconds / 3)):
+        assert hasattr(connection, name), f"{connection.__name__} has no {name} any more"
+        setattr(connection, name, value)
 
 
 def _set_default(function: Any, name: str, value: Any) -> None:
@@ -105,12 +105,13 @@ def live(order: Order) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(order.environment)
-    keep_pace(order.pace)
+    limit_answers(order.pace.answer)
     # for whoever wonders what it waits for
     signal.signal(signal.SIGUSR1, lambda *_: asyncio.get_running_loop().call_soon_threadsafe(_tell_tasks))
     who = f"{order.name}-{os.getpid()}"
     keep_record(Pen(Path(order.history) / f"{who}.jsonl", who))
-    return run(Path(order.directory), port=order.port, role=order.role)  # type: ignore[arg-type]
+    role: Any = order.role
+    return run(Path(order.directory), port=order.port, role=role, timings=timings_of(order.pace))
 
 
 def _tell_tasks() -> None:

@@ -248,10 +248,10 @@ async def test_a_crash_between_the_store_and_the_stored_secrets_locks_nobody_out
     path = tmp_path / "harken.db"
     env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home")}
     secrets = {key: Credentials(path, {**env, ENV: key}) for key in (OLD, NEW)}
-    secrets[OLD].keep_secret("hook", "a secret of the hook")
+    secrets[OLD].store_secret("hook", "a secret of the hook")
     store, _ = await opened(path, OLD)
     await store.close()
-    secrets[OLD].share(NEW)
+    secrets[OLD].add_key(NEW)
     await SqliteStore.rekey(path, OLD, NEW)
     assert [secrets[key].secret("hook") for key in (OLD, NEW)] == ["a secret of the hook"] * 2
     async with started(tmp_path, **env, **{ENV: NEW}) as harken:
@@ -267,7 +267,7 @@ async def test_a_store_that_cannot_be_rekeyed_leaves_the_stored_secrets_as_they_
     write(tmp_path, hook=HOOK)
     path = tmp_path / "harken.db"
     env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home"), ENV: OLD}
-    Credentials(path, env).keep_secret("hook", "a secret of the hook")
+    Credentials(path, env).store_secret("hook", "a secret of the hook")
     store, _ = await opened(path, OLD)
     code, _, err = await types(tmp_path, "store", "rekey", env={**env, "HARKEN_NEW_ENCRYPTION_KEY": NEW})
     store.abandon()
@@ -282,7 +282,7 @@ async def test_a_store_that_cannot_be_rekeyed_leaves_the_stored_secrets_as_they_
 async def test_secrets_that_were_stored_before_the_first_start_follow_the_key_too(tmp_path: Path) -> None:
     write(tmp_path, hook=HOOK)
     env = {"HARKEN_KEYRING": "off", "HOME": str(tmp_path / "home"), ENV: OLD}
-    Credentials(tmp_path / "harken.db", env).keep_secret("hook", "a secret of the hook")
+    Credentials(tmp_path / "harken.db", env).store_secret("hook", "a secret of the hook")
     code, _, err = await types(tmp_path, "store", "rekey", env={**env, "HARKEN_NEW_ENCRYPTION_KEY": NEW})
     assert code == 0, err
     assert Credentials(tmp_path / "harken.db", {**env, ENV: NEW}).secret("hook") == "a secret of the hook"

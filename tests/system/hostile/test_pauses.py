@@ -50,7 +50,7 @@ def overdue(clock: HandClock) -> tuple[Intake, LiveFeed]:
 async def test_a_feed_does_not_spin_while_the_store_is_away() -> None:
     clock = HandClock()
     intake, live = overdue(clock)
-    await intake.leases.look()
+    await intake.leases.balance()
     report = await intake.tick("items")
     assert (report.result, report.error) == ("skipped", "another program holds the database")
     assert live.due is not None

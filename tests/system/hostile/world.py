@@ -15,6 +15,7 @@ from harken.operate.configuration import load_directory
 from harken.runs import Run
 from harken.testing import VirtualClock
 from harken.testing.fakes import Listing
+from harken.timings import Timings
 
 FEED = """\
   {name}:
@@ -38,15 +39,16 @@ def configured(*feeds: str, integrations: str = "") -> str:
 class House:
     """Where one Harken lives: the directory and the clock stay when it dies."""
 
-    def __init__(self, directory: Path, clock: VirtualClock) -> None:
+    def __init__(self, directory: Path, clock: VirtualClock, timings: Timings = Timings()) -> None:
         self.directory = directory
         self.clock = clock
+        self._timings = timings
 
     async def up(self) -> App:
         loaded = load_directory(self.directory)
         self.store = store = SqliteStore.at(loaded.store, self.clock, inline=True)
         self._before = asyncio.all_tasks()
-        self.app = App(loaded, alone(store), self.clock)
+        self.app = App(loaded, alone(store), self.clock, timings=self._timings)
         await self.app.begin()
         return self.app
 

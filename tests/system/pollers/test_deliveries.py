@@ -6,14 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harken.app import App
 from harken.testing import VirtualClock, virtual
 from tests.services.whole import running
 from tests.system.pollers.world import CHAT, world
-
-pytestmark = pytest.mark.usefixtures("long_naps")
+from tests.timings import LONG_NAPS
 
 HOUR = 3_600.0
 
@@ -28,7 +25,7 @@ async def test_what_appears_after_the_first_read_is_delivered_once(clock: Virtua
     async with world(clock, tmp_path) as it:
         it.write(it.job())
         it.listing.add("old", age=60)
-        async with running(tmp_path, clock):
+        async with running(tmp_path, clock, timings=LONG_NAPS):
             await clock.sleep(120)
             it.listing.add("a", title="{json} 🚨")
             it.listing.add("b")
@@ -43,7 +40,7 @@ async def test_a_secret_in_where_and_what_to_say_is_used_and_kept_nowhere(clock:
     tmp_path.joinpath("word.key").write_text(word)
     async with world(clock, tmp_path) as it:
         it.write(it.job().replace(f"to: '{CHAT}'", "to: '${file:chat.key}'").replace("{id}", "{id} ${file:word.key}"))
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(120)
             it.listing.add("a")
             await clock.sleep(120)
@@ -60,7 +57,7 @@ async def test_a_delivery_that_is_down_for_an_hour_loses_and_doubles_nothing(
 ) -> None:
     async with world(clock, tmp_path) as it:
         it.write(it.job())
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(120)
             it.chat.down = True
             for number in range(30):
@@ -68,7 +65,7 @@ async def test_a_delivery_that_is_down_for_an_hour_loses_and_doubles_nothing(
                 await clock.sleep(60)
             await clock.sleep(HOUR / 4)
             assert (it.chat.texts, set(await statuses(app))) == ([], {"ready"})
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(HOUR / 4)
             it.chat.down = False
             await clock.sleep(HOUR / 2)
@@ -81,7 +78,7 @@ async def test_a_delivery_becomes_a_dead_letter_only_after_all_its_tries(clock: 
     async with world(clock, tmp_path) as it:
         it.write(it.job())
         it.chat.down = True
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(120)
             it.listing.add("a")
             await clock.sleep(3.9 * HOUR)
@@ -101,7 +98,7 @@ async def test_a_refused_message_is_a_dead_letter_at_once_and_the_others_go(
 ) -> None:
     async with world(clock, tmp_path) as it:
         it.write(it.job(), it.job("nobody").replace("'42'", "'7'"))
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(120)
             it.listing.add("a")
             await clock.sleep(120)
@@ -112,7 +109,7 @@ async def test_a_refused_message_is_a_dead_letter_at_once_and_the_others_go(
 async def test_max_per_tick_spaces_500_items_and_loses_none(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         it.write(it.job(config=", max_per_tick: 20, dispatch_delay_ms: 1000"))
-        async with running(tmp_path, clock):
+        async with running(tmp_path, clock, timings=LONG_NAPS):
             await clock.sleep(120)
             for number in range(500):
                 it.listing.add(f"n{number}")
@@ -128,7 +125,7 @@ async def test_max_per_tick_spaces_500_items_and_loses_none(clock: VirtualClock,
 async def test_messages_of_different_reads_keep_their_distance_too(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         it.write(it.job(schedule="{every_secs: 1}", config=", max_per_tick: 2, dispatch_delay_ms: 5000"))
-        async with running(tmp_path, clock):
+        async with running(tmp_path, clock, timings=LONG_NAPS):
             await clock.sleep(5)
             for number in range(6):
                 it.listing.add(f"n{number}")
@@ -147,7 +144,7 @@ async def test_messages_of_different_reads_keep_their_distance_too(clock: Virtua
 async def test_an_unknown_placeholder_stays_visible_and_warns(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         it.write(it.job().replace("new {id}", "{titel}: {id}"))
-        async with running(tmp_path, clock) as app:
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
             await clock.sleep(120)
             it.listing.add("a")
             await clock.sleep(120)
@@ -163,7 +160,7 @@ async def test_a_first_read_may_deliver_the_newest(clock: VirtualClock, tmp_path
         it.write(it.job(config=", first: deliver, max_per_tick: 2"))
         for number in range(5):
             it.listing.add(f"n{number}", age=100 - number)
-        async with running(tmp_path, clock):
+        async with running(tmp_path, clock, timings=LONG_NAPS):
             await clock.sleep(10 * 60)
         assert sorted(it.chat.texts) == ["new n3", "new n4"]
 
@@ -174,7 +171,7 @@ async def test_a_first_read_may_deliver_all(clock: VirtualClock, tmp_path: Path)
         it.write(it.job(config=", first: all, max_per_tick: 2"))
         for number in range(5):
             it.listing.add(f"n{number}", age=100_000)
-        async with running(tmp_path, clock):
+        async with running(tmp_path, clock, timings=LONG_NAPS):
             await clock.sleep(10 * 60)
             it.listing.add("late", age=900_000)
             await clock.sleep(10 * 60)

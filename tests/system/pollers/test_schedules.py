@@ -15,8 +15,7 @@ from harken.testing import START, VirtualClock, run_virtual, virtual
 from harken.testing.fakes import Answer
 from tests.system.hostile.world import House
 from tests.system.pollers.world import World, world
-
-pytestmark = pytest.mark.usefixtures("long_naps")
+from tests.timings import LONG_NAPS
 
 NEW_YORK = ZoneInfo("America/New_York")
 AT_TEN = "{at: '2026-01-05T10:00:00Z'}"
@@ -31,7 +30,7 @@ def read_at(it: World) -> list[float]:
 
 async def started(it: World, clock: VirtualClock, *jobs: str) -> House:
     it.write(*jobs)
-    house = House(it.directory, clock)
+    house = House(it.directory, clock, LONG_NAPS)
     await house.up()
     return house
 

@@ -32,8 +32,9 @@ from harken.testing.store.records import all_pages
 from tests.system.property import scenarios as p
 from tests.system.property.model import Model
 from tests.system.property.scenario_config import definitions_of, sources_of, trigger_of
+from tests.system.property.scenarios import RARE_LOOKS
 
-LEASE = 400 * 86_400.0
+TIMINGS = msgspec.structs.replace(RARE_LOOKS, lease_seconds=400 * 86_400.0, claim_seconds=600.0)
 SHOW = ("open", "acked", "closed")
 
 
@@ -76,10 +77,10 @@ class Stage:
                 holder="w",
                 internal=internal_matching(rule_cache, self.clock),
                 learn=lambda: rule_cache.learn(INTERNAL),  # noqa: B023
-                lease_seconds=600.0,
+                timings=TIMINGS,
             )
             engine: Any = (store, self.clock, self._random, self.worker, lambda feed: self.sources.get(feed.name))
-            self.intake = Intake(*engine, holder="i", lease_seconds=LEASE, rule_cache=rule_cache)
+            self.intake = Intake(*engine, holder="i", rule_cache=rule_cache, timings=TIMINGS)
             if self._again is not None:
                 self.store.crash(self._again, after=bool(self._again % 2))
                 self._again = None

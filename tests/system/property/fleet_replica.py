@@ -26,7 +26,7 @@ from harken.source import Batch, Cursor
 from harken.store import Definitions, Generation
 from harken.testing.crashing import Crash
 from tests.system.property.fleet_connection import Line
-from tests.system.property.fleet_scenario import CLAIM_SECONDS, HOUSE_SECONDS, LEASE, SHARDS
+from tests.system.property.fleet_scenario import HOUSE_SECONDS, LEASE, SHARDS, TIMINGS
 from tests.system.property.sources import Noted
 
 __all__ = ["Life", "Office", "note_owners"]
@@ -93,12 +93,19 @@ class Life:
             holder=self.name,
             internal=internal_matching(rule_cache, self._clock),
             learn=lambda: rule_cache.learn(INTERNAL),
-            lease_seconds=CLAIM_SECONDS,
+            timings=TIMINGS,
         )
         engine: Any = (store, self._clock, random, self.worker, self._source)
-        self.intake = Intake(*engine, holder=self.name, lease_seconds=LEASE, rule_cache=rule_cache, shards=SHARDS)
-        self.house = HousekeepingLease(store, self._clock, self.name, shared=True)
-        self.members = Membership(store, self._clock, describe=self._describe, heard=self._heard, news=self.look_again)
+        self.intake = Intake(*engine, holder=self.name, rule_cache=rule_cache, shards=SHARDS, timings=TIMINGS)
+        self.house = HousekeepingLease(store, self._clock, self.name, shared=True, seconds=LEASE)
+        self.members = Membership(
+            store,
+            self._clock,
+            describe=self._describe,
+            heard=self._heard,
+            news=self.look_again,
+            timings=TIMINGS,
+        )
         self.behind = Behind()
         self._looking: asyncio.Task[None] | None = None
 

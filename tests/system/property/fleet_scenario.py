@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from tests.system.property import scenarios
@@ -12,12 +13,12 @@ from tests.system.property import scenarios
 __all__ = [
     "ALIVE_SECONDS",
     "BEAT_SECONDS",
-    "CLAIM_SECONDS",
     "HOUSE_SECONDS",
     "LEASE",
     "LONGEST",
     "REPLICAS",
     "SHARDS",
+    "TIMINGS",
     "Hazard",
     "Leave",
     "Outage",
@@ -33,6 +34,9 @@ ALIVE_SECONDS = 200.0
 HOUSE_SECONDS = 50.0
 # as long as a commit claims runs for its caller
 CLAIM_SECONDS = 60.0
+TIMINGS = msgspec.structs.replace(
+    scenarios.RARE_LOOKS, lease_seconds=LEASE, claim_seconds=CLAIM_SECONDS, beat=BEAT_SECONDS, alive=ALIVE_SECONDS
+)
 LONGEST = 3 * LEASE
 
 

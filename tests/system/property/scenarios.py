@@ -7,9 +7,14 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
+from harken.timings import Timings
+
 STATES = ("open", "acked", "closed")
 CONDITIONS = ("", 'event.state == "open"', 'event.state != "closed"')
 FLOWS = ("quick", "quick", "slow")
+# so that a virtual day costs milliseconds; not LONG_NAPS: the scenarios that once went wrong were found with these, and
+# may need them to go wrong
+RARE_LOOKS = Timings(idle_flush=20.0, worker_sleep=120.0, scheduler_nap=60.0, scheduler_dead=600.0, memory_cap=4)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from harken.run.workflows import WorkflowCache
 from harken.source import Act
 from harken.store import Definitions, NewRun
 from harken.testing import VirtualClock, run_virtual
+from tests.system.property.scenarios import RARE_LOOKS
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 STEPS = ("one", "two", "three")
@@ -91,6 +92,7 @@ class Office:
             reach=reach,
             holder=holder,
             internal=lambda events: None,
+            timings=RARE_LOOKS,
         )
         self.tasks.append(asyncio.create_task(worker.run()))
         return view  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What a job does with what it finds: the workflow that delivers a message, and the one that tells of failures."""
+"""Compile a poller job to workflows: one that delivers a message per event, and one that reports failures."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
-from harken.config.feeds import internal_feed, written_secrets
-from harken.config.findings import Path, Report, nearest
+from harken.config.feeds import internal_feed
+from harken.config.findings import Path, Report
 from harken.config.loaded import item, revision
 from harken.config.pollers.schema import Outlet
-from harken.config.resolver import Made, Resolver
+from harken.config.resolver import FeedSpec, Resolver
+from harken.config.secrets import secrets_in_query
 from harken.config.validate import Strict, check
-from harken.config.workflows import Checker, Entry
+from harken.config.workflows import Checker, WorkflowEntry
 from harken.config.yaml.nodes import Node, Table, locate
 from harken.errors import HarkenError
 from harken.event import Identity
 from harken.feed import INTERNAL, Budget, Feed, First, Spacing, Trigger
 from harken.runs import Workflow
 from harken.source import Delivery, Plugin
+from harken.suggest import suggest_fix
 
-__all__ = ["ALERTS", "ATTEMPTS", "Delivering", "Whole", "deliveries", "read_outlet"]
+__all__ = ["DeliveryBlock", "JobConfig", "compile_job", "read_outlet"]
 
 ATTEMPTS = 30
-"""Tries of a delivery; with their pauses they last for more than four hours."""
+"""Attempts of a delivery; with their backoff they last for more than four hours."""
 
 ALERTS = ("feed.opened", "feed.paused", "feed.recovered")
 
@@ -36,8 +38,8 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Delivering(Strict):
-    """What the config of every kind of job may say about its messages."""
+class DeliveryBlock(Strict):
+    """Settings in `config:` of every kind of job: the message and its delivery."""
 
     message_template: str | None = None
     max_per_tick: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -54,90 +56,101 @@ class OutletBlock(Strict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
-    """The workflows with their triggers, the job's own first; `shown` are the settings they run with."""
+class JobConfig:
+    """`config:` of a job: the query of its kind, the settings of every kind, and where messages go."""
 
-    entries: tuple[Entry, ...]
+    query: BaseModel | None
+    delivery: DeliveryBlock
+    outlet: Outlet
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledJob:
+    """The workflows with their triggers, the delivery first; `shown` are the effective settings."""
+
+    entries: tuple[WorkflowEntry, ...]
     shown: dict[str, Any]
 
 
-def read_outlet(node: Node, agent: str, agents: Agents, around: Resolver, report: Report, path: Path) -> Outlet | None:
-    """Return where messages go: through the account of that kind that the agent is bound to, or one by its name.
+def read_outlet(
+    node: Node, agent: str, agents: Agents, resolver: Resolver, report: Report, path: Path
+) -> Outlet | None:
+    """Return where messages go: with the agent's account of the channel's kind, or with the integration that it names.
 
-    Without an agent there is no account, and only what is written can be checked.
+    Without an agent there is no account: only the block itself is checked.
     """
     block = check(OutletBlock, node, report, path)
     if block is None:
         return None
     place = locate(node, ("channel",))
-    kind = around.kinds().get(block.channel, block.channel)
-    plugin = plugin_of(kind, around.plugins)
-    if plugin is None and item("integration", block.channel) in around.refused:
+    kind = resolver.kinds().get(block.channel, block.channel)
+    plugin = plugin_of(kind, resolver.plugins)
+    if plugin is None and item("integration", block.channel) in resolver.refused:
         report.error(
             place, (*path, "channel"), f"the integration {block.channel} was refused", "Correct it first", "depends"
         )
         return None
     if plugin is None or plugin.destination is None:
-        known = [name for name, found in around.plugins.items() if found.destination is not None]
+        known = [name for name, found in resolver.plugins.items() if found.destination is not None]
         message = f"{block.channel!r} cannot deliver messages"
-        report.error(place, (*path, "channel"), message, nearest(block.channel, known), "unknown_name")
+        report.error(place, (*path, "channel"), message, suggest_fix(block.channel, known), "unknown_name")
         return None
     if not agent:
         return None
-    if block.channel in around.accounts and block.channel != plugin.kind:
-        account = agents.chosen(agent, block.channel, kind, around, place, report, (*path, "channel"))
+    if block.channel in resolver.accounts and block.channel != plugin.kind:
+        account = agents.chosen_account(agent, block.channel, kind, resolver, place, report, (*path, "channel"))
     else:
-        account = agents.account(agent, plugin, around, place, report, (*path, "channel"))
+        account = agents.account(agent, plugin, resolver, place, report, (*path, "channel"))
     if account is None:
         return None
-    # the address of a webhook is often a secret in itself
-    around.secrets |= written_secrets(block.to)
-    to, template = around.hide(block.to), around.hide(block.template)
+    # the address of a webhook is often a secret
+    resolver.secrets |= secrets_in_query(block.to)
+    to, template = resolver.hide(block.to), resolver.hide(block.template)
     return Outlet(channel=block.channel, integration=account.name, to=to, template=template)
 
 
-def deliveries(
+def compile_job(
     name: str,
     feed: Feed,
-    plugin: Plugin,
-    query: BaseModel | None,
-    common: Delivering,
-    outlet: Outlet,
+    config: JobConfig,
     failure: Outlet | None,
+    *,
+    plugin: Plugin,
     table: Table,
-    around: Resolver,
+    resolver: Resolver,
     checker: Checker | None,
     report: Report,
-) -> Whole:
-    """Compile a job to the same values that a workflow file gives, with references in place of secrets."""
-    asked = _asked(plugin, query, feed, report, table)
-    template = around.hide(asked.template if common.message_template is None else common.message_template)
-    per_tick = common.max_per_tick or int(getattr(query, "max_per_tick", 0) or asked.max_per_tick)
-    delay = asked.dispatch_delay_ms if common.dispatch_delay_ms is None else common.dispatch_delay_ms
-    steps = [*around.hide(asked.before), _message(outlet, template), *around.hide(asked.after)]
+) -> CompiledJob:
+    """Compile a job to the same values as a workflow file, with references in place of secrets."""
+    query, written = config.query, config.delivery
+    default = _default_delivery(plugin, query, feed, report, table)
+    template = resolver.hide(default.template if written.message_template is None else written.message_template)
+    per_tick = written.max_per_tick or int(getattr(query, "max_per_tick", 0) or default.max_per_tick)
+    delay = default.dispatch_delay_ms if written.dispatch_delay_ms is None else written.dispatch_delay_ms
+    steps = [*resolver.hide(default.before), _delivery_step(config.outlet, template), *resolver.hide(default.after)]
     workflow = _workflow(name, steps)
-    _check(workflow, checker, table, report)
+    _check_steps(workflow, checker, table, report)
     trigger = Trigger(
         name=name,
         feed=feed.name,
         workflow=name,
         workflow_rev=workflow.rev,
-        condition=asked.condition,
+        condition=default.condition,
         spacing=Spacing(per_tick=per_tick, delay=delay / 1_000),
         flood_limit=0,
         max_attempts=ATTEMPTS,
-        budget=Budget(tokens_per_day=asked.tokens_per_day) if asked.tokens_per_day else None,
+        budget=Budget(tokens_per_day=default.tokens_per_day) if default.tokens_per_day else None,
         source=table.place.file,
     )
-    entries = [Entry(workflow=workflow, trigger=trigger)]
+    entries = [WorkflowEntry(workflow=workflow, trigger=trigger)]
     if failure is not None:
-        entries.append(_alert(name, feed, failure, table.place.file))
+        entries.append(_alert_entry(name, feed, failure, table.place.file))
     shown = {"message_template": template, "max_per_tick": per_tick, "dispatch_delay_ms": delay, "first": feed.first}
     shown["identity"] = feed.identity
-    return Whole(entries=tuple(entries), shown=shown)
+    return CompiledJob(entries=tuple(entries), shown=shown)
 
 
-def _asked(plugin: Plugin, query: BaseModel | None, feed: Feed, report: Report, table: Table) -> Delivery:
+def _default_delivery(plugin: Plugin, query: BaseModel | None, feed: Feed, report: Report, table: Table) -> Delivery:
     if plugin.delivery is None:
         return Delivery()
     try:
@@ -147,7 +160,7 @@ def _asked(plugin: Plugin, query: BaseModel | None, feed: Feed, report: Report, 
         return Delivery()
 
 
-def _message(outlet: Outlet, template: str) -> dict[str, Any]:
+def _delivery_step(outlet: Outlet, template: str) -> dict[str, Any]:
     return {
         "id": "deliver",
         "action": "notify",
@@ -155,7 +168,7 @@ def _message(outlet: Outlet, template: str) -> dict[str, Any]:
         "to": outlet.to,
         "text": template,
         "placeholders": "fields",
-        # inside of `event`, where it cannot be taken for a setting of the destination
+        # nested in `event`, so that no field is mistaken for a setting of the destination
         "data": {"event": "{{.trigger.event}}", **_template(outlet)},
     }
 
@@ -164,7 +177,7 @@ def _template(outlet: Outlet) -> dict[str, str]:
     return {"template": outlet.template} if outlet.template else {}
 
 
-def _alert(name: str, feed: Feed, outlet: Outlet, source: str) -> Entry:
+def _alert_entry(name: str, feed: Feed, outlet: Outlet, source: str) -> WorkflowEntry:
     step = {"id": "alert", "action": "notify", "channel": outlet.integration, "to": outlet.to}
     workflow = _workflow(f"{name}/alert", [{**step, "text": "{{.trigger.event.text}}", "data": _template(outlet)}])
     trigger = Trigger(
@@ -173,12 +186,12 @@ def _alert(name: str, feed: Feed, outlet: Outlet, source: str) -> Entry:
         workflow=workflow.name,
         workflow_rev=workflow.rev,
         types=ALERTS,
-        # json's quoting is also CEL's
+        # JSON and CEL quote strings alike
         condition=f"event.feed == {json.dumps(feed.name)} && event.alert",
         max_attempts=ATTEMPTS,
         source=source,
     )
-    return Entry(workflow=workflow, trigger=trigger, made=Made(feed=internal_feed()))
+    return WorkflowEntry(workflow=workflow, trigger=trigger, spec=FeedSpec(feed=internal_feed()))
 
 
 def _workflow(name: str, steps: list[dict[str, Any]]) -> Workflow:
@@ -186,7 +199,7 @@ def _workflow(name: str, steps: list[dict[str, Any]]) -> Workflow:
     return Workflow(name=name, rev=revision([name, definition]), definition=definition)
 
 
-def _check(workflow: Workflow, checker: Checker | None, table: Table, report: Report) -> None:
-    """The kind's own steps are checked like those of a person."""
+def _check_steps(workflow: Workflow, checker: Checker | None, table: Table, report: Report) -> None:
+    """Check the steps that the kind adds like those of a workflow file."""
     for flaw in checker(workflow.definition) if checker is not None else ():
         report.error(table.place, ("config",), flaw.message, flaw.suggestion, "step")

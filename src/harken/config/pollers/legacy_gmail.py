@@ -1,6 +1,6 @@
-"""gmail-poller.yaml, the older way to write down Gmail jobs, as the jobs of pollers.yaml that it stands for.
+"""Translate gmail-poller.yaml, the older format for Gmail jobs, to jobs of pollers.yaml.
 
-Pure: the tree of the file goes in, and trees of jobs come out whose values know where they stood.
+Pure: takes the tree of the file and returns trees of jobs whose values keep their places.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from harken.config.findings import Finding, Path, Place, Report, elsewhere, nearest
+from harken.config.findings import Finding, Path, Place, Report, other_places
 from harken.config.validate import as_table
-from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, shown
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, is_empty, to_storable
 from harken.config.yaml.writer import to_yaml
+from harken.suggest import suggest_fix
 
-__all__ = ["ROOT", "LegacyJob", "Translated", "as_yaml", "deprecations", "translate"]
+__all__ = ["LegacyJob", "Translated", "as_yaml", "deprecations", "translate"]
 
 ROOT = "gmail_poller"
 _PREFIX = "gmail_legacy_"
@@ -26,7 +27,7 @@ _DEFAULT = "default"
 _CREDENTIALS = ("token_path", "client_id_path", "client_secret_path")
 _TOP = ("enabled", "interval_secs", "accounts", "jobs", *_CREDENTIALS)
 _ACCOUNT = ("id", "agent_id", *_CREDENTIALS)
-# what has the same name and meaning in both
+# settings with the same name and meaning in both formats
 _SAME = (
     "query",
     "newer_than",
@@ -46,7 +47,7 @@ _SENDER = re.compile(r"(?:[^@\s]*@)?[^@\s.]+(?:\.[^@\s.]+)+")
 
 
 class LegacyJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of pollers.yaml and where it stood; one with an error among `found` must not run."""
+    """A job of pollers.yaml, with its path in the old file. It must not run if `found` has an error."""
 
     id: str
     path: Path
@@ -59,14 +60,14 @@ class LegacyJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
-    """`findings` are about the file as a whole; each job has its own."""
+    """The jobs with their findings; `findings` are about the file as a whole."""
 
     jobs: tuple[LegacyJob, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
 def translate(tree: Node) -> Translated:
-    """The jobs of a gmail-poller.yaml. Nothing that stands in it is passed over without a finding."""
+    """Return the jobs of a gmail-poller.yaml. Everything that is not translated has a finding."""
     report = Report()
     root = as_table(tree, report, ())
     section = as_table(root.items[ROOT], report, (ROOT,)) if root and ROOT in root.items else None
@@ -80,7 +81,7 @@ def translate(tree: Node) -> Translated:
 
 
 def deprecations(translated: Translated) -> list[Finding]:
-    """A warning for each job, which names its id: for whoever reads the file at every start."""
+    """Return a warning for each job that names its id in pollers.yaml."""
     report = Report()
     for job in translated.jobs:
         message = f"the older gmail-poller.yaml is deprecated; this runs as the poller job {job.id}"
@@ -90,8 +91,8 @@ def deprecations(translated: Translated) -> list[Finding]:
 
 
 def as_yaml(jobs: Iterable[LegacyJob]) -> str:
-    """What to write into pollers.yaml. References such as ${NAME} stay references."""
-    return to_yaml({"pollers": {"jobs": [shown(job.node) for job in jobs]}})
+    """Return the text for pollers.yaml. References such as ${NAME} stay references."""
+    return to_yaml({"pollers": {"jobs": [to_storable(job.node) for job in jobs]}})
 
 
 class _File:
@@ -104,7 +105,7 @@ class _File:
         self._agents = self._accounts()
 
     def jobs(self) -> Translated:
-        if _plain(self._section, "enabled") is False:
+        if _value(self._section, "enabled") is False:
             place = self._section.keys["enabled"]
             self._report.warn(place, (ROOT, "enabled"), "it is switched off: its jobs are left out", "", "ignored")
             return Translated(findings=tuple(self._report.findings))
@@ -114,11 +115,11 @@ class _File:
             self._report.error(place, (ROOT, "jobs"), "must be a list", "Write jobs: and a list of them", "wrong_type")
             return Translated(findings=tuple(self._report.findings))
         made = [self._job(node, (ROOT, "jobs", number)) for number, node in enumerate(listed.items)]
-        jobs = _without_twins([job for job in made if job is not None])
+        jobs = _refuse_duplicates([job for job in made if job is not None])
         return Translated(jobs=tuple(jobs), findings=tuple(self._report.findings))
 
     def _accounts(self) -> Mapping[str, Scalar]:
-        """The agent of each account, by the account's id."""
+        """Return the agent of each account, by the account's id."""
         self._warn_of_credentials(self._section, (ROOT,))
         listed = self._section.items.get("accounts")
         if listed is not None and not isinstance(listed, Items) and not is_empty(listed):
@@ -153,9 +154,9 @@ class _File:
         report = Report()
         _check_names(table, _JOB, report, path)
         _check_texts(table, report, path)
-        id = _PREFIX + _NOT_IN_IDS.sub("_", str(_plain(table, "name") or ""))
+        id = _PREFIX + _NOT_IN_IDS.sub("_", str(_value(table, "name") or ""))
         made: dict[str, Node] = {
-            "id": _at(table, "name", id),
+            "id": _scalar_at(table, "name", id),
             "kind": Scalar(value="gmail", place=table.place),
             "agent": self._agent(table, report, path),
             "schedule": _table(table, {"every_secs": self._every(table, report, path)}),
@@ -164,12 +165,12 @@ class _File:
         return LegacyJob(id=id, path=path, node=_table(table, made), found=tuple(report.findings))
 
     def _agent(self, table: Table, report: Report, path: Path) -> Scalar:
-        account = str(_plain(table, "account") or _DEFAULT)
-        place = _at(table, "account", "").place
+        account = str(_value(table, "account") or _DEFAULT)
+        place = _scalar_at(table, "account", "").place
         agent = self._agents.get(account)
         if agent is None:
             message = f"there is no account {account!r}"
-            report.error(place, (*path, "account"), message, nearest(account, self._agents), "unknown_name")
+            report.error(place, (*path, "account"), message, suggest_fix(account, self._agents), "unknown_name")
             return Scalar(value=account, place=place)
         if account not in self._named:
             fix = "Correct the agent of the job if it has another name"
@@ -179,10 +180,10 @@ class _File:
     def _every(self, table: Table, report: Report, path: Path) -> Scalar:
         seconds = _seconds(table, self._interval, report, path)
         if seconds < _SHORTEST:
-            place = _at(table, "interval_secs", 0).place
+            place = _scalar_at(table, "interval_secs", 0).place
             message = f"{seconds} s is too short, and {_SHORTEST} s is taken"
             report.warn(place, (*path, "interval_secs"), message, "", "too_often")
-        return _at(table, "interval_secs", max(seconds, _SHORTEST))
+        return _scalar_at(table, "interval_secs", max(seconds, _SHORTEST))
 
 
 def _config(table: Table, report: Report, path: Path) -> Table:
@@ -202,8 +203,8 @@ def _config(table: Table, report: Report, path: Path) -> Table:
 
 
 def _channel(table: Table, report: Report, path: Path) -> Scalar:
-    written = str(_plain(table, "forward_to_subject") or "")
-    node = _at(table, "forward_to_subject", "")
+    written = str(_value(table, "forward_to_subject") or "")
+    node = _scalar_at(table, "forward_to_subject", "")
     found = _SUBJECT.fullmatch(written)
     if found is None:
         if written:
@@ -214,27 +215,27 @@ def _channel(table: Table, report: Report, path: Path) -> Scalar:
         message = f"the instance {found[2]} is left out"
         fix = f"Bind the agent to its account: agents: {{NAME: {{{found[1]}: ACCOUNT}}}}"
         report.warn(node.place, (*path, "forward_to_subject"), message, fix, "ignored")
-    return _at(table, "forward_to_subject", found[1])
+    return _scalar_at(table, "forward_to_subject", found[1])
 
 
 def _recipient(table: Table) -> Node:
-    """Numbers that were written without quotes are recipients all the same."""
+    """Return the recipient; a number without quotes becomes a text."""
     node = table.items.get("forward_to")
     if isinstance(node, Scalar) and isinstance(node.value, int) and not isinstance(node.value, bool):
         return Scalar(value=str(node.value), place=node.place)
-    return node if node is not None else _at(table, "forward_to", "")
+    return node if node is not None else _scalar_at(table, "forward_to", "")
 
 
-def _without_twins(jobs: list[LegacyJob]) -> list[LegacyJob]:
-    """Two names may become one id: both jobs are refused, each with the place of the other."""
+def _refuse_duplicates(jobs: list[LegacyJob]) -> list[LegacyJob]:
+    """Refuse jobs whose names become the same id, each with the place of the other."""
     by_id: dict[str, list[Place]] = {}
     for job in jobs:
         by_id.setdefault(job.id, []).append(job.node.place)
-    return [_told_twin(job, by_id[job.id]) for job in jobs]
+    return [_refuse_duplicate(job, by_id[job.id]) for job in jobs]
 
 
-def _told_twin(job: LegacyJob, places: list[Place]) -> LegacyJob:
-    others = elsewhere(job.node.place, places)
+def _refuse_duplicate(job: LegacyJob, places: list[Place]) -> LegacyJob:
+    others = other_places(job.node.place, places)
     if not others:
         return job
     report = Report()
@@ -246,7 +247,7 @@ def _told_twin(job: LegacyJob, places: list[Place]) -> LegacyJob:
 def _check_names(table: Table, known: Iterable[str], report: Report, path: Path) -> None:
     for name in table.items:
         if name not in known:
-            fix = nearest(name, known)
+            fix = suggest_fix(name, known)
             report.warn(table.keys[name], (*path, name), "this is not known, and is left out", fix, "unknown_key")
 
 
@@ -261,7 +262,7 @@ def _check_texts(table: Table, report: Report, path: Path) -> None:
 
 
 def _seconds(table: Table, default: int, report: Report, path: Path) -> int:
-    value = _plain(table, "interval_secs")
+    value = _value(table, "interval_secs")
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
@@ -271,13 +272,13 @@ def _seconds(table: Table, default: int, report: Report, path: Path) -> int:
     return value
 
 
-def _plain(table: Table, name: str) -> Any:
+def _value(table: Table, name: str) -> Any:
     node = table.items.get(name)
     return node.value if isinstance(node, Scalar) else None
 
 
-def _at(table: Table, name: str, value: str | int) -> Scalar:
-    """A value that stands where the file has that name, or else where its table begins."""
+def _scalar_at(table: Table, name: str, value: str | int) -> Scalar:
+    """Return a scalar at the place of that key, or of its table when the key is missing."""
     node = table.items.get(name)
     return Scalar(value=value, place=node.place if node is not None else table.place)
 

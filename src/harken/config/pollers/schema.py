@@ -1,4 +1,4 @@
-"""Jobs as they are written in files, before anything in them is understood."""
+"""Poller jobs: the schema of pollers.yaml, and the values that the rest of Harken uses."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from harken.config.findings import Finding, Path, Place
 from harken.config.validate import Strict
 from harken.config.yaml.nodes import Node, Scalar, Table
 
-__all__ = ["Job", "JobBlock", "Outlet", "PollerSettings", "PollersBlock", "Written", "id_place", "job_id"]
-
+__all__ = ["Job", "JobBlock", "Outlet", "PollerSettings", "PollersBlock", "RawJob", "id_place", "job_id"]
 
 _LONGEST_ID = 120
-
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 class PollersBlock(Strict):
-    """What holds for all jobs, as it may be written."""
+    """`pollers:` with the settings of all jobs."""
 
     enabled: bool = True
     state_db: str | None = None
@@ -34,16 +32,16 @@ class PollersBlock(Strict):
     jobs: Any = None
 
 
-def _sound_id(id: str) -> str:
+def _check_id(id: str) -> str:
     if not _ID.fullmatch(id):
         raise ValueError("an id has up to 120 letters, digits, dots, dashes and underscores, and begins with no sign")
     return id
 
 
 class JobBlock(Strict):
-    """One job, as it may be written."""
+    """One job under `pollers: jobs:`."""
 
-    id: Annotated[str, AfterValidator(_sound_id)]
+    id: Annotated[str, AfterValidator(_check_id)]
     kind: str = Field(min_length=1)
     agent: str = Field(min_length=1, max_length=120)
     schedule: Any
@@ -52,8 +50,8 @@ class JobBlock(Strict):
     paused_on_boot: bool = False
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it stands in a file, with the findings that are its own."""
+class RawJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job before it is read: its node, and the findings of its file that are about it."""
 
     path: Path
     node: Node
@@ -61,23 +59,23 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_id(node: Node) -> str:
-    """The id that a job is given, empty when it has none, or one that is too long to be a name."""
+    """Return the id of a job, or an empty text when it is missing or too long."""
     found = node.items.get("id") if isinstance(node, Table) else None
     value = found.value if isinstance(found, Scalar) else None
     return value if isinstance(value, str) and len(value) <= _LONGEST_ID else ""
 
 
 def id_place(node: Node) -> Place:
-    """Where its id stands, or else the job."""
+    """Return the place of the job's id, or of the job when it has none."""
     found = node.items.get("id") if isinstance(node, Table) else None
     return found.place if found is not None else node.place
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlet:
-    """Where a message goes: `integration` is the account that sends it, `channel` the word in the file.
+    """Where a message goes: `integration` is the account that sends it, `channel` is what the file names.
 
-    `template` is one that whatsapp has approved for people who have not written within a day.
+    `template` names a WhatsApp template, required for people who have not written within a day.
     """
 
     channel: str
@@ -88,8 +86,8 @@ class Outlet:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One poller. Its trigger and its workflow are called like the job; `settings` is what it runs with, defaults
-    included and secrets left out.
+    """One poller. Its trigger and its workflow have the id as their name. `settings` are the effective settings,
+    with defaults and without secrets.
     """
 
     id: str
@@ -103,13 +101,13 @@ class Job:
 
     @property
     def alert(self) -> str:
-        """The trigger that tells of its failures."""
+        """The name of the trigger that reports its failures."""
         return f"{self.id}/alert"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PollerSettings:
-    """What holds for all jobs."""
+    """The settings of all jobs."""
 
     default_jitter_ms: int = 5_000
     lease_ttl_factor: float = 2.0

@@ -1,4 +1,4 @@
-"""What a YAML file says, as values that know where they stand."""
+"""The tree of a YAML file: values with their positions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from harken.config.findings import Path, Place
 
-__all__ = ["Items", "Node", "Scalar", "Table", "Value", "is_empty", "locate", "plain", "shown", "strings"]
+__all__ = ["Items", "Node", "Scalar", "Table", "Value", "is_empty", "locate", "strings", "to_plain", "to_storable"]
 
 Value: TypeAlias = str | int | float | bool | None
 
 
 class Scalar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`value` is what is used. `shown` is what may be stored or printed, where that differs: references stay in it."""
+    """`shown` is what may be stored or printed, if it differs from `value`: it keeps references to secrets."""
 
     value: Value
     place: Place
@@ -28,7 +28,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A mapping in the order of the file; `keys` says where each key stands."""
+    """A mapping in the order of the file; `keys` has the place of each key."""
 
     items: Mapping[str, Node]
     keys: Mapping[str, Place]
@@ -43,21 +43,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 Node: TypeAlias = Scalar | Items | Table
 
 
-def plain(node: Node) -> Any:
-    """The values alone, secrets included."""
+def to_plain(node: Node) -> Any:
+    """Return the plain values, with secrets."""
     if isinstance(node, Table):
-        return {key: plain(value) for key, value in node.items.items()}
+        return {key: to_plain(value) for key, value in node.items.items()}
     if isinstance(node, Items):
-        return [plain(item) for item in node.items]
+        return [to_plain(item) for item in node.items]
     return node.value
 
 
-def shown(node: Node) -> Any:
-    """The values alone, with references in place of secrets."""
+def to_storable(node: Node) -> Any:
+    """Return the plain values, with references in place of secrets."""
     if isinstance(node, Table):
-        return {key: shown(value) for key, value in node.items.items()}
+        return {key: to_storable(value) for key, value in node.items.items()}
     if isinstance(node, Items):
-        return [shown(item) for item in node.items]
+        return [to_storable(item) for item in node.items]
     return node.value if node.shown is None else node.shown
 
 
@@ -66,9 +66,9 @@ def is_empty(node: Node) -> bool:
 
 
 def locate(node: Node, path: Path, *, key: bool = False) -> Place:
-    """Where the path ends; parts that are not in the file (a missing key, a union's branch) are passed over.
+    """Return the place of the path. Parts that are not in the file (a missing key, a union's branch) are skipped.
 
-    With `key`, the place of the last key instead of its value.
+    With `key`, return the place of the last key instead of its value.
     """
     place = node.place
     for part in path:
@@ -82,7 +82,7 @@ def locate(node: Node, path: Path, *, key: bool = False) -> Place:
 
 
 def strings(node: Node, path: Path = ()) -> Iterator[tuple[Path, Scalar]]:
-    """Every text in the tree with its path."""
+    """Yield every text in the tree with its path."""
     if isinstance(node, Table):
         for key, value in node.items.items():
             yield from strings(value, (*path, key))

@@ -1,7 +1,6 @@
-"""YAML as people mean it: only true and false are booleans, a key stands once, and every value knows its place.
+"""Parse YAML 1.2: only true and false are booleans, duplicate keys are errors, and every value has its position.
 
-Read from the events of libyaml, with a bound on size, depth and what aliases may expand to: whatever the bytes are,
-the answer is a tree or findings.
+Reads the events of libyaml, with limits on size, depth and the expansion of aliases: any bytes give a tree or findings.
 """
 
 from __future__ import annotations
@@ -16,90 +15,21 @@ import yaml
 from harken.config.findings import Path, Place, Report
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, Value
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "Unusable", "parse", "resolve"]
-
-
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-
-_TRUE = frozenset({"true", "True", "TRUE"})
-
-_FALSE = frozenset({"false", "False", "FALSE"})
-
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
-
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
-
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-
-_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-
-_PREFIX = "tag:yaml.org,2002:"
-
-
-class Unusable(ValueError):
-    """The text claims to be a value that cannot be kept as JSON."""
-
-
-def resolve(text: str, tag: str | None, *, plain: bool) -> Value:
-    """Return the value of a scalar. An explicit !!str keeps text; quoted scalars are text."""
-    if tag and tag.startswith(_PREFIX):
-        return _tagged(text, tag.removeprefix(_PREFIX))
-    return _untagged(text) if plain else text
-
-
-def _tagged(text: str, name: str) -> Value:
-    if name in ("int", "float", "bool", "null"):
-        value = _untagged(text)
-        names = {int: "int", float: "float", bool: "bool", type(None): "null"}
-        if names.get(type(value)) == name or (name == "float" and type(value) is int):
-            return value
-        raise Unusable(f"this is not a !!{name}")
-    if name in ("str", "timestamp"):
-        return text
-    raise Unusable("this tag means nothing here")
-
-
-def _untagged(text: str) -> Value:
-    if text in _NULLS:
-        return None
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    if _INT.fullmatch(text):
-        return _integer(text)
-    if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
-        return _number(text)
-    return text
-
-
-def _integer(text: str) -> int:
-    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-    # 22 octal digits hold 64 bits; longer texts are not worth converting
-    value = int(text.lstrip("+") if base == 10 else text[2:], base) if len(text) < 40 else _HIGHEST + 1
-    if not _LOWEST <= value <= _HIGHEST:
-        raise Unusable("this number needs more than 64 bits")
-    return value
-
-
-def _number(text: str) -> float:
-    value = float(text) if _FLOAT.fullmatch(text) else math.inf
-    if not math.isfinite(value):
-        raise Unusable("this is not a finite number")
-    return value
-
+__all__ = ["MAX_BYTES", "InvalidScalar", "parse", "resolve_scalar"]
 
 MAX_BYTES = 16 * 1024 * 1024
-
 MAX_DEPTH = 64
-
 MAX_NODES = 1_000_000
-
-_MERGE = "<<"
-
+_PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-
-
-class _Stop(Exception):
-    """The file cannot be read further; the report says why."""
+_MERGE = "<<"
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE = frozenset({"true", "True", "TRUE"})
+_FALSE = frozenset({"false", "False", "FALSE"})
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 def parse(source: bytes, file: str, report: Report) -> Node | None:
@@ -109,7 +39,7 @@ def parse(source: bytes, file: str, report: Report) -> Node | None:
         return None
     try:
         return _Composer(text, file, report).document()
-    except _Stop:
+    except _Abort:
         return None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -145,8 +75,8 @@ def _syntax_fix(error: yaml.MarkedYAMLError) -> str:
     return "Check the indentation, quotes and brackets around this place"
 
 
-def _place(file: str, mark: Any) -> Place:
-    return Place(file, mark.line + 1, mark.column + 1)
+class _Abort(Exception):
+    """The file cannot be read further; the report says why."""
 
 
 class _Anchored(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +102,7 @@ class _Composer:
         following = self._parser.get_event()
         if not isinstance(following, yaml.StreamEndEvent):
             place = _place(self._file, following.start_mark)
-            raise self._stop(place, (), "a second document begins here", "Put it into a file of its own")
+            raise self._abort(place, (), "a second document begins here", "Put it into a file of its own")
         return node
 
     def _node(self, path: Path) -> Node:
@@ -180,9 +110,9 @@ class _Composer:
         place = _place(self._file, event.start_mark)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, place, path)
-        self._grow(1, place, path)
+        self._count(1, place, path)
         if len(path) > MAX_DEPTH:
-            raise self._stop(place, path[:3], f"nested deeper than {MAX_DEPTH} levels", "Make it flatter")
+            raise self._abort(place, path[:3], f"nested deeper than {MAX_DEPTH} levels", "Make it flatter")
         before = self._size
         if event.anchor:
             self._anchors[event.anchor] = None
@@ -212,9 +142,9 @@ class _Composer:
             key, at, merges = self._key(path)
             value = self._node((*path, key))
             if merges:
-                merged += self._sources(value, (*path, key))
+                merged += self._merge_sources(value, (*path, key))
             elif key in items:
-                self._twice(keys[key], at, (*path, key))
+                self._report_duplicate(keys[key], at, (*path, key))
             else:
                 items[key], keys[key] = value, at
         self._parser.get_event()
@@ -232,38 +162,38 @@ class _Composer:
             if isinstance(node, Scalar) and isinstance(node.value, str):
                 return node.value, place, False
         elif isinstance(event, yaml.ScalarEvent):
-            self._grow(1, place, path)
+            self._count(1, place, path)
             if event.anchor:
                 self._anchors[event.anchor] = _Anchored(Scalar(value=event.value, place=place), 1)
             return event.value, place, event.value == _MERGE and event.implicit[0]
-        raise self._stop(place, path, "a key must be plain text", "Write key: value")
+        raise self._abort(place, path, "a key must be plain text", "Write key: value")
 
-    def _sources(self, node: Node, path: Path) -> list[Table]:
+    def _merge_sources(self, node: Node, path: Path) -> list[Table]:
         candidates = node.items if isinstance(node, Items) else (node,)
         tables = [item for item in candidates if isinstance(item, Table)]
         if len(tables) < len(candidates):
             self._report.error(node.place, path, "<< takes a mapping or a list of them", "Write <<: *anchor", "syntax")
         for table in tables:
-            self._grow(len(table.items), node.place, path)
+            self._count(len(table.items), node.place, path)
         return tables
 
     def _alias(self, anchor: str | None, place: Place, path: Path) -> Node:
         if anchor is None or anchor not in self._anchors:
-            # a password that begins with * looks the same, so the name is not repeated
+            # it may be a password that begins with *, so the message does not quote it
             fix = "Define it before it is used, or put quotes around a text that begins with *"
-            raise self._stop(place, path, "there is no anchor of this name above", fix)
+            raise self._abort(place, path, "there is no anchor of this name above", fix)
         anchored = self._anchors[anchor]
         if anchored is None:
-            raise self._stop(place, path, f"*{anchor} stands inside itself", "Write the value out")
-        self._grow(anchored.size, place, path)
+            raise self._abort(place, path, f"*{anchor} stands inside itself", "Write the value out")
+        self._count(anchored.size, place, path)
         if len(path) + _depth(anchored.node, MAX_DEPTH) > MAX_DEPTH:
-            raise self._stop(place, path[:3], f"nested deeper than {MAX_DEPTH} levels", "Make it flatter")
+            raise self._abort(place, path[:3], f"nested deeper than {MAX_DEPTH} levels", "Make it flatter")
         return anchored.node
 
     def _scalar(self, event: yaml.ScalarEvent, place: Place, path: Path) -> Scalar:
         try:
-            return Scalar(value=resolve(event.value, event.tag, plain=event.implicit[0]), place=place)
-        except Unusable as error:
+            return Scalar(value=resolve_scalar(event.value, event.tag, plain=event.implicit[0]), place=place)
+        except InvalidScalar as error:
             self._report.error(place, path, str(error), "Put quotes around it if it is text", "syntax")
             return Scalar(value=None, place=place)
 
@@ -271,23 +201,23 @@ class _Composer:
         tag = getattr(event, "tag", None)
         known = isinstance(event, yaml.ScalarEvent) and str(tag).startswith("tag:yaml.org,2002:")
         if tag and not known and tag not in _TAGS:
-            # a password that begins with ! looks the same, so the tag is not repeated
+            # it may be a password that begins with !, so the message does not quote it
             fix = "Remove it, or put quotes around a text that begins with !"
             self._report.error(place, path, "this tag means nothing here", fix, "syntax")
 
-    def _twice(self, first: Place, second: Place, path: Path) -> None:
+    def _report_duplicate(self, first: Place, second: Place, path: Path) -> None:
         fix = "Keep one of them"
         self._report.error(first, path, f"this key stands again in line {second.line}", fix, "duplicate")
         self._report.error(second, path, f"this key stands already in line {first.line}", fix, "duplicate")
 
-    def _grow(self, nodes: int, place: Place, path: Path) -> None:
+    def _count(self, nodes: int, place: Place, path: Path) -> None:
         self._size += nodes
         if self._size > MAX_NODES:
-            raise self._stop(place, path[:3], f"more than {MAX_NODES:,} values with aliases", "Use fewer aliases")
+            raise self._abort(place, path[:3], f"more than {MAX_NODES:,} values with aliases", "Use fewer aliases")
 
-    def _stop(self, place: Place, path: Path, message: str, fix: str) -> _Stop:
+    def _abort(self, place: Place, path: Path, message: str, fix: str) -> _Abort:
         self._report.error(place, path, message, fix, "syntax")
-        return _Stop()
+        return _Abort()
 
 
 def _depth(node: Node, bound: int) -> int:
@@ -295,3 +225,58 @@ def _depth(node: Node, bound: int) -> int:
         return 1
     children = node.items.values() if isinstance(node, Table) else node.items
     return 1 + max((_depth(child, bound - 1) for child in children), default=0)
+
+
+def _place(file: str, mark: Any) -> Place:
+    return Place(file, mark.line + 1, mark.column + 1)
+
+
+class InvalidScalar(ValueError):
+    """The text looks like a value that JSON cannot hold, or does not fit its tag."""
+
+
+def resolve_scalar(text: str, tag: str | None, *, plain: bool) -> Value:
+    """Return the value of a scalar. Quoted scalars and those with !!str are texts."""
+    if tag and tag.startswith(_PREFIX):
+        return _tagged(text, tag.removeprefix(_PREFIX))
+    return _untagged(text) if plain else text
+
+
+def _tagged(text: str, name: str) -> Value:
+    if name in ("int", "float", "bool", "null"):
+        value = _untagged(text)
+        names = {int: "int", float: "float", bool: "bool", type(None): "null"}
+        if names.get(type(value)) == name or (name == "float" and type(value) is int):
+            return value
+        raise InvalidScalar(f"this is not a !!{name}")
+    if name in ("str", "timestamp"):
+        return text
+    raise InvalidScalar("this tag means nothing here")
+
+
+def _untagged(text: str) -> Value:
+    if text in _NULLS:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if _INT.fullmatch(text):
+        return _integer(text)
+    if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
+        return _number(text)
+    return text
+
+
+def _integer(text: str) -> int:
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    # 64 bits need at most 22 octal digits, so a longer text is never in range
+    value = int(text.lstrip("+") if base == 10 else text[2:], base) if len(text) < 40 else _HIGHEST + 1
+    if not _LOWEST <= value <= _HIGHEST:
+        raise InvalidScalar("this number needs more than 64 bits")
+    return value
+
+
+def _number(text: str) -> float:
+    value = float(text) if _FLOAT.fullmatch(text) else math.inf
+    if not math.isfinite(value):
+        raise InvalidScalar("this is not a finite number")
+    return value

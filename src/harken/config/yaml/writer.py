@@ -1,4 +1,4 @@
-"""YAML that people like to read, and that our own reader takes for the same values."""
+"""Write YAML in block style, so that the parser of this package reads the same values back."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import yaml
 
-from harken.config.yaml.parser import Unusable, resolve
+from harken.config.yaml.parser import InvalidScalar, resolve_scalar
 
 __all__ = ["to_yaml"]
 
 
 def to_yaml(value: Any) -> str:
-    """The value in block style and in its own order; texts of several lines stand as such."""
+    """Return the value as YAML: keys in their order, texts of several lines as literal blocks."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000)
     return text
 
 
 class _Dumper(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        # lists are set in under their key
+        # indent lists under their key
         super().increase_indent(flow, False)
 
 
@@ -29,10 +29,10 @@ def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 
 
 def _stays_text(value: str) -> bool:
-    """Whether it is a text without quotes, too: PyYAML's rules are not quite ours."""
+    """Whether the parser reads it as text without quotes. PyYAML, which implements YAML 1.1, decides differently."""
     try:
-        return resolve(value, None, plain=True) == value
-    except Unusable:
+        return resolve_scalar(value, None, plain=True) == value
+    except InvalidScalar:
         return False
 
 

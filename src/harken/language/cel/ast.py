@@ -1,4 +1,4 @@
-"""A condition as a tree with positions. CEL decides what is valid; the tree is for explaining, pruning and limits."""
+"""Parse a condition to a tree with positions, for explanations and limits. CEL itself validates and evaluates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from harken.errors import Misconfigured
 
-__all__ = ["LOOPS", "Node", "Path", "literal_text", "loop_variable", "parse", "paths", "static_path"]
+__all__ = ["Node", "Path", "literal_text", "loop_variable", "parse", "paths", "static_path"]
 
 Kind = Literal["literal", "name", "field", "item", "call", "list", "map", "unary", "binary", "and", "or", "choice"]
 Path = tuple[str | int, ...]
@@ -31,7 +31,7 @@ _CONSTANTS = frozenset({"true", "false", "null"})
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a condition: `source[start:end]` is its text, parentheses left out."""
+    """One part of a condition: `source[start:end]` is its text without parentheses."""
 
     kind: Kind
     start: int
@@ -48,7 +48,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def parse(source: str) -> Node:
-    """Return the tree of a condition that CEL has accepted; what it cannot read is refused rather than guessed."""
+    """Return the tree of a condition that CEL compiled. Raise Misconfigured for syntax that is not known here."""
     reader = _Reader(source)
     node = reader.choice()
     reader.expect_end()
@@ -71,7 +71,7 @@ def static_path(node: Node) -> Path | None:
 
 
 def paths(node: Node, bound: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Yield the paths that a node reads, in order; paths into a loop's own variable are left out."""
+    """Yield the paths that a node reads, in order, except those that begin at a loop variable."""
     path = static_path(node)
     if path is not None:
         if path[0] not in bound:

@@ -1,8 +1,8 @@
-"""How much work a condition can cause, before it runs.
+"""Estimate the cost of a condition before it runs.
 
-CEL itself stops after 10,000 iterations and 32 levels, but nothing in it counts the bytes that text functions read and
-build, and `map` and `filter` copy their list at every turn: a short expression reaches gigabytes. So the bytes are
-estimated from the tree. Most conditions are harmless for any event and are never looked at again.
+CEL stops after 10,000 iterations and 32 levels, but does not count the bytes that text functions read and build, and
+`map` and `filter` copy their list at every iteration: a short expression reaches gigabytes. So the bytes are estimated
+from the tree. Most conditions are cheap for every event, which is found out once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from harken.language.cel.ast import Node, literal_text, loop_variable
 from harken.language.cel.values import size_of
 
-__all__ = ["ITERATIONS", "Effort"]
+__all__ = ["ITERATIONS", "Cost"]
 
 ITERATIONS = 10_000
 LIMIT = 256 * 1024 * 1024
@@ -21,7 +21,7 @@ LIMIT = 256 * 1024 * 1024
 _ANY_EVENT = (1024 * 1024, ITERATIONS)
 _SMALL_EVENT = (1024, 16)
 _SCALAR = 16.0
-# measured in units of a byte that is built: comparing is cheap, RE2 and the text functions are not
+# cost per byte, as measured: comparing is cheap, RE2 and the text functions are not
 _READING, _REGEX, _BUILDING = 1 / 8, 4.0, 16.0
 _COPIED_PER_TURN = 16.0
 _OLD_AND_NEW = 2
@@ -34,8 +34,8 @@ _Extent = tuple[float, float]
 _ONE: _Extent = (_SCALAR, 1.0)
 
 
-class Effort:
-    """What one condition may cost: `unlimited` if no event makes it dear, `impossible` if a small one already does."""
+class Cost:
+    """The cost of one condition: `unlimited` if every event is cheap, `impossible` if even a small one is not."""
 
     __slots__ = ("_allowed", "_tree", "impossible", "unlimited")
 
@@ -79,7 +79,7 @@ class _Estimate:
         self.work = 0.0
 
     def visit(self, node: Node) -> _Extent:
-        """Return an upper bound of the value's extent, and add what it costs to get there."""
+        """Return an upper bound of the value's extent, and add the cost of computing it."""
         if node.kind == "literal":
             return len(node.text) + _SCALAR, 1.0
         if node.kind == "name":
@@ -111,7 +111,7 @@ class _Estimate:
         return size, sum(part[1] for part in parts)
 
     def _growth(self, node: Node) -> float:
-        """Return how much longer a text may get; what is not written in the condition may be as long as the event."""
+        """Return how much longer a text may get; a text that is not a literal may be as long as the event."""
         known = [literal_text(part) for part in node.parts]
         if node.text == "format":
             return 1000.0 * node.parts[0].text.count("%") if node.parts[0].kind == "literal" else self._size

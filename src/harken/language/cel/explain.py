@@ -1,4 +1,4 @@
-"""Why a condition did not hold: the clause that decided, the values it saw, and CEL's errors in plain words."""
+"""Explain why a condition is not true: the clause that decided, the values it read, and CEL's errors in plain words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Any
 from harken.errors import Misconfigured
 from harken.language.cel.ast import Node, Path, literal_text
 from harken.language.cel.cost import ITERATIONS
-from harken.language.cel.values import kind_of, show
-from harken.language.paths import MISSING, step, suggest
+from harken.language.cel.values import show
+from harken.language.kinds import kind_of
+from harken.language.paths import MISSING, step
+from harken.suggest import suggest_clause
 
 if TYPE_CHECKING:
     from harken.language.cel.condition import Bound, Condition, Outcome
 
-__all__ = ["a", "because", "check_patterns", "clauses", "cut", "misconfigured", "values", "written"]
+__all__ = [
+    "check_patterns",
+    "clauses",
+    "describe_compile_error",
+    "explain_outcome",
+    "format_path",
+    "shorten",
+    "values",
+    "with_article",
+]
 
 _LONGEST = 200
 _CODE = re.compile(r"^[A-Z_]+: ")
@@ -26,19 +37,15 @@ _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED = re.compile(r"undeclared reference to '([^']+)'")
 _OPERATOR = re.compile(r"'[_@]*([^'_@]+)[_@]*'")
 _NOT_A_FIELD = "Applying SELECT to non-message type"
-_OWN_WORDS = {
+_OWN_ERRORS = {
     "REFUSED": "{0}",
     "NOT_BOOL": "the condition gave {1}, not true or false",
 }
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-def a(kind: str) -> str:
-    return f"an {kind}" if kind[:1] in "aeiou" else f"a {kind}"
-
-
 def clauses(condition: Condition) -> list[Condition]:
-    """Return the parts that && and || join, however deep, in the order in which they were written."""
+    """Return the parts that && and || join, at any depth, in the order of the source."""
     return [condition.clause(node) for node in _leaves(condition.tree)]
 
 
@@ -50,34 +57,34 @@ def _leaves(node: Node) -> Iterator[Node]:
         yield from _leaves(part)
 
 
-def because(condition: Condition, bound: Bound, outcome: Outcome, message: str) -> str:
+def explain_outcome(condition: Condition, bound: Bound, outcome: Outcome, message: str) -> str:
     """Return in one line why the outcome is not true."""
     tree = condition.tree
     if tree.kind not in ("and", "or"):
-        return _leaf(condition, bound.variables, outcome, message)
-    deciding = _deciding(condition, bound, outcome)
+        return _explain_clause(condition, bound.variables, outcome, message)
+    deciding = _deciding_reasons(condition, bound, outcome)
     if tree.kind == "or" and outcome == "false":
-        return cut("; ".join(deciding), 4 * _LONGEST)
-    return next(deciding, "") or _plain(message)
+        return shorten("; ".join(deciding), 4 * _LONGEST)
+    return next(deciding, "") or _without_code(message)
 
 
-def _deciding(condition: Condition, bound: Bound, outcome: Outcome) -> Iterator[str]:
-    # in an || that is false every clause is; in all other cases the first one like the whole decides
+def _deciding_reasons(condition: Condition, bound: Bound, outcome: Outcome) -> Iterator[str]:
+    # when an || is false, all its clauses are; otherwise the first clause with the outcome of the whole decides
     for part in condition.tree.parts:
         clause = condition.clause(part)
         own, message = clause.outcome(bound)
         if own == outcome:
-            yield because(clause, bound, own, message)
+            yield explain_outcome(clause, bound, own, message)
 
 
-def _leaf(condition: Condition, variables: Mapping[str, Any], outcome: Outcome, message: str) -> str:
+def _explain_clause(condition: Condition, variables: Mapping[str, Any], outcome: Outcome, message: str) -> str:
     if outcome == "false":
-        return f"{condition.label} is false{_seen(condition, variables)}"
-    return f"{_error(condition, variables, message)} (in {condition.label})"
+        return f"{condition.label} is false{_values_text(condition, variables)}"
+    return f"{_describe_error(condition, variables, message)} (in {condition.label})"
 
 
 def values(condition: Condition, variables: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what stands at each path that a condition reads; None where there is nothing."""
+    """Return the value at each path that a condition reads; None for a missing one."""
     found: dict[str, str | None] = {}
     for text, path in condition.reads:
         value: Any = variables
@@ -87,61 +94,104 @@ def values(condition: Condition, variables: Mapping[str, Any]) -> dict[str, str 
     return found
 
 
-def _seen(condition: Condition, variables: Mapping[str, Any]) -> str:
+def _values_text(condition: Condition, variables: Mapping[str, Any]) -> str:
     found = ", ".join(
         f"{path} is not there" if value is None else f"{path} = {value}"
         for path, value in values(condition, variables).items()
     )
-    return f" ({cut(found, 2 * _LONGEST)})" if found else ""
+    return f" ({shorten(found, 2 * _LONGEST)})" if found else ""
 
 
-def _error(condition: Condition, variables: Mapping[str, Any], message: str) -> str:
+def _describe_error(condition: Condition, variables: Mapping[str, Any], message: str) -> str:
     code, _, rest = message.partition(": ")
-    if code in _OWN_WORDS:
-        return _OWN_WORDS[code].format(rest, a(rest))
+    if code in _OWN_ERRORS:
+        return _OWN_ERRORS[code].format(rest, with_article(rest))
     if "Iteration budget exceeded" in message:
         return f"it loops more than {ITERATIONS} times"
     if unbound := _UNBOUND.search(message):
         return f"{unbound.group(1)} is not available here"
     if overload := _OVERLOAD.search(message):
         kinds = overload.group(2) or "this kind of value"
-        return f"{overload.group(1).strip('_@')} does not take {kinds}{_seen(condition, variables)}"
-    return _missing(condition, variables, message) or f"{_plain(message)}{_seen(condition, variables)}"
+        return f"{overload.group(1).strip('_@')} does not take {kinds}{_values_text(condition, variables)}"
+    return (
+        _missing_field(condition, variables, message) or f"{_without_code(message)}{_values_text(condition, variables)}"
+    )
 
 
-def _missing(condition: Condition, variables: Mapping[str, Any], message: str) -> str | None:
+def _missing_field(condition: Condition, variables: Mapping[str, Any], message: str) -> str | None:
     key = _KEY.search(message)
     if key is None and _NOT_A_FIELD not in message and "Index error" not in message:
         return None
     for _, path in condition.reads:
-        fault = _fault(path, variables)
+        fault = _first_missing(path, variables)
         if fault is not None and (key is None or fault[0] == key.group(1)):
             return fault[1]
     return f"a field named {key.group(1)} is not there" if key else None
 
 
-def _fault(path: Path, variables: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the first name in a path that leads nowhere, and how to say so."""
+def _first_missing(path: Path, variables: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the first name in a path that is missing, and a sentence about it."""
     value: Any = variables
     for at, name in enumerate(path):
         inner = step(value, name)
         if inner is MISSING:
-            return str(name), _said(value, path[: at + 1])
+            return str(name), _describe_missing(value, path[: at + 1])
         value = inner
     return None
 
 
-def _said(value: Any, path: Path) -> str:
+def _describe_missing(value: Any, path: Path) -> str:
     name = path[-1]
     if isinstance(value, Mapping):
-        return f"{written(path)} is not there{suggest(str(name), value)}"
+        return f"{format_path(path)} is not there{suggest_clause(str(name), value)}"
     if isinstance(value, list | tuple) and isinstance(name, int):
-        return f"{written(path)} is not there: the list has {len(value)} items"
+        return f"{format_path(path)} is not there: the list has {len(value)} items"
     kind = kind_of(value)
-    return f"{written(path[:-1])} is {kind if kind == 'null' else a(kind)}, it has no field {name}"
+    return f"{format_path(path[:-1])} is {kind if kind == 'null' else with_article(kind)}, it has no field {name}"
 
 
-def written(path: Path) -> str:
+def describe_compile_error(source: str, message: str, variables: Sequence[str]) -> str:
+    """Return CEL's compile error as `line:column: what is wrong, and what to do`."""
+    if "recursion" in message:
+        return "the condition is nested too deep; CEL allows 32 levels"
+    found = [
+        f"{line}:{column}: {_describe_complaint(source, text, variables)}"
+        for line, column, text in _ERROR.findall(message)
+        if "*error*" not in text
+    ]
+    return "; ".join(dict.fromkeys(found[:3])) or _without_code(message)
+
+
+def _describe_complaint(source: str, text: str, variables: Sequence[str]) -> str:
+    undeclared = _UNDECLARED.search(text)
+    if undeclared is None:
+        text = text.partition(" expecting ")[0].replace("'<EOF>'", "the end")
+        return shorten(_OPERATOR.sub(r"'\1'", text), _LONGEST)
+    name = undeclared.group(1)
+    root = name.partition(".")[0]
+    if re.search(rf"\b{re.escape(name)}\s*\(", source):
+        return f"there is no function {name}"
+    return f"there is no variable {root}{suggest_clause(root, variables) or f'; use event.{name}'}"
+
+
+def check_patterns(condition: Condition) -> None:
+    """Raise Misconfigured if a regular expression in the condition is not valid."""
+    for node in _nodes(condition.tree):
+        if node.kind != "call" or node.text != "matches" or literal_text(node.parts[-1]) is None:
+            continue
+        pattern = condition.source[node.parts[-1].start : node.parts[-1].end]
+        fault = condition.evaluate_constant(f"''.matches({pattern})")
+        if fault:
+            raise Misconfigured(f"the pattern {pattern} cannot be used: {_without_code(fault)}")
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    for part in node.parts:
+        yield from _nodes(part)
+
+
+def format_path(path: Path) -> str:
     text = str(path[0])
     for name in path[1:]:
         plain = isinstance(name, str) and _IDENTIFIER.fullmatch(name)
@@ -149,50 +199,13 @@ def written(path: Path) -> str:
     return text
 
 
-def _plain(message: str) -> str:
-    return cut(_CODE.sub("", message), _LONGEST)
+def with_article(kind: str) -> str:
+    return f"an {kind}" if kind[:1] in "aeiou" else f"a {kind}"
 
 
-def cut(text: str, limit: int = _LONGEST) -> str:
+def shorten(text: str, limit: int = _LONGEST) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def misconfigured(source: str, message: str, variables: Sequence[str]) -> str:
-    """Return CEL's complaint about a condition as `line:column: what, and what to do`."""
-    if "recursion" in message:
-        return "the condition is nested too deep; CEL allows 32 levels"
-    found = [
-        f"{line}:{column}: {_complaint(source, text, variables)}"
-        for line, column, text in _ERROR.findall(message)
-        if "*error*" not in text
-    ]
-    return "; ".join(dict.fromkeys(found[:3])) or _plain(message)
-
-
-def _complaint(source: str, text: str, variables: Sequence[str]) -> str:
-    undeclared = _UNDECLARED.search(text)
-    if undeclared is None:
-        text = text.partition(" expecting ")[0].replace("'<EOF>'", "the end")
-        return cut(_OPERATOR.sub(r"'\1'", text), _LONGEST)
-    name = undeclared.group(1)
-    root = name.partition(".")[0]
-    if re.search(rf"\b{re.escape(name)}\s*\(", source):
-        return f"there is no function {name}"
-    return f"there is no variable {root}{suggest(root, variables) or f'; use event.{name}'}"
-
-
-def check_patterns(condition: Condition) -> None:
-    """Raise Misconfigured if a regular expression in the condition can never work."""
-    for node in _nodes(condition.tree):
-        if node.kind != "call" or node.text != "matches" or literal_text(node.parts[-1]) is None:
-            continue
-        pattern = condition.source[node.parts[-1].start : node.parts[-1].end]
-        fault = condition.tried(f"''.matches({pattern})")
-        if fault:
-            raise Misconfigured(f"the pattern {pattern} cannot be used: {_plain(fault)}")
-
-
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    for part in node.parts:
-        yield from _nodes(part)
+def _without_code(message: str) -> str:
+    return shorten(_CODE.sub("", message), _LONGEST)

@@ -1,4 +1,4 @@
-"""Make any Python value fit for CEL, and show values to people."""
+"""Convert Python values to types that CEL accepts, and to short texts for people."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from harken.errors import Refused
+from harken.language.kinds import kind_of
 
-__all__ = ["clean", "is_plain", "kind_of", "show", "size_of"]
+__all__ = ["clean", "is_plain", "show", "size_of"]
 
 DEEPEST = 200
 _INT64 = 2**63
@@ -22,7 +23,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether CEL will take the value as it is; False when it would cut it short or crash on it."""
+    """Whether CEL accepts the value as it is; False if it would cut it short or crash."""
     kind = type(value)
     if kind is str:
         return "\0" not in value and (value.isascii() or _encodes(value))
@@ -32,7 +33,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _encodes(value: Any) -> bool:
-    # CEL cuts text at a NUL and follows nesting on the C stack without a limit; this finds both in a microsecond
+    # CEL cuts text at a NUL and recurses on the C stack without a limit; encoding finds both in a microsecond
     try:
         return _NUL not in _encode(value)
     except (ValueError, TypeError, RecursionError):
@@ -40,12 +41,12 @@ def _encodes(value: Any) -> bool:
 
 
 def size_of(value: Any) -> int:
-    """Return roughly how many bytes the value holds."""
+    """Return roughly the size of the value in bytes."""
     return len(_encode(value))
 
 
 def clean(value: Any, depth: int = 0) -> Any:
-    """Return the value in types that CEL knows: dates as text, huge integers as doubles, unknown things as text."""
+    """Return the value in types that CEL accepts: dates and unknown types as text, huge integers as doubles."""
     if depth > DEEPEST:
         raise Refused(f"the event is nested more than {DEEPEST} levels deep")
     if value is None or isinstance(value, bool | float):
@@ -85,7 +86,7 @@ def _clean_other(value: Any) -> str:
 
 
 def show(value: Any, limit: int = _SHOWN) -> str:
-    """Return the value as short JSON for a person to read, at most about `limit` characters."""
+    """Return the value as JSON of about `limit` characters at most."""
     if isinstance(value, str) and len(value) > limit:
         value = value[:limit] + "…"
     try:
@@ -93,16 +94,3 @@ def show(value: Any, limit: int = _SHOWN) -> str:
     except (ValueError, TypeError, RecursionError):
         text = f"a {kind_of(value)} that cannot be shown"
     return text if len(text) <= limit + 3 else text[:limit] + "…"
-
-
-def kind_of(value: Any) -> str:
-    """Name the type of a value in the words of JSON."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, Mapping):
-        return "object"
-    return "list" if isinstance(value, list | tuple | set | frozenset) else type(value).__name__

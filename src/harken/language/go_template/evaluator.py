@@ -1,7 +1,7 @@
-"""Turn the tree of a template into closures that count their work.
+"""Compile the tree of a template to closures that count their work.
 
-An interpreter instead of a second template engine: types, paths of missing fields, the scope of the dot and limits of
-size all need to be seen from inside (docs/decisions/0004-template-engine.md has the measurement).
+Not built on another template engine, because types, paths of missing fields, the scope of the dot and limits need
+access to the evaluation (measured in docs/decisions/0004-template-engine.md).
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from harken.errors import Refused
-from harken.language.cel.values import kind_of
 from harken.language.go_template import parser as go
 from harken.language.go_template.format import LONGEST, NO_VALUE, to_text
 from harken.language.go_template.functions import FUNCTIONS, Absent, Function, sorted_keys, truth
-from harken.language.go_template.lexer import Text, fault
-from harken.language.paths import MISSING, suggest
+from harken.language.go_template.lexer import Text, error_at
+from harken.language.kinds import kind_of
+from harken.language.paths import MISSING
+from harken.suggest import suggest_clause
 
-__all__ = ["FUEL", "Eval", "Rendering", "Run", "block", "single"]
-
+__all__ = ["Rendering", "compile_block", "compile_single"]
 
 FUEL = 300_000
-
+_CHARACTERS_PER_FUEL = 64
+_ITEMS_PER_FUEL = 8
 _MOST_WARNINGS = 20
+_SIZED = (list, dict, tuple)
+Eval = Callable[["Rendering"], Any]
+Run = Callable[["Rendering"], str | None]
 
 
 class Rendering:
-    """What changes while a template runs; nothing in it outlives the run."""
+    """The state of rendering a template once."""
 
     __slots__ = ("dot", "fuel", "out", "room", "root", "slots", "strict", "warnings")
 
@@ -51,7 +55,7 @@ class Rendering:
         self.out.append(text)
 
     def note(self, absent: Absent) -> None:
-        """Complain about a field that is not there: an error in a mapping, a warning in prose."""
+        """Report a missing field: Refused in a mapping (strict), a warning in a text."""
         text = f"{absent.path} is not there{_hint(absent)}"
         if self.strict:
             raise Refused(text)
@@ -69,33 +73,22 @@ class Rendering:
 
 def _hint(absent: Absent) -> str:
     if isinstance(absent.among, Mapping):
-        return suggest(absent.name, absent.among)
+        return suggest_clause(absent.name, absent.among)
     if isinstance(absent.among, list | tuple):
         return f": the list has {len(absent.among)} items"
     return f": it would be in a {kind_of(absent.among)}" if absent.among is not None else ""
 
 
-_CHARACTERS_PER_FUEL = 64
-
-_ITEMS_PER_FUEL = 8
-
-_SIZED = (list, dict, tuple)
-
-Eval = Callable[[Rendering], Any]
-
-Run = Callable[[Rendering], str | None]
-
-
-def single(source: str, nodes: tuple[go.Node, ...]) -> Eval | None:
-    """Return the expression of a template that is nothing else."""
+def compile_single(source: str, nodes: tuple[go.Node, ...]) -> Eval | None:
+    """Return the expression of a template that consists of one; None for any other template."""
     if len(nodes) == 1 and isinstance(nodes[0], go.Show) and not nodes[0].pipe.slots:
-        return _operand(source, nodes[0].pipe.value)
+        return _compile_operand(source, nodes[0].pipe.value)
     return None
 
 
-def block(source: str, nodes: tuple[go.Node, ...]) -> Run:
-    """Return a function that writes the nodes in order, and returns the word that left a loop."""
-    runs = [_node(source, node) for node in nodes]
+def compile_block(source: str, nodes: tuple[go.Node, ...]) -> Run:
+    """Return a function that renders the nodes, and returns `break` or `continue` if one was reached."""
+    runs = [_compile_node(source, node) for node in nodes]
 
     def run(rendering: Rendering) -> str | None:
         for each in runs:
@@ -107,19 +100,19 @@ def block(source: str, nodes: tuple[go.Node, ...]) -> Run:
     return run
 
 
-def _node(source: str, node: go.Node) -> Run:
+def _compile_node(source: str, node: go.Node) -> Run:
     if isinstance(node, Text):
-        return _literal(node.text)
+        return _compile_text(node.text)
     if isinstance(node, go.Jump):
         return lambda rendering: node.word
     if isinstance(node, go.Show):
-        return _show(_pipe(source, node.pipe), silent=bool(node.pipe.slots))
+        return _compile_show(_compile_pipe(source, node.pipe), silent=bool(node.pipe.slots))
     if node.word == "range":
-        return _range(source, node)
-    return _choice(source, node)
+        return _compile_range(source, node)
+    return _compile_choice(source, node)
 
 
-def _literal(text: str) -> Run:
+def _compile_text(text: str) -> Run:
     def run(rendering: Rendering) -> None:
         rendering.burn(1)
         rendering.emit(text)
@@ -127,7 +120,7 @@ def _literal(text: str) -> Run:
     return run
 
 
-def _show(value: Eval, silent: bool) -> Run:
+def _compile_show(value: Eval, silent: bool) -> Run:
     def run(rendering: Rendering) -> None:
         found = value(rendering)
         if silent:
@@ -143,14 +136,14 @@ def _show(value: Eval, silent: bool) -> Run:
     return run
 
 
-def _choice(source: str, node: go.Block) -> Run:
-    value = _pipe(source, node.pipe)
-    body, otherwise = block(source, node.body), block(source, node.otherwise)
+def _compile_choice(source: str, node: go.Block) -> Run:
+    value = _compile_pipe(source, node.pipe)
+    body, otherwise = compile_block(source, node.body), compile_block(source, node.otherwise)
     moves_dot = node.word == "with"
 
     def run(rendering: Rendering) -> str | None:
         found = value(rendering)
-        if not _true(rendering, found):
+        if not _is_true(rendering, found):
             return otherwise(rendering)
         if not moves_dot:
             return body(rendering)
@@ -162,17 +155,17 @@ def _choice(source: str, node: go.Block) -> Run:
     return run
 
 
-def _true(rendering: Rendering, found: Any) -> bool:
-    # asking whether a field is there is fine; what a function made of a missing one is not an answer
+def _is_true(rendering: Rendering, found: Any) -> bool:
+    # testing a missing field is fine; testing what a function returned for one is reported
     if isinstance(found, Absent) and found.used:
         rendering.note(found)
     return truth(found)
 
 
-def _range(source: str, node: go.Block) -> Run:
-    value = _operand(source, node.pipe.value)
+def _compile_range(source: str, node: go.Block) -> Run:
+    value = _compile_operand(source, node.pipe.value)
     slots = node.pipe.slots
-    body, otherwise = block(source, node.body), block(source, node.otherwise)
+    body, otherwise = compile_block(source, node.body), compile_block(source, node.otherwise)
 
     def run(rendering: Rendering) -> str | None:
         found = value(rendering)
@@ -208,11 +201,13 @@ def _pairs(rendering: Rendering, source: str, node: go.Block, found: Any) -> Ite
         return ((key, found[key]) for key in sorted_keys(found))
     if isinstance(found, int) and not isinstance(found, bool):
         return ((number, number) for number in range(found))
-    raise Refused(f"{_place(source, node.at)}: range goes over a list, an object or a number, not a {kind_of(found)}")
+    raise Refused(
+        f"{_position(source, node.at)}: range goes over a list, an object or a number, not a {kind_of(found)}"
+    )
 
 
-def _pipe(source: str, pipe: go.Pipe) -> Eval:
-    value = _operand(source, pipe.value)
+def _compile_pipe(source: str, pipe: go.Pipe) -> Eval:
+    value = _compile_operand(source, pipe.value)
     slots = pipe.slots
     if not slots:
         return value
@@ -225,25 +220,25 @@ def _pipe(source: str, pipe: go.Pipe) -> Eval:
     return run
 
 
-def _operand(source: str, operand: go.Operand) -> Eval:
+def _compile_operand(source: str, operand: go.Operand) -> Eval:
     if isinstance(operand, go.Constant):
         constant = operand.value
         return lambda rendering: constant
     if isinstance(operand, go.Pipe):
-        return _pipe(source, operand)
+        return _compile_pipe(source, operand)
     if isinstance(operand, go.Path):
-        return _path(source, operand)
-    return _call(source, operand)
+        return _compile_path(source, operand)
+    return _compile_call(source, operand)
 
 
-def _path(source: str, path: go.Path) -> Eval:
-    start, names, written = _start(source, path), path.names, path.written
+def _compile_path(source: str, path: go.Path) -> Eval:
+    start, names, written = _compile_start(source, path), path.names, path.written
 
     def run(rendering: Rendering) -> Any:
         rendering.burn(1)
         value = start(rendering)
         for at, name in enumerate(names):
-            # the first test is a hundred times cheaper than the second, and nearly always enough
+            # the first test is a hundred times cheaper than the second, and nearly always true
             keyed = type(value) is dict or isinstance(value, Mapping)
             inner = value.get(name, MISSING) if keyed else MISSING
             if inner is MISSING:
@@ -261,19 +256,19 @@ def _absent(value: Any, written: str, names: tuple[str, ...], at: int) -> Absent
     return Absent(missing, names[at], value)
 
 
-def _start(source: str, path: go.Path) -> Eval:
+def _compile_start(source: str, path: go.Path) -> Eval:
     start = path.start
     if isinstance(start, go.Pipe):
-        return _pipe(source, start)
+        return _compile_pipe(source, start)
     if isinstance(start, int):
         return lambda rendering: rendering.slots[start]
     if start == "$":
         return lambda rendering: rendering.root
-    return _bare(path.names[0]) if start == "?" else lambda rendering: rendering.dot
+    return _compile_bare_name(path.names[0]) if start == "?" else lambda rendering: rendering.dot
 
 
-def _bare(name: str) -> Eval:
-    """A name without its dot is a field of the dot; inside range and with it also finds the names of the run."""
+def _compile_bare_name(name: str) -> Eval:
+    """A name without a leading dot is a field of the dot or, inside of range and with, of the root."""
 
     def run(rendering: Rendering) -> Any:
         dot = rendering.dot
@@ -282,29 +277,29 @@ def _bare(name: str) -> Eval:
     return run
 
 
-def _call(source: str, call: go.Call) -> Eval:
-    arguments = [_operand(source, argument) for argument in call.arguments]
+def _compile_call(source: str, call: go.Call) -> Eval:
+    arguments = [_compile_operand(source, argument) for argument in call.arguments]
     if call.function in ("and", "or"):
         return _short_circuit(arguments, stops_at=call.function == "or")
-    function, place = FUNCTIONS[call.function], _place(source, call.at)
+    function, place = FUNCTIONS[call.function], _position(source, call.at)
 
     def run(rendering: Rendering) -> Any:
         given = [argument(rendering) for argument in arguments]
         for at, value in enumerate(given):
-            rendering.burn(1 + _weight(value))
+            rendering.burn(1 + _cost(value))
             if isinstance(value, Absent) and function.absent != "given":
                 if function.absent == "returned":
                     return Absent(value.path, value.name, value.among, used=True)
                 rendering.note(value)
                 given[at] = None
-        result = _called(function, given, place)
-        rendering.burn(_weight(result))
+        result = _apply(function, given, place)
+        rendering.burn(_cost(result))
         return result
 
     return run
 
 
-def _called(function: Function, given: list[Any], place: str) -> Any:
+def _apply(function: Function, given: list[Any], place: str) -> Any:
     try:
         return function.call(*given)
     except Refused as error:
@@ -324,11 +319,11 @@ def _short_circuit(arguments: list[Eval], stops_at: bool) -> Eval:
     return run
 
 
-def _weight(value: Any) -> int:
+def _cost(value: Any) -> int:
     if type(value) is str:
         return len(value) // _CHARACTERS_PER_FUEL
     return len(value) // _ITEMS_PER_FUEL if isinstance(value, _SIZED) else 0
 
 
-def _place(source: str, at: int) -> str:
-    return fault(source, at, "").message.rstrip(": ")
+def _position(source: str, at: int) -> str:
+    return error_at(source, at, "").message.rstrip(": ")

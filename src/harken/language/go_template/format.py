@@ -1,4 +1,4 @@
-"""How Go writes values: `{{.x}}`, and the verbs of printf. Lists and objects are written as JSON on purpose."""
+"""Print values as Go does, with `{{.x}}` and with printf; except lists and objects, which are printed as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_length(length: int) -> None:
-    """Raise Refused before a text is built that would be too long."""
+    """Raise Refused if a text that is about to be built is too long."""
     if length > LONGEST:
         raise Refused(f"the text would be longer than {LONGEST} characters")
 
@@ -50,7 +50,7 @@ def to_text(value: Any) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return compact JSON with every character as it is; Refused if the value has no JSON form."""
+    """Return compact JSON without escaping non-ASCII characters. Raise Refused if the value has no JSON form."""
     try:
         text = _encode(value).decode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -99,32 +99,32 @@ class _Spec(msgspec.Struct, frozen=True, kw_only=True):
             else ""
         )
         width = str(self.width) if zero and self.width else ""
-        return self.padded(f"%{flags}{zero if width else ''}{width}{precision}{conversion}" % value, " ")
+        return self.pad(f"%{flags}{zero if width else ''}{width}{precision}{conversion}" % value, " ")
 
-    def padded(self, text: str, fill: str | None = None) -> str:
+    def pad(self, text: str, fill: str | None = None) -> str:
         if "-" in self.flags:
             return text.ljust(self.width)
         return text.rjust(self.width, fill or ("0" if "0" in self.flags else " "))
 
 
 def printf(form: str, values: Sequence[Any]) -> str:
-    """Return the text as Go's printf writes it, except that numbers and lists may be given to %s and integers to %f."""
+    """Return the text as Go's printf prints it, except that %s also takes numbers and lists, and %f integers."""
     rest = list(values)
     parts: list[str] = []
     length = at = 0
     for found in _VERB.finditer(form):
-        parts += [form[at : found.start()], _verb(found, rest)]
+        parts += [form[at : found.start()], _format_verb(found, rest)]
         length += len(parts[-1])
         check_length(length)
         at = found.end()
     parts.append(form[at:])
     if rest:
-        extra = ", ".join("<nil>" if value is None else f"{_type(value)}={to_text(value)}" for value in rest)
+        extra = ", ".join("<nil>" if value is None else f"{_go_type(value)}={to_text(value)}" for value in rest)
         parts.append(f"%!(EXTRA {extra})")
     return "".join(parts)
 
 
-def _verb(found: re.Match[str], rest: list[Any]) -> str:
+def _format_verb(found: re.Match[str], rest: list[Any]) -> str:
     verb = found["verb"]
     if verb is None:
         return "%!(NOVERB)"
@@ -132,28 +132,28 @@ def _verb(found: re.Match[str], rest: list[Any]) -> str:
         return "%"
     if verb in "*[":
         raise Refused(f"printf: %{verb} is not supported; write the number into the format")
-    width, precision = _number(found["width"]), _number(found["precision"])
+    width, precision = _check_width(found["width"]), _check_width(found["precision"])
     if not rest:
         return f"%!{verb}(MISSING)"
     given = None if found["precision"] is None else precision
-    return _written(_Spec(verb=verb, flags=found["flags"], width=width, precision=given), rest.pop(0))
+    return _format_value(_Spec(verb=verb, flags=found["flags"], width=width, precision=given), rest.pop(0))
 
 
-def _number(digits: str | None) -> int:
+def _check_width(digits: str | None) -> int:
     if digits and (len(digits) > len(str(_WIDEST)) or int(digits) > _WIDEST):
         raise Refused(f"printf: a width of more than {_WIDEST} is not allowed")
     return int(digits or 0)
 
 
-def _written(spec: _Spec, value: Any) -> str:
+def _format_value(spec: _Spec, value: Any) -> str:
     write = _VERBS.get(spec.verb)
     text = write(spec, value) if write else None
     if text is not None:
         return text
-    return f"%!{spec.verb}({'<nil>' if value is None else f'{_type(value)}={to_text(value)}'})"
+    return f"%!{spec.verb}({'<nil>' if value is None else f'{_go_type(value)}={to_text(value)}'})"
 
 
-def _type(value: Any) -> str:
+def _go_type(value: Any) -> str:
     if isinstance(value, str | bool | int):
         return {str: "string", bool: "bool"}.get(type(value), "int")
     if isinstance(value, float):
@@ -161,28 +161,32 @@ def _type(value: Any) -> str:
     return "map[string]interface {}" if isinstance(value, Mapping) else "[]interface {}"
 
 
-def _any(spec: _Spec, value: Any) -> str | None:
+def _format_any(spec: _Spec, value: Any) -> str | None:
     if isinstance(value, str) and "#" in spec.flags:
-        return spec.padded(_quoted(value))
-    # with %v a plus asks for field names, not for a sign
+        return spec.pad(_quoted(value))
+    # in %+v the plus means field names, not a sign
     spec = msgspec.structs.replace(spec, flags=spec.flags.replace("+", ""))
     if isinstance(value, int) and not isinstance(value, bool):
         return spec.number("d", value)
     if isinstance(value, float):
-        return _general(spec, value) if spec.precision is not None or "+" in spec.flags else spec.padded(to_text(value))
-    return _string(spec, value)
+        return (
+            _format_general(spec, value)
+            if spec.precision is not None or "+" in spec.flags
+            else spec.pad(to_text(value))
+        )
+    return _format_string(spec, value)
 
 
-def _string(spec: _Spec, value: Any) -> str:
+def _format_string(spec: _Spec, value: Any) -> str:
     text = to_text(value)
-    return spec.padded(text if spec.precision is None else text[: spec.precision])
+    return spec.pad(text if spec.precision is None else text[: spec.precision])
 
 
-def _quote(spec: _Spec, value: Any) -> str | None:
+def _format_quoted(spec: _Spec, value: Any) -> str | None:
     if isinstance(value, str):
-        return spec.padded(_quoted(value if spec.precision is None else value[: spec.precision]))
+        return spec.pad(_quoted(value if spec.precision is None else value[: spec.precision]))
     if isinstance(value, list | tuple | Mapping):
-        return spec.padded(to_json(value))
+        return spec.pad(to_json(value))
     return None
 
 
@@ -197,27 +201,27 @@ def _escape(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def _integer(spec: _Spec, value: Any) -> str | None:
+def _format_integer(spec: _Spec, value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     _integer_text(value)
     if spec.verb == "c":
-        return spec.padded(chr(value) if 0 <= value <= 0x10FFFF else "\ufffd")
+        return spec.pad(chr(value) if 0 <= value <= 0x10FFFF else "\ufffd")
     if spec.verb == "U":
-        return spec.padded(f"U+{value:04X}")
-    return spec.number(spec.verb, value) if spec.verb != "b" else spec.padded(f"{value:b}")
+        return spec.pad(f"U+{value:04X}")
+    return spec.number(spec.verb, value) if spec.verb != "b" else spec.pad(f"{value:b}")
 
 
-def _hex(spec: _Spec, value: Any) -> str | None:
+def _format_hex(spec: _Spec, value: Any) -> str | None:
     if not isinstance(value, str):
-        return None if isinstance(value, float) else _integer(spec, value)
+        return None if isinstance(value, float) else _format_integer(spec, value)
     text = value.encode("utf-8", "replace").hex(*(" " if " " in spec.flags else ""))
-    return spec.padded(text.upper() if spec.verb == "X" else text)
+    return spec.pad(text.upper() if spec.verb == "X" else text)
 
 
-def _float(spec: _Spec, value: Any) -> str | None:
+def _format_float(spec: _Spec, value: Any) -> str | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
@@ -225,34 +229,34 @@ def _float(spec: _Spec, value: Any) -> str | None:
     except OverflowError as error:
         raise Refused("printf: a number is too large") from error
     if not math.isfinite(number):
-        return spec.padded(to_text(number), " ")
+        return spec.pad(to_text(number), " ")
     return spec.number(spec.verb.replace("F", "f"), number)
 
 
-def _general(spec: _Spec, value: Any) -> str | None:
+def _format_general(spec: _Spec, value: Any) -> str | None:
     if spec.precision is not None or not isinstance(value, float):
-        return _float(spec if spec.verb in "gG" else msgspec.structs.replace(spec, verb="g"), value)
+        return _format_float(spec if spec.verb in "gG" else msgspec.structs.replace(spec, verb="g"), value)
     text = to_text(value).replace("e", "E" if spec.verb == "G" else "e")
     sign = "+" if "+" in spec.flags and value >= 0 and text[0] != "+" else ""
-    return spec.padded(sign + text)
+    return spec.pad(sign + text)
 
 
-def _truth(spec: _Spec, value: Any) -> str | None:
-    return spec.padded(to_text(value)) if isinstance(value, bool) else None
+def _format_bool(spec: _Spec, value: Any) -> str | None:
+    return spec.pad(to_text(value)) if isinstance(value, bool) else None
 
 
-def _kind(spec: _Spec, value: Any) -> str:
-    return spec.padded("<nil>" if value is None else _type(value))
+def _format_type(spec: _Spec, value: Any) -> str:
+    return spec.pad("<nil>" if value is None else _go_type(value))
 
 
 _VERBS: dict[str, Callable[[_Spec, Any], str | None]] = {
-    **dict.fromkeys("v", _any),
-    **dict.fromkeys("s", _string),
-    **dict.fromkeys("q", _quote),
-    **dict.fromkeys("dobcU", _integer),
-    **dict.fromkeys("xX", _hex),
-    **dict.fromkeys("fFeE", _float),
-    **dict.fromkeys("gG", _general),
-    **dict.fromkeys("t", _truth),
-    **dict.fromkeys("T", _kind),
+    **dict.fromkeys("v", _format_any),
+    **dict.fromkeys("s", _format_string),
+    **dict.fromkeys("q", _format_quoted),
+    **dict.fromkeys("dobcU", _format_integer),
+    **dict.fromkeys("xX", _format_hex),
+    **dict.fromkeys("fFeE", _format_float),
+    **dict.fromkeys("gG", _format_general),
+    **dict.fromkeys("t", _format_bool),
+    **dict.fromkeys("T", _format_type),
 }

@@ -1,7 +1,7 @@
 """The functions that templates can call, with the argument order that Go users expect: the subject comes last.
 
-A function takes plain values and returns one. What it cannot do is Refused with the function's name; none of them may
-build a text longer than the limit, because the check after the call would come too late.
+A function takes plain values and returns one. It raises Refused, with its name, for arguments that it cannot use, and
+before it builds a text longer than the limit: a check after the call would come too late.
 """
 
 from __future__ import annotations
@@ -15,22 +15,67 @@ from typing import Any, Literal
 import msgspec
 
 from harken.errors import Refused
-from harken.language.cel.values import kind_of
 from harken.language.go_template.format import check_length, printf, to_json, to_text
+from harken.language.kinds import kind_of
 from harken.language.paths import MISSING, Missing, step
 
-__all__ = ["ARITHMETIC", "FUNCTIONS", "TEXT_FUNCTIONS", "Absent", "Function", "sorted_keys", "truth"]
-
+__all__ = ["FUNCTIONS", "Absent", "Function", "sorted_keys", "truth"]
 
 _LIMIT = 2**63
-
 _MANY = 1000
-
 _LONGEST_NUMBER = 64
-
+_DEEP_JSON = 10_000
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+_SOMETIMES_FALSE = (str, bool, int, float, list, dict, tuple, Missing, Mapping)
+# Go's white space: Python's has four control characters more
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+# a word begins after any ASCII character but letters, digits and underscore, and after any space
+_WORD_START = re.compile(rf"(?:^|(?<=[\x00-/:-@\[-^`{{-\x7f{_SPACE}]))[^\W\d_]")
+
+
+class Absent(Missing):
+    """A missing field: its path and name, the value it was looked up in, and whether a function was called with it."""
+
+    __slots__ = ("among", "name", "path", "used")
+
+    def __init__(self, path: str, name: str, among: Any, used: bool = False) -> None:
+        self.path = path
+        self.name = name
+        self.among = among
+        self.used = used
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """`absent` says how a missing argument is handled: it is the result, is passed as null, or is passed as it is."""
+
+    call: Callable[..., Any]
+    least: int
+    most: int = _MANY
+    absent: Literal["returned", "null", "given"] = "returned"
+
+
+def truth(value: Any) -> bool:
+    """Return how Go's `if` treats a value: zero, empty and null are false."""
+    return bool(value) if value is None or isinstance(value, _SOMETIMES_FALSE) else True
+
+
+def sorted_keys(value: Mapping[Any, Any]) -> list[Any]:
+    """Return the keys in the order in which Go walks a map."""
+    try:
+        return sorted(value)
+    except TypeError:
+        return sorted(value, key=str)
+
+
+def _fold(name: str, step: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        total = _number(name, values[0])
+        for value in values[1:]:
+            total = _check_64_bits(name, step, total, _number(name, value))
+        return total
+
+    return call
 
 
 def _number(name: str, value: Any) -> Any:
@@ -40,17 +85,7 @@ def _number(name: str, value: Any) -> Any:
     raise Refused(f"{name} takes numbers, not a {kind_of(value)}", fix=fix)
 
 
-def _fold(name: str, step: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def call(*values: Any) -> Any:
-        total = _number(name, values[0])
-        for value in values[1:]:
-            total = _checked(name, step, total, _number(name, value))
-        return total
-
-    return call
-
-
-def _checked(name: str, step: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+def _check_64_bits(name: str, step: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
     if any(isinstance(value, int) and not -_LIMIT <= value < _LIMIT for value in (one, other)):
         raise Refused(f"{name}: a number is larger than 64 bits")
     try:
@@ -78,28 +113,28 @@ def _remainder(one: Any, other: Any) -> Any:
 
 def _to_int(value: Any) -> int:
     if isinstance(value, str):
-        value = _parsed("toInt", value)
+        value = _parse_number("toInt", value)
     if isinstance(value, float) and not math.isfinite(value):
         raise Refused("toInt was given a number that is not finite")
-    return int(_plain("toInt", value))
+    return int(_check_number("toInt", value))
 
 
 def _to_float(value: Any) -> float:
     if isinstance(value, str):
-        value = _parsed("toFloat", value)
+        value = _parse_number("toFloat", value)
     try:
-        return float(_plain("toFloat", value))
+        return float(_check_number("toFloat", value))
     except OverflowError as error:
         raise Refused("toFloat was given a number that is too large") from error
 
 
-def _plain(name: str, value: Any) -> Any:
+def _check_number(name: str, value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     raise Refused(f"{name} takes a number or a text, not a {kind_of(value)}")
 
 
-def _parsed(name: str, text: str) -> int | float:
+def _parse_number(name: str, text: str) -> int | float:
     digits = text.strip()
     if digits.isascii() and "_" not in digits and 0 < len(digits) <= _LONGEST_NUMBER:
         for read in (int, float):
@@ -119,24 +154,20 @@ def _to_bool(value: Any) -> bool:
     raise Refused("toBool takes true, false, 1 or 0")
 
 
-ARITHMETIC: dict[str, tuple[Callable[..., Any], int, int]] = {
-    "add": (_fold("add", lambda one, other: one + other), 2, _MANY),
-    "sub": (_fold("sub", lambda one, other: one - other), 2, 2),
-    "mul": (_fold("mul", lambda one, other: one * other), 2, _MANY),
-    "div": (_fold("div", _divide), 2, 2),
-    "mod": (_fold("mod", _remainder), 2, 2),
-    "min": (_fold("min", min), 1, _MANY),
-    "max": (_fold("max", max), 1, _MANY),
-    "toInt": (_to_int, 1, 1),
-    "toFloat": (_to_float, 1, 1),
-    "toBool": (_to_bool, 1, 1),
-}
+def _text_function(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        if arguments[-1] is None:
+            return None
+        return change(*[_text(name, argument) for argument in arguments])
 
-# what Go calls space: Python's own set has four control characters more
-_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+    return call
 
-# words begin after ASCII that is no letter, digit or underscore, and after any space
-_WORD_START = re.compile(rf"(?:^|(?<=[\x00-/:-@\[-^`{{-\x7f{_SPACE}]))[^\W\d_]")
+
+def _text_predicate(name: str, ask: Callable[[str, str], bool]) -> Callable[..., bool]:
+    def call(wanted: Any, value: Any) -> bool:
+        return value is not None and ask(_text(name, wanted), _text(name, value))
+
+    return call
 
 
 def _text(name: str, value: Any) -> str:
@@ -147,36 +178,20 @@ def _text(name: str, value: Any) -> str:
     return to_text(value)
 
 
-def _on_text(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        if arguments[-1] is None:
-            return None
-        return change(*[_text(name, argument) for argument in arguments])
-
-    return call
+def _upper(text: str) -> str:
+    return _change_case(text, text.upper(), str.upper)
 
 
-def _asks_text(name: str, ask: Callable[[str, str], bool]) -> Callable[..., bool]:
-    def call(wanted: Any, value: Any) -> bool:
-        return value is not None and ask(_text(name, wanted), _text(name, value))
-
-    return call
+def _lower(text: str) -> str:
+    return _change_case(text, text.lower(), str.lower)
 
 
-def _each(text: str, changed: str, change: Callable[[str], str]) -> str:
-    # Go changes case letter by letter and never makes one letter two, as in ß and SS
+def _change_case(text: str, changed: str, change: Callable[[str], str]) -> str:
+    # Go changes case letter by letter and never makes two letters of one, such as SS of ß
     if len(changed) == len(text):
         return changed
     letters = [(letter, change(letter)) for letter in text]
     return "".join(new if len(new) == 1 else letter for letter, new in letters)
-
-
-def _upper(text: str) -> str:
-    return _each(text, text.upper(), str.upper)
-
-
-def _lower(text: str) -> str:
-    return _each(text, text.lower(), str.lower)
 
 
 def _title(text: str) -> str:
@@ -211,62 +226,16 @@ def _join(separator: Any, items: Any) -> str:
 
 def _contains(wanted: Any, value: Any) -> bool:
     if isinstance(value, list | tuple):
-        # the plain test is the fast one; the careful one tells 1 from true
-        return wanted in value and any(_alike(wanted, item) for item in value)
+        # the first test is fast, the second tells 1 from true
+        return wanted in value and any(_same_kind_and_value(wanted, item) for item in value)
     if isinstance(value, Mapping):
         raise Refused("contains takes a text or a list; use hasKey for an object")
     return value is not None and _text("contains", wanted) in _text("contains", value)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _same_kind_and_value(one: Any, other: Any) -> bool:
     plain = (bool, int, float, str)
     return isinstance(one, plain) and isinstance(other, plain) and kind_of(one) == kind_of(other) and one == other
-
-
-TEXT_FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
-    "upper": (_on_text("upper", _upper), 1),
-    "lower": (_on_text("lower", _lower), 1),
-    "title": (_on_text("title", _title), 1),
-    "trim": (_on_text("trim", lambda text: text.strip(_SPACE)), 1),
-    "trimPrefix": (_on_text("trimPrefix", lambda prefix, text: text.removeprefix(prefix)), 2),
-    "trimSuffix": (_on_text("trimSuffix", lambda suffix, text: text.removesuffix(suffix)), 2),
-    "replace": (_on_text("replace", _replace), 3),
-    "split": (_on_text("split", _split), 2),
-    "join": (_join, 2),
-    "contains": (_contains, 2),
-    "hasPrefix": (_asks_text("hasPrefix", lambda prefix, text: text.startswith(prefix)), 2),
-    "hasSuffix": (_asks_text("hasSuffix", lambda suffix, text: text.endswith(suffix)), 2),
-}
-
-_DEEP_JSON = 10_000
-
-_SOMETIMES_FALSE = (str, bool, int, float, list, dict, tuple, Missing, Mapping)
-
-
-class Absent(Missing):
-    """A field that is not there: where it was looked for, and whether a function was already given it."""
-
-    __slots__ = ("among", "name", "path", "used")
-
-    def __init__(self, path: str, name: str, among: Any, used: bool = False) -> None:
-        self.path = path
-        self.name = name
-        self.among = among
-        self.used = used
-
-
-class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """`absent` says what becomes of a field that is not there: it is the result, arrives as null, or as it is."""
-
-    call: Callable[..., Any]
-    least: int
-    most: int = _MANY
-    absent: Literal["returned", "null", "given"] = "returned"
-
-
-def truth(value: Any) -> bool:
-    """Return what Go's `if` makes of a value: zero, empty and nothing are false."""
-    return bool(value) if value is None or isinstance(value, _SOMETIMES_FALSE) else True
 
 
 def _equal(first: Any, *others: Any) -> bool:
@@ -288,7 +257,7 @@ def _comparable(name: str, value: Any) -> str:
     raise Refused(f"{name} compares numbers, texts and booleans, not a {kind_of(value)}")
 
 
-def _ordered(name: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _comparison(name: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def call(one: Any, other: Any) -> bool:
         kinds = {_comparable(name, one), _comparable(name, other)}
         if len(kinds) > 1 or "boolean" in kinds:
@@ -338,14 +307,6 @@ def _object(name: str, value: Any) -> Mapping[Any, Any]:
     if isinstance(value, Mapping):
         return value
     raise Refused(f"{name} takes an object, not a {kind_of(value)}")
-
-
-def sorted_keys(value: Mapping[Any, Any]) -> list[Any]:
-    """Return the keys in the order in which Go walks a map."""
-    try:
-        return sorted(value)
-    except TypeError:
-        return sorted(value, key=str)
 
 
 def _keys(value: Any) -> list[Any]:
@@ -411,34 +372,54 @@ def _printf(form: Any, *values: Any) -> str:
     return printf(form, values)
 
 
-def _one(call: Callable[..., Any], arguments: int = 1) -> Function:
+def _fixed(call: Callable[..., Any], arguments: int = 1) -> Function:
     return Function(call=call, least=arguments, most=arguments)
 
 
 FUNCTIONS: dict[str, Function] = {
-    **{name: Function(call=call, least=least, most=most) for name, (call, least, most) in ARITHMETIC.items()},
-    **{name: _one(call, count) for name, (call, count) in TEXT_FUNCTIONS.items()},
-    "toJson": _one(to_json),
-    "toJsonPretty": _one(_to_json_pretty),
-    "fromJson": _one(_from_json),
-    "toString": _one(to_text),
-    "first": _one(_first),
-    "last": _one(_last),
-    "keys": _one(_keys),
-    "values": _one(_values),
-    "hasKey": _one(_has_key, 2),
+    "add": Function(call=_fold("add", operator.add), least=2),
+    "sub": _fixed(_fold("sub", operator.sub), 2),
+    "mul": Function(call=_fold("mul", operator.mul), least=2),
+    "div": _fixed(_fold("div", _divide), 2),
+    "mod": _fixed(_fold("mod", _remainder), 2),
+    "min": Function(call=_fold("min", min), least=1),
+    "max": Function(call=_fold("max", max), least=1),
+    "toInt": _fixed(_to_int),
+    "toFloat": _fixed(_to_float),
+    "toBool": _fixed(_to_bool),
+    "upper": _fixed(_text_function("upper", _upper)),
+    "lower": _fixed(_text_function("lower", _lower)),
+    "title": _fixed(_text_function("title", _title)),
+    "trim": _fixed(_text_function("trim", lambda text: text.strip(_SPACE))),
+    "trimPrefix": _fixed(_text_function("trimPrefix", lambda prefix, text: text.removeprefix(prefix)), 2),
+    "trimSuffix": _fixed(_text_function("trimSuffix", lambda suffix, text: text.removesuffix(suffix)), 2),
+    "replace": _fixed(_text_function("replace", _replace), 3),
+    "split": _fixed(_text_function("split", _split), 2),
+    "join": _fixed(_join, 2),
+    "contains": _fixed(_contains, 2),
+    "hasPrefix": _fixed(_text_predicate("hasPrefix", lambda prefix, text: text.startswith(prefix)), 2),
+    "hasSuffix": _fixed(_text_predicate("hasSuffix", lambda suffix, text: text.endswith(suffix)), 2),
+    "toJson": _fixed(to_json),
+    "toJsonPretty": _fixed(_to_json_pretty),
+    "fromJson": _fixed(_from_json),
+    "toString": _fixed(to_text),
+    "first": _fixed(_first),
+    "last": _fixed(_last),
+    "keys": _fixed(_keys),
+    "values": _fixed(_values),
+    "hasKey": _fixed(_has_key, 2),
     "pluck": Function(call=_pluck, least=2),
     "default": Function(call=_default, least=2, most=2, absent="given"),
     "coalesce": Function(call=_coalesce, least=1, absent="given"),
-    "len": _one(_length),
+    "len": _fixed(_length),
     "index": Function(call=_index, least=1),
     "printf": Function(call=_printf, least=1, absent="null"),
     "eq": Function(call=_equal, least=2, absent="null"),
     "ne": Function(call=lambda one, other: not _same(one, other), least=2, most=2, absent="null"),
-    "lt": _one(_ordered("lt", operator.lt), 2),
-    "le": _one(_ordered("le", operator.le), 2),
-    "gt": _one(_ordered("gt", operator.gt), 2),
-    "ge": _one(_ordered("ge", operator.ge), 2),
+    "lt": _fixed(_comparison("lt", operator.lt), 2),
+    "le": _fixed(_comparison("le", operator.le), 2),
+    "gt": _fixed(_comparison("gt", operator.gt), 2),
+    "ge": _fixed(_comparison("ge", operator.ge), 2),
     "not": Function(call=lambda value: not truth(value), least=1, most=1, absent="given"),
     "and": Function(call=lambda *values: values[-1], least=1, absent="given"),
     "or": Function(call=lambda *values: values[-1], least=1, absent="given"),

@@ -1,4 +1,4 @@
-"""Cut a Go template into text and the tokens of its actions."""
+"""Split a Go template into text and the tokens of its actions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from harken.errors import Misconfigured
 
-__all__ = ["Action", "Piece", "Text", "Token", "fault", "literal", "pieces"]
+__all__ = ["Action", "Text", "Token", "error_at", "literal", "pieces"]
 
 LONGEST = 256 * 1024
 
@@ -37,7 +37,7 @@ _ESCAPE = re.compile(r"""\\([abfnrtv\\'"]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a
 
 
 class Token(msgspec.Struct, frozen=True):
-    """`spaced` tells `.a .b`, two values, from `.a.b`, one path."""
+    """`spaced` tells `.a .b` (two values) from `.a.b` (one path)."""
 
     kind: str
     text: str
@@ -58,7 +58,7 @@ Piece = Text | Action
 
 
 def pieces(source: str) -> Iterator[Piece]:
-    """Yield literal text and actions in order, with the trim markers applied; comments are gone."""
+    """Yield literal text and actions in order, without comments and with trim markers applied."""
     at, trim = 0, False
     while True:
         start = source.find(_OPEN, at)
@@ -85,14 +85,14 @@ def _action(source: str, start: int, at: int) -> tuple[list[Token] | None, int, 
     while at < len(source):
         found = _TOKEN.match(source, at)
         if found is None:
-            raise fault(source, at, _unreadable(source, at))
+            raise error_at(source, at, _unreadable(source, at))
         if found["close"]:
             return tokens, found.end(), found["trim"] is not None
         if found.lastgroup != "space":
             tokens.append(Token(found.lastgroup or "", found.group(), at, spaced))
         spaced = found.lastgroup == "space"
         at = found.end()
-    raise fault(source, start, "this {{ is never closed with }}")
+    raise error_at(source, start, "this {{ is never closed with }}")
 
 
 def _unreadable(source: str, at: int) -> str:
@@ -112,27 +112,27 @@ def literal(source: str, token: Token) -> str | int | float:
         return _number(source, token)
     if token.text[0] == "`":
         return token.text[1:-1]
-    text = _unescaped(source, token)
+    text = _unescape(source, token)
     if token.kind == "string":
         return text
     if len(text) != 1:
-        raise fault(source, token.at, "single quotes hold one character; use double quotes for text")
+        raise error_at(source, token.at, "single quotes hold one character; use double quotes for text")
     return ord(text)
 
 
-def _unescaped(source: str, token: Token) -> str:
+def _unescape(source: str, token: Token) -> str:
     body = token.text[1:-1]
     if "\\" in _ESCAPE.sub("", body):
-        raise fault(source, token.at, "this text holds an unknown escape; write \\\\ for a backslash")
+        raise error_at(source, token.at, "this text holds an unknown escape; write \\\\ for a backslash")
     # bytes, because Go reads \xc3\xa9 as the UTF-8 of one letter
     text, at = bytearray(), 0
     for found in _ESCAPE.finditer(body):
-        text += body[at : found.start()].encode("utf-8", "replace") + _escaped(found[1])
+        text += body[at : found.start()].encode("utf-8", "replace") + _escape_bytes(found[1])
         at = found.end()
     return (text + body[at:].encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
-def _escaped(code: str) -> bytes:
+def _escape_bytes(code: str) -> bytes:
     if code in _SIMPLE:
         return _SIMPLE[code]
     if code[0] in "uU":
@@ -144,7 +144,7 @@ def _escaped(code: str) -> bytes:
 def _number(source: str, token: Token) -> int | float:
     text = token.text.replace("_", "")
     if len(text) > _LONGEST_NUMBER:
-        raise fault(source, token.at, "this number is too long")
+        raise error_at(source, token.at, "this number is too long")
     try:
         return int(text, 0)
     except ValueError:
@@ -157,11 +157,11 @@ def _float(source: str, token: Token, text: str) -> int | float:
     try:
         return float(text)
     except ValueError as error:
-        raise fault(source, token.at, f"{token.text} is not a number") from error
+        raise error_at(source, token.at, f"{token.text} is not a number") from error
 
 
-def fault(source: str, at: int, message: str) -> Misconfigured:
-    """Return an error that says where in the template something is wrong."""
+def error_at(source: str, at: int, message: str) -> Misconfigured:
+    """Return an error with the line and column of a position."""
     line = source.count("\n", 0, at) + 1
     column = at - source.rfind("\n", 0, at)
     return Misconfigured(f"{line}:{column}: {message}")

@@ -1,4 +1,4 @@
-"""Read a Go template into a tree. Names are resolved here; nothing is evaluated."""
+"""Parse a Go template to a tree, in which variables are resolved to slots."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import msgspec
 
 from harken.errors import Misconfigured
 from harken.language.go_template.functions import FUNCTIONS
-from harken.language.go_template.lexer import LONGEST, Action, Text, Token, fault, literal, pieces
-from harken.language.paths import suggest
+from harken.language.go_template.lexer import LONGEST, Action, Text, Token, error_at, literal, pieces
+from harken.suggest import suggest_clause
 
 __all__ = [
-    "UNSUPPORTED",
     "Block",
     "Call",
     "Constant",
@@ -23,90 +22,11 @@ __all__ = [
     "Pipe",
     "Show",
     "Tree",
-    "Words",
     "parse",
 ]
 
-
 UNSUPPORTED = frozenset({"define", "template", "block"})
-
 _KEYWORDS = frozenset({"if", "with", "range", "else", "end", "break", "continue"}) | UNSUPPORTED
-
-
-class Words:
-    """A cursor over the tokens of an action; every error says where it stands."""
-
-    def __init__(self, source: str, action: Action) -> None:
-        self._source = source
-        self._tokens: Sequence[Token] = action.tokens
-        self._at = 0
-        self.end = action.at
-
-    def peek(self, ahead: int = 0) -> Token | None:
-        at = self._at + ahead
-        return self._tokens[at] if at < len(self._tokens) else None
-
-    def next(self) -> Token:
-        token = self.peek()
-        if token is None:
-            raise fault(self._source, self.end, "a value is missing here")
-        self._at += 1
-        return token
-
-    def take(self, text: str) -> bool:
-        token = self.peek()
-        if token is None or token.text != text or token.kind != "op":
-            return False
-        self._at += 1
-        return True
-
-    def keyword(self) -> Token | None:
-        """Take the word that opens, ends or leaves a block; the same word as part of a path is no keyword."""
-        token = self.peek()
-        if token is None or token.kind != "name" or token.text not in _KEYWORDS or self.is_path():
-            return None
-        return self.next()
-
-    def is_path(self) -> bool:
-        after = self.peek(1)
-        return after is not None and after.kind == "field" and not after.spaced
-
-    def fields(self) -> tuple[str, ...]:
-        names: list[str] = []
-        while (token := self.peek()) is not None and token.kind == "field" and not token.spaced:
-            names.append(token.text[1:])
-            self._at += 1
-        return tuple(names)
-
-    def has_operand(self) -> bool:
-        token = self.peek()
-        return token is not None and (token.kind != "op" or token.text == "(")
-
-    def has_argument(self) -> bool:
-        after = self.peek(1)
-        return after is not None and (after.kind != "op" or after.text == "(")
-
-    def targets(self) -> list[Token]:
-        """Take `$a` or `$a, $b` if an assignment follows; the sign itself is left."""
-        found: list[Token] = []
-        ahead = 0
-        while (token := self.peek(ahead)) is not None and token.kind == "variable":
-            found.append(token)
-            after = self.peek(ahead + 1)
-            if after is None or after.kind != "op" or after.text not in (",", ":=", "="):
-                return []
-            ahead += 2 if after.text == "," else 1
-            if after.text != ",":
-                self._at += ahead
-                return found
-        return []
-
-    def finish(self) -> None:
-        token = self.peek()
-        if token is not None:
-            raise fault(self._source, token.at, f"{token.text} cannot stand here")
-
-
 _DEEPEST = 40
 
 
@@ -129,7 +49,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Pipe(msgspec.Struct, frozen=True):
-    """A value, and the slots that it is stored in."""
+    """A value, and the slots of the variables that it is assigned to."""
 
     value: Operand
     slots: tuple[int, ...]
@@ -173,7 +93,7 @@ def parse(source: str) -> Tree:
     reader = _Reader(source)
     nodes, ending = reader.nodes(within=())
     if ending is not None:
-        raise fault(
+        raise error_at(
             source, ending.at, f"{{{{{ending.text}}}}} has no {{{{if}}}}, {{{{range}}}} or {{{{with}}}} before it"
         )
     return Tree(nodes, reader.slots)
@@ -184,88 +104,88 @@ class _Reader:
         self._source = source
         self._pieces = pieces(source)
         self._names: list[tuple[str, int]] = []
-        self._ending: Words | None = None
+        self._end_cursor: TokenCursor | None = None
         self.slots = 0
 
     def nodes(self, within: tuple[str, ...]) -> tuple[tuple[Node, ...], Token | None]:
-        """Read up to the `end` or `else` that belongs to the block we are in, and return that word."""
+        """Parse up to the `end` or `else` of the current block, and return that token too."""
         found: list[Node] = []
         for piece in self._pieces:
             if isinstance(piece, Text):
                 found.append(piece)
                 continue
-            words = Words(self._source, piece)
-            word = words.keyword()
+            cursor = TokenCursor(self._source, piece)
+            word = cursor.keyword()
             if word is not None and word.text in ("end", "else"):
-                self._ending = words
+                self._end_cursor = cursor
                 return tuple(found), word
-            found.append(self._node(words, word, within))
+            found.append(self._node(cursor, word, within))
         return tuple(found), None
 
-    def _node(self, words: Words, word: Token | None, within: tuple[str, ...]) -> Node:
+    def _node(self, cursor: TokenCursor, word: Token | None, within: tuple[str, ...]) -> Node:
         if word is None:
-            pipe = self._pipe(words, 0, variables=1)
-            words.finish()
+            pipe = self._pipe(cursor, 0, variables=1)
+            cursor.finish()
             return Show(pipe)
         if word.text in UNSUPPORTED:
-            raise fault(self._source, word.at, f"{word.text} is not supported: a template cannot call another one")
+            raise error_at(self._source, word.at, f"{word.text} is not supported: a template cannot call another one")
         if word.text in ("break", "continue"):
-            words.finish()
+            cursor.finish()
             if "range" not in within:
-                raise fault(self._source, word.at, f"{word.text} only works inside a range")
+                raise error_at(self._source, word.at, f"{word.text} only works inside a range")
             return Jump(word.text)
-        return self._block(words, word, within)
+        return self._block(cursor, word, within)
 
-    def _block(self, words: Words, word: Token, within: tuple[str, ...]) -> Block:
+    def _block(self, cursor: TokenCursor, word: Token, within: tuple[str, ...]) -> Block:
         if len(within) >= _DEEPEST:
-            raise fault(self._source, word.at, f"blocks are nested more than {_DEEPEST} deep")
+            raise error_at(self._source, word.at, f"blocks are nested more than {_DEEPEST} deep")
         known = len(self._names)
-        pipe = self._pipe(words, 0, variables=2 if word.text == "range" else 1)
-        words.finish()
+        pipe = self._pipe(cursor, 0, variables=2 if word.text == "range" else 1)
+        cursor.finish()
         inside = (*within, word.text)
         body, ending = self.nodes(inside)
         otherwise: tuple[Node, ...] = ()
-        last = self._ended(word, ending)
+        last = self._expect_end(word, ending)
         if ending is not None and ending.text == "else":
-            otherwise = self._otherwise(word, last, inside)
+            otherwise = self._else_nodes(word, last, inside)
         else:
             last.finish()
         del self._names[known:]
         return Block(word.text, pipe, body, otherwise, word.at)
 
-    def _otherwise(self, word: Token, words: Words, inside: tuple[str, ...]) -> tuple[Node, ...]:
-        # {{else if}} opens a block that shares the {{end}} of the one around it
-        chained = words.keyword()
+    def _else_nodes(self, word: Token, cursor: TokenCursor, inside: tuple[str, ...]) -> tuple[Node, ...]:
+        # {{else if}} opens a block that ends with the {{end}} of the outer one
+        chained = cursor.keyword()
         if chained is not None and chained.text == word.text and word.text in ("if", "with"):
-            return (self._block(words, chained, inside),)
-        words.finish()
+            return (self._block(cursor, chained, inside),)
+        cursor.finish()
         nodes, ending = self.nodes(inside[:-1] if word.text == "range" else inside)
-        last = self._ended(word, ending)
+        last = self._expect_end(word, ending)
         if ending is not None and ending.text == "else":
-            raise fault(self._source, ending.at, "there is an {{else}} already")
+            raise error_at(self._source, ending.at, "there is an {{else}} already")
         last.finish()
         return nodes
 
-    def _ended(self, word: Token, ending: Token | None) -> Words:
-        if ending is None or self._ending is None:
-            raise fault(self._source, word.at, f"this {word.text} has no {{{{end}}}}")
-        return self._ending
+    def _expect_end(self, word: Token, ending: Token | None) -> TokenCursor:
+        if ending is None or self._end_cursor is None:
+            raise error_at(self._source, word.at, f"this {word.text} has no {{{{end}}}}")
+        return self._end_cursor
 
-    def _pipe(self, words: Words, depth: int, variables: int = 1) -> Pipe:
-        targets, declares = self._targets(words, variables)
-        value = self._command(words, depth, None)
-        while words.take("|"):
-            value = self._command(words, depth, value)
+    def _pipe(self, cursor: TokenCursor, depth: int, variables: int = 1) -> Pipe:
+        targets, declares = self._targets(cursor, variables)
+        value = self._command(cursor, depth, None)
+        while cursor.take("|"):
+            value = self._command(cursor, depth, value)
         slots = tuple(self._declare(name.text) if declares else self._slot(name) for name in targets)
         return Pipe(value, slots)
 
-    def _targets(self, words: Words, variables: int) -> tuple[list[Token], bool]:
-        targets = words.targets()
+    def _targets(self, cursor: TokenCursor, variables: int) -> tuple[list[Token], bool]:
+        targets = cursor.targets()
         if not targets:
             return [], False
         if len(targets) > variables:
-            raise fault(self._source, targets[-1].at, "too many variables; only range takes two")
-        return targets, words.next().text == ":="
+            raise error_at(self._source, targets[-1].at, "too many variables; only range takes two")
+        return targets, cursor.next().text == ":="
 
     def _declare(self, name: str) -> int:
         self._names.append((name, self.slots))
@@ -276,67 +196,67 @@ class _Reader:
         for known, slot in reversed(self._names):
             if known == name.text:
                 return slot
-        hint = suggest(name.text, [known for known, _ in self._names])
-        raise fault(self._source, name.at, f"the variable {name.text} is not defined{hint}")
+        hint = suggest_clause(name.text, [known for known, _ in self._names])
+        raise error_at(self._source, name.at, f"the variable {name.text} is not defined{hint}")
 
-    def _command(self, words: Words, depth: int, piped: Operand | None) -> Operand:
-        first = words.peek()
-        calls = first is not None and first.kind == "name" and not words.is_path()
-        if calls and first is not None and (piped is not None or words.has_argument()):
-            words.next()
-            return self._call(words, first, depth, piped)
-        value = self._operand(words, depth)
-        if words.has_operand() or piped is not None:
-            raise self._not_a_function(words, first)
+    def _command(self, cursor: TokenCursor, depth: int, piped: Operand | None) -> Operand:
+        first = cursor.peek()
+        calls = first is not None and first.kind == "name" and not cursor.is_path()
+        if calls and first is not None and (piped is not None or cursor.has_argument()):
+            cursor.next()
+            return self._call(cursor, first, depth, piped)
+        value = self._operand(cursor, depth)
+        if cursor.has_operand() or piped is not None:
+            raise self._not_a_function(cursor, first)
         return value
 
-    def _not_a_function(self, words: Words, first: Token | None) -> Misconfigured:
-        after = words.peek()
+    def _not_a_function(self, cursor: TokenCursor, first: Token | None) -> Misconfigured:
+        after = cursor.peek()
         if after is not None and after.kind == "number" and not after.spaced:
-            return fault(self._source, after.at, "a path cannot hold a number; write index .list 0")
-        at, text = (first.at, first.text) if first else (words.end, "this")
-        return fault(self._source, at, f"{text} is not a function, it takes no arguments")
+            return error_at(self._source, after.at, "a path cannot hold a number; write index .list 0")
+        at, text = (first.at, first.text) if first else (cursor.end, "this")
+        return error_at(self._source, at, f"{text} is not a function, it takes no arguments")
 
-    def _call(self, words: Words, name: Token, depth: int, piped: Operand | None) -> Call:
+    def _call(self, cursor: TokenCursor, name: Token, depth: int, piped: Operand | None) -> Call:
         function = FUNCTIONS.get(name.text)
         if function is None:
-            hint = suggest(name.text, FUNCTIONS)
-            raise fault(self._source, name.at, f"there is no function {name.text}{hint}")
+            hint = suggest_clause(name.text, FUNCTIONS)
+            raise error_at(self._source, name.at, f"there is no function {name.text}{hint}")
         arguments: list[Operand] = []
-        while words.has_operand():
-            arguments.append(self._operand(words, depth))
+        while cursor.has_operand():
+            arguments.append(self._operand(cursor, depth))
         if piped is not None:
             arguments.append(piped)
         if not function.least <= len(arguments) <= function.most:
             wanted = function.least if len(arguments) < function.least else function.most
-            raise fault(self._source, name.at, f"{name.text} takes {wanted} arguments, not {len(arguments)}")
+            raise error_at(self._source, name.at, f"{name.text} takes {wanted} arguments, not {len(arguments)}")
         return Call(name.text, tuple(arguments), name.at)
 
-    def _operand(self, words: Words, depth: int) -> Operand:
-        token = words.next()
+    def _operand(self, cursor: TokenCursor, depth: int) -> Operand:
+        token = cursor.next()
         if token.kind in ("string", "char", "number"):
             value: Operand = Constant(literal(self._source, token))
         elif token.text == "(":
-            value = self._inner(words, token, depth)
+            value = self._inner(cursor, token, depth)
         elif token.kind == "name" and token.text in ("true", "false", "nil"):
             value = Constant({"true": True, "false": False}.get(token.text))
         else:
-            return self._path(words, token)
-        names = words.fields()
+            return self._path(cursor, token)
+        names = cursor.fields()
         if names and not isinstance(value, Pipe):
-            raise fault(self._source, token.at, f"{token.text} has no fields")
+            raise error_at(self._source, token.at, f"{token.text} has no fields")
         return Path(value, names, "(…)." + ".".join(names)) if names and isinstance(value, Pipe) else value
 
-    def _inner(self, words: Words, token: Token, depth: int) -> Pipe:
+    def _inner(self, cursor: TokenCursor, token: Token, depth: int) -> Pipe:
         if depth >= _DEEPEST:
-            raise fault(self._source, token.at, f"parentheses are nested more than {_DEEPEST} deep")
-        pipe = self._pipe(words, depth + 1)
-        if not words.take(")"):
-            raise fault(self._source, token.at, "this ( is never closed")
+            raise error_at(self._source, token.at, f"parentheses are nested more than {_DEEPEST} deep")
+        pipe = self._pipe(cursor, depth + 1)
+        if not cursor.take(")"):
+            raise error_at(self._source, token.at, "this ( is never closed")
         return pipe
 
-    def _path(self, words: Words, token: Token) -> Path:
-        names = words.fields()
+    def _path(self, cursor: TokenCursor, token: Token) -> Path:
+        names = cursor.fields()
         if token.kind == "field":
             names = (token.text[1:], *names)
             return Path(".", names, ".".join(names))
@@ -348,4 +268,78 @@ class _Reader:
         if token.kind == "variable":
             start: str | int = "$" if token.text == "$" else self._slot(token)
             return Path(start, names, ".".join((token.text, *names)))
-        raise fault(self._source, token.at, f"{token.text} cannot stand here")
+        raise error_at(self._source, token.at, f"{token.text} cannot stand here")
+
+
+class TokenCursor:
+    """A cursor over the tokens of an action; its errors have a position."""
+
+    def __init__(self, source: str, action: Action) -> None:
+        self._source = source
+        self._tokens: Sequence[Token] = action.tokens
+        self._at = 0
+        self.end = action.at
+
+    def peek(self, ahead: int = 0) -> Token | None:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else None
+
+    def next(self) -> Token:
+        token = self.peek()
+        if token is None:
+            raise error_at(self._source, self.end, "a value is missing here")
+        self._at += 1
+        return token
+
+    def take(self, text: str) -> bool:
+        token = self.peek()
+        if token is None or token.text != text or token.kind != "op":
+            return False
+        self._at += 1
+        return True
+
+    def keyword(self) -> Token | None:
+        """Take a keyword (`if`, `end`, `break` …), if there is one. The same word in a path is not a keyword."""
+        token = self.peek()
+        if token is None or token.kind != "name" or token.text not in _KEYWORDS or self.is_path():
+            return None
+        return self.next()
+
+    def is_path(self) -> bool:
+        after = self.peek(1)
+        return after is not None and after.kind == "field" and not after.spaced
+
+    def fields(self) -> tuple[str, ...]:
+        names: list[str] = []
+        while (token := self.peek()) is not None and token.kind == "field" and not token.spaced:
+            names.append(token.text[1:])
+            self._at += 1
+        return tuple(names)
+
+    def has_operand(self) -> bool:
+        token = self.peek()
+        return token is not None and (token.kind != "op" or token.text == "(")
+
+    def has_argument(self) -> bool:
+        after = self.peek(1)
+        return after is not None and (after.kind != "op" or after.text == "(")
+
+    def targets(self) -> list[Token]:
+        """Take `$a` or `$a, $b` if `:=` or `=` follows, which is not taken."""
+        found: list[Token] = []
+        ahead = 0
+        while (token := self.peek(ahead)) is not None and token.kind == "variable":
+            found.append(token)
+            after = self.peek(ahead + 1)
+            if after is None or after.kind != "op" or after.text not in (",", ":=", "="):
+                return []
+            ahead += 2 if after.text == "," else 1
+            if after.text != ",":
+                self._at += ahead
+                return found
+        return []
+
+    def finish(self) -> None:
+        token = self.peek()
+        if token is not None:
+            raise error_at(self._source, token.at, f"{token.text} cannot stand here")

@@ -1,7 +1,7 @@
 """Go-style templates: `{{.trigger.event.title}}` in prompts and messages, and in mappings where types are kept.
 
-A template is parsed once. It can reach nothing but the mapping it is given: fields are keys, never Python attributes,
-and a value is printed once and never read as a template again. Work and size are counted while it runs.
+A template is parsed once. It can only read the mapping it is given: fields are keys, never Python attributes, and a
+printed value is not parsed as a template again. Work and size are limited.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any
 import msgspec
 
 from harken.language.go_template import parser
-from harken.language.go_template.evaluator import Rendering, block, single
+from harken.language.go_template.evaluator import Rendering, compile_block, compile_single
 from harken.language.go_template.functions import Absent
 
 __all__ = ["Rendered", "Template", "compile_template"]
 
 
 class Rendered(msgspec.Struct, frozen=True, kw_only=True):
-    """The text, and one warning for each field that was not there."""
+    """The text, and a warning for each missing field."""
 
     text: str
     warnings: list[str]
 
 
 class Template:
-    """A compiled template; it can be rendered any number of times."""
+    """A compiled template, which can be rendered any number of times."""
 
     __slots__ = ("_run", "_slots", "_value", "source")
 
@@ -34,17 +34,17 @@ class Template:
         tree = parser.parse(source)
         self.source = source
         self._slots = tree.slots
-        self._run = block(source, tree.nodes)
-        self._value = single(source, tree.nodes)
+        self._run = compile_block(source, tree.nodes)
+        self._value = compile_single(source, tree.nodes)
 
     def render(self, context: Mapping[str, Any]) -> Rendered:
-        """Return prose: what is not there shows as `<no value>` and leaves a warning. Refused at a limit."""
+        """Return the text. A missing field is printed as `<no value>`, with a warning. Raise Refused at a limit."""
         rendering = Rendering(context, self._slots, strict=False)
         self._run(rendering)
         return Rendered(text=rendering.text(), warnings=list(rendering.warnings))
 
     def value(self, context: Mapping[str, Any]) -> Any:
-        """Return the value itself for a single expression, else a text. Raises Refused if a field is not there."""
+        """Return the value itself for a single expression, else a text. Raise Refused for a missing field."""
         rendering = Rendering(context, self._slots, strict=True)
         if self._value is None:
             self._run(rendering)

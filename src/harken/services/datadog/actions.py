@@ -1,4 +1,4 @@
-"""Muting a monitor: a downtime of Datadog's, which is found again by what it covers, so that two tries make one.
+"""The actions mute and unmute, by downtimes. A second try finds the first one's downtime and creates no other.
 
 https://docs.datadoghq.com/api/latest/downtimes/ (POST /monitor/ID/mute is older, and ends other people's downtimes)
 """
@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harken.durations import parse_duration
 from harken.errors import HarkenError, Refused, RetryLater
 from harken.http import raise_for
+from harken.kit import ParamsModel
 from harken.kit.fields import instant, text_of
 from harken.language.paths import lookup
 from harken.services.datadog.api import Api
@@ -24,14 +25,13 @@ from harken.source import Call
 __all__ = ["Mute", "Unmute", "mute", "unmute"]
 
 _PAGE = 100
-# a scope is a search: nothing in a group's name may turn into an operator, a wildcard or a quotation
+# a scope is a search: a group's name must not contain operators, wildcards or quotes
 _TAG = re.compile(r"\w[\w./-]*:[\w./@:-]+")
 
 
-class Unmute(BaseModel):
-    """Which monitor, and which group of it."""
+class Unmute(ParamsModel):
+    """Which monitor, or which of its groups."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     monitor: int = Field(gt=0, description="id of the monitor")
     group: str = Field("", description="name of the group, such as host:web-1; empty for the whole monitor")
 
@@ -48,13 +48,13 @@ class Unmute(BaseModel):
 
 
 class Mute(Unmute):
-    """What to mute, and for how long; neither `for` nor `until`: until someone ends it."""
+    """What to mute, and for how long; without `for` and `until`, until someone ends it."""
 
     duration: str = Field("", alias="for", description="how long, such as 2h")
     until: str = Field("", description="an instant, such as 2026-01-05T18:00:00Z, in place of `for`")
 
     @model_validator(mode="after")
-    def _one_end(self) -> Mute:
+    def _has_one_end(self) -> Mute:
         if self.duration and self.until:
             raise ValueError("name `for` or `until`, not both")
         try:
@@ -72,7 +72,7 @@ class Mute(Unmute):
 
 
 async def mute(call: Call) -> dict[str, Any]:
-    """Schedule a downtime from now on, unless there is one already that this step made, or that lasts as long."""
+    """Schedule a downtime from now on, unless this step made one before or another lasts as long."""
     wanted: Mute = call.params
     now = call.host.clock.now()
     end = wanted.end(now)
@@ -80,31 +80,31 @@ async def mute(call: Call) -> dict[str, Any]:
         raise Refused(f"monitor {wanted.monitor} cannot be muted until an instant that has passed", fix="Correct until")
     api, mark = Api(call.account, call.host), _mark(call.idempotency_key)
     async for downtime in _current(api, wanted):
-        if mark in str(lookup(downtime, "attributes.message")) or _lasts(downtime, end):
-            return _told(wanted, downtime, new=False)
-    reply = await api.ask("POST", "/api/v2/downtime", json=_request(wanted, end, mark))
+        if mark in str(lookup(downtime, "attributes.message")) or _lasts_until(downtime, end):
+            return _result(wanted, downtime, new=False)
+    reply = await api.request("POST", "/api/v2/downtime", json=_request(wanted, end, mark))
     raise_for(reply)
-    return _told(wanted, api.told(reply).get("data"), new=True)
+    return _result(wanted, api.expect_object(reply).get("data"), new=True)
 
 
 async def unmute(call: Call) -> dict[str, Any]:
-    """End the downtimes of this monitor; with a group, those of the group alone. None is fine."""
+    """End the downtimes of this monitor; with a group, only those of the group. It is no error if there are none."""
     wanted: Unmute = call.params
     api = Api(call.account, call.host)
     ended = [text_of(downtime, "id") or "" async for downtime in _current(api, wanted, any_scope=not wanted.group)]
     for downtime in ended:
-        reply = await api.ask("DELETE", f"/api/v2/downtime/{downtime}")
+        reply = await api.request("DELETE", f"/api/v2/downtime/{downtime}")
         if reply.status != 404:
             raise_for(reply)
     return {"monitor": wanted.monitor, "group": wanted.group, "ended": ended}
 
 
 async def _current(api: Api, wanted: Unmute, *, any_scope: bool = False) -> AsyncIterator[dict[str, Any]]:
-    """The downtimes that are for this monitor alone; one that is for a tag belongs to others too."""
+    """The current downtimes of this monitor alone; a downtime for a tag also covers others, so it is left out."""
     offset = 0
     while True:
         params: dict[str, str | int] = {"current_only": "true", "page[limit]": _PAGE, "page[offset]": offset}
-        listed = api.told(await api.ask("GET", "/api/v2/downtime", params=params)).get("data") or []
+        listed = api.expect_object(await api.request("GET", "/api/v2/downtime", params=params)).get("data") or []
         if not isinstance(listed, list):
             raise RetryLater(f"{api.name} answered without a list of downtimes", fix="Check site and base_url")
         for downtime in listed:
@@ -127,12 +127,12 @@ def _request(wanted: Mute, end: datetime | None, mark: str) -> dict[str, Any]:
     return {"data": {"type": "downtime", "attributes": attributes}}
 
 
-def _told(wanted: Mute, downtime: Any, *, new: bool) -> dict[str, Any]:
+def _result(wanted: Mute, downtime: Any, *, new: bool) -> dict[str, Any]:
     id, until = text_of(downtime, "id") or "", text_of(downtime, "attributes.schedule.end") or ""
     return {"downtime": id, "monitor": wanted.monitor, "group": wanted.group, "until": until, "new": new}
 
 
-def _lasts(downtime: Any, end: datetime | None) -> bool:
+def _lasts_until(downtime: Any, end: datetime | None) -> bool:
     until = instant(lookup(downtime, "attributes.schedule.end"))
     return until is None or (end is not None and until >= end)
 

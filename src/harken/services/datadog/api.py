@@ -1,4 +1,4 @@
-"""How Datadog is asked: two keys, one site, monitors page by page, and errors that say which of the keys is wrong.
+"""Requests to Datadog: two keys, one site, monitors page by page, and errors that say which of the keys is wrong.
 
 https://docs.datadoghq.com/api/latest/authentication/ · https://docs.datadoghq.com/api/latest/monitors/
 """
@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
@@ -24,16 +25,15 @@ from harken.source import Host
 
 __all__ = ["Account", "Api", "Page"]
 
-CONFIGURE = "harken integrations datadog configure"
+CONFIGURE = configure_hint("datadog")
 PAGE_SIZE = 200
-WANTED = {"group_states": "all", "with_downtimes": "true"}
+MONITOR_PARAMS = {"group_states": "all", "with_downtimes": "true"}
 _SITE = re.compile(r"(?=.{4,100}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,30}")
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """Two keys and the site that they belong to."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     api_key: SecretStr = Field(description="API key (Organization Settings, API Keys)")
     app_key: SecretStr = Field(description="application key with the scope monitors_read (Organization Settings)")
     site: str = Field("datadoghq.com", description="site of your account, such as datadoghq.com or us5.datadoghq.com")
@@ -47,7 +47,7 @@ class Account(BaseModel):
     @field_validator("site")
     @classmethod
     def _host_name(cls, value: str) -> str:
-        # it becomes part of the host that gets the keys, so it may be nothing but a name
+        # it becomes part of the host that gets the keys, so accept nothing but a host name
         site = value.strip().lower().removeprefix("app.").removeprefix("api.")
         if not _SITE.fullmatch(site):
             raise ValueError("this is not a Datadog site. Write its name alone, such as datadoghq.eu")
@@ -66,14 +66,14 @@ class Account(BaseModel):
 
     @property
     def web(self) -> str:
-        """Where people look: sites with a name of their own, such as us5, have no `app.` before it."""
+        """The address of the web application; sites with a subdomain, such as us5, have no `app.` before it."""
         return f"https://{self.site}" if self.site.count(".") > 1 else f"https://app.{self.site}"
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some monitors, and when they were so by Datadog's clock. The next page is behind the id `after`, unless `last`.
+    """Monitors, and the time of the answer by Datadog's clock. The next page starts after the id `after`.
 
-    `page` is above 0 once it turned out that only numbered pages work, which drift when monitors are deleted.
+    `page` is above 0 if only numbered pages work; those drift when monitors are deleted.
     """
 
     monitors: list[Any]
@@ -94,18 +94,18 @@ class Api:
         self.name = urlsplit(account.api).hostname or "Datadog"
 
     async def page(self, after: int = 0, page: int = 0) -> Page:
-        """The monitors with an id above `after`, in the order of their ids, so that deletions hide none."""
+        """The monitors with an id above `after`, ordered by id, so that deletions hide none."""
         numbered = {"page": page, "page_size": PAGE_SIZE, **({} if page else {"id_offset": after})}
-        reply = await self.ask("GET", "/api/v1/monitor", params={**WANTED, **numbered})
+        reply = await self.request("GET", "/api/v1/monitor", params={**MONITOR_PARAMS, **numbered})
         raise_for(reply)
         monitors = reply.json()
         if not isinstance(monitors, list):
             raise NeedsAttention(f"{self.name} answered without a list of monitors", fix="Check site and base_url")
-        turned = self._turned(monitors, after, page)
-        return Page(monitors=monitors, at=self.told_at(reply), **turned)
+        following = self._next_page(monitors, after, page)
+        return Page(monitors=monitors, at=self.answered_at(reply), **following)
 
-    def _turned(self, monitors: list[Any], after: int, page: int) -> Mapping[str, Any]:
-        """Where the next page is. Only an empty page is the end: a short one proves nothing."""
+    def _next_page(self, monitors: list[Any], after: int, page: int) -> Mapping[str, Any]:
+        """The position of the next page. Only an empty page is the last: a short one proves nothing."""
         numbers = [number for number in map(number_of, monitors) if number is not None]
         if not monitors or (page and numbers and max(numbers) <= after):
             return {"last": True}
@@ -123,34 +123,34 @@ class Api:
                 yield monitor
 
     async def monitor(self, number: int) -> tuple[Any, datetime] | None:
-        """One monitor, and when it was so; None when there is none of this id."""
-        reply = await self.ask("GET", f"/api/v1/monitor/{number}", params=WANTED)
+        """One monitor, and the time of the answer; None if it does not exist."""
+        reply = await self.request("GET", f"/api/v1/monitor/{number}", params=MONITOR_PARAMS)
         if reply.status == 404:
             return None
-        return self.told(reply), self.told_at(reply)
+        return self.expect_object(reply), self.answered_at(reply)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, json: Any = None
     ) -> Reply:
-        """Return the answer whatever its status is, unless the keys are not enough."""
+        """The reply, whatever its status; raises only if the keys are not accepted."""
         reply = await self._send(method, path, self._keys, params, json)
         if reply.status in (401, 403) and not is_rate_limited(reply.status, reply.headers):
             raise await self._refusal(reply, path)
         return reply
 
-    def told(self, reply: Reply) -> dict[str, Any]:
-        """The object in an answer, or the error that says what to do."""
+    def expect_object(self, reply: Reply) -> dict[str, Any]:
+        """The JSON object in a reply; any other reply raises."""
         raise_for(reply)
         document = reply.json()
         if not isinstance(document, dict):
-            raise RetryLater(f"{self.name} answered with something that is no object", fix="Check site and base_url")
+            raise RetryLater(f"{self.name} did not answer with a JSON object", fix="Check site and base_url")
         return document
 
-    def told_at(self, reply: Reply) -> datetime:
+    def answered_at(self, reply: Reply) -> datetime:
         return instant(reply.headers.get("Date")) or self._host.clock.now()
 
     async def _refusal(self, reply: Reply, path: str) -> NeedsAttention:
-        """Ask about the API key alone: Datadog says 403 whichever of the two is wrong."""
+        """Test the API key alone: Datadog answers 403 whichever of the two keys is wrong."""
         alone = await self._send("GET", "/api/v1/validate", self._api_key)
         if alone.status in (401, 403) and not is_rate_limited(alone.status, alone.headers):
             fix = f"Check the key and the site ({self._account.site}), then: {CONFIGURE}"
@@ -167,12 +167,11 @@ class Api:
         params: Mapping[str, str | int] | None = None,
         json: Any = None,
     ) -> Reply:
-        return await self._host.http.request(
+        return await self._host.request(
             method,
             self._account.api + path,
             params=params,
             json=json,
             headers={"Accept": "application/json", **keys},
-            allow_private=self._host.allow_private,
             follow_redirects=False,
         )

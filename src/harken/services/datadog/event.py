@@ -1,4 +1,4 @@
-"""What a monitor of Datadog says: where each of its groups stands and since when, in our words. Odd shapes never crash.
+"""From a monitor to the status of each of its groups, and to the data of an event. Unexpected shapes never raise.
 
 https://docs.datadoghq.com/api/latest/monitors/get-all-monitors/
 """
@@ -16,29 +16,29 @@ from harken.kit.fields import instant
 
 __all__ = [
     "STATUSES",
-    "Standing",
-    "carries",
-    "described",
+    "GroupStatus",
+    "event_data",
+    "group_statuses",
+    "has_any_tag",
     "is_muted",
     "name_of",
     "number_of",
-    "standings",
     "word",
     "written",
 ]
 
 STATUSES = ("unknown", "ok", "triggered", "warn", "no_data", "ignored", "skipped")
-# what stands in place of a group where a monitor has none; a Synthetics test has its places beside them
+# keys that a monitor without groups has instead of them; a Synthetics test has its locations beside the first
 _SYNTHETICS = "@SYNTHETICS_OVERALL@"
-_WHOLE = (_SYNTHETICS, "*", "total", "")
+_WHOLE_MONITOR = (_SYNTHETICS, "*", "total", "")
 _LATEST = 2**32 - 1
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A group (none: the whole monitor), its status, and Datadog's dates in epoch seconds; 0 where it has none.
+class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a group (empty: the whole monitor), and Datadog's dates in epoch seconds, 0 if there is none.
 
-    `changed` is when it last changed. `entered` moves only when this very status is entered anew: a reminder does not
-    move it, and neither do the evaluations that go on finding no data.
+    `changed` is when the status last changed. `entered` moves only when the group comes to this status again, not
+    with reminders, and not with further evaluations that find no data.
     """
 
     group: str
@@ -49,14 +49,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def word(status: Any) -> str:
-    """Datadog's status in our words: Alert is triggered, No Data is no_data, what we do not know is unknown."""
+    """Datadog's status as the query writes it: Alert is triggered, No Data is no_data, others are unknown."""
     text = "_".join(status.lower().split()) if isinstance(status, str) else ""
     text = "triggered" if text == "alert" else text
     return text if text in STATUSES else "unknown"
 
 
 def written(seconds: int) -> str:
-    """Epoch seconds as people read them; nothing for 0."""
+    """Epoch seconds as ISO 8601; empty for 0."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else ""
 
 
@@ -67,49 +67,49 @@ def number_of(monitor: Any) -> int | None:
     return number if type(number) is int else None
 
 
-def standings(monitor: Any) -> list[Standing]:
-    """One for each group, or one for a monitor that has no groups."""
+def group_statuses(monitor: Any) -> list[GroupStatus]:
+    """The status of each group, or of a monitor that has no groups."""
     monitor = monitor if isinstance(monitor, dict) else {}
     groups = _groups(monitor)
-    named = {name: group for name, group in groups.items() if name not in _WHOLE}
+    named = {name: group for name, group in groups.items() if name not in _WHOLE_MONITOR}
     if named and monitor.get("multi") is not False and _SYNTHETICS not in groups:
-        return [_of_group(name, group) for name, group in named.items()]
-    whole = next((groups[name] for name in _WHOLE if name in groups), None)
+        return [_group_status(name, group) for name, group in named.items()]
+    whole = next((groups[name] for name in _WHOLE_MONITOR if name in groups), None)
     if whole is None and len(named) == 1:
         (whole,) = named.values()
-    return [_of_monitor(monitor) if whole is None else _of_group("", whole)]
+    return [_monitor_status(monitor) if whole is None else _group_status("", whole)]
 
 
-def carries(monitor: Any, group: str, tags: Iterable[str]) -> bool:
+def has_any_tag(monitor: Any, group: str, tags: Iterable[str]) -> bool:
     """Whether the monitor or the group has any of these tags."""
     has = {tag.casefold() for tag in [*_tags(monitor), *group.split(",")]}
     return any(tag.casefold() in has for tag in tags)
 
 
 def is_muted(monitor: Any, group: str, now: datetime) -> bool:
-    """Whether Datadog keeps quiet about this group: by a mute or by a downtime."""
+    """Whether a mute or a downtime silences this group."""
     parts, at = set(group.split(",")), now.timestamp()
     silenced = _inside(monitor, "options", "silenced")
     if isinstance(silenced, dict):
         for scope, end in silenced.items():
             ended = _seconds(end)
-            if (scope in _WHOLE or set(scope.split(",")) <= parts) and not 0 < ended < at:
+            if (scope in _WHOLE_MONITOR or set(scope.split(",")) <= parts) and not 0 < ended < at:
                 return True
     downtimes = _inside(monitor, "matching_downtimes")
     matching = [one for one in downtimes if isinstance(one, dict)] if isinstance(downtimes, list) else []
-    return any(one.get("active") is not False and _covers(one, group) for one in matching)
+    return any(one.get("active") is not False and _is_covered(one, group) for one in matching)
 
 
-def described(monitor: Any, standing: Standing, *, previous: str, web: str, now: datetime) -> dict[str, Any]:
-    """The data of an event."""
+def event_data(monitor: Any, current: GroupStatus, *, previous: str, web: str, now: datetime) -> dict[str, Any]:
+    """The event's data."""
     monitor = monitor if isinstance(monitor, dict) else {}
-    number, group = number_of(monitor), standing.group
+    number, group = number_of(monitor), current.group
     url = f"{web}/monitors/{number}" if number is not None else ""
     priority = monitor.get("priority")
     return {
         "id": number,
         "name": name_of(monitor),
-        "status": standing.status,
+        "status": current.status,
         "previous_status": previous,
         "group": group,
         "type": _text(monitor.get("type")),
@@ -121,7 +121,7 @@ def described(monitor: Any, standing: Standing, *, previous: str, web: str, now:
         "priority": priority if type(priority) is int else None,
         "creator": {part: _text(_inside(monitor, "creator", part)) for part in ("name", "email", "handle")},
         "overall_status": word(monitor.get("overall_state")),
-        "last_triggered_at": written(standing.triggered),
+        "last_triggered_at": written(current.triggered),
         "muted": is_muted(monitor, group, now),
     }
 
@@ -135,28 +135,28 @@ def _groups(monitor: Mapping[str, Any]) -> dict[str, Any]:
     return groups if isinstance(groups, dict) else {}
 
 
-def _of_group(name: str, group: Any) -> Standing:
-    told = group if isinstance(group, dict) else {"status": group}
-    status = word(told.get("status"))
-    triggered, resolved = _seconds(told.get("last_triggered_ts")), _seconds(told.get("last_resolved_ts"))
+def _group_status(name: str, group: Any) -> GroupStatus:
+    fields = group if isinstance(group, dict) else {"status": group}
+    status = word(fields.get("status"))
+    triggered, resolved = _seconds(fields.get("last_triggered_ts")), _seconds(fields.get("last_resolved_ts"))
     # a group triggers whenever it comes to a status that is not OK, also from another such status
     entered = {"ok": resolved, "no_data": max(triggered, resolved)}.get(status, triggered)
-    changed = max(triggered, resolved, _seconds(told.get("last_nodata_ts")))
-    return Standing(group=name, status=status, changed=changed, entered=entered, triggered=triggered)
+    changed = max(triggered, resolved, _seconds(fields.get("last_nodata_ts")))
+    return GroupStatus(group=name, status=status, changed=changed, entered=entered, triggered=triggered)
 
 
-def _of_monitor(monitor: Mapping[str, Any]) -> Standing:
+def _monitor_status(monitor: Mapping[str, Any]) -> GroupStatus:
     changed = _seconds(monitor.get("overall_state_modified"))
     status = word(monitor.get("overall_state"))
     triggered = changed if status in ("triggered", "warn", "no_data") else 0
-    return Standing(group="", status=status, changed=changed, entered=changed, triggered=triggered)
+    return GroupStatus(group="", status=status, changed=changed, entered=changed, triggered=triggered)
 
 
-def _covers(downtime: Mapping[str, Any], group: str) -> bool:
+def _is_covered(downtime: Mapping[str, Any], group: str) -> bool:
     scope, groups = downtime.get("scope"), downtime.get("groups")
     scopes = scope if isinstance(scope, list) else [scope]
     named = groups if isinstance(groups, list) else []
-    return any(one in _WHOLE for one in [*scopes, *named]) or group in named or not group
+    return any(one in _WHOLE_MONITOR for one in [*scopes, *named]) or group in named or not group
 
 
 def _tags(monitor: Any) -> list[str]:

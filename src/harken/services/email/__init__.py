@@ -1,38 +1,20 @@
-"""E-mail by SMTP: any mail server that lets us in. What is said to it is in `smtp`, what is written in `letter`."""
+"""E-mail by SMTP, through any mail server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from harken.services.email.api import Account, attempt, greet, send
-from harken.services.email.message import recipients, written
-from harken.source import Host, Message, Plugin
+from harken.services.email.actions import EmailDestination, destination
+from harken.services.email.api import Account, run_session, verify_sign_in
+from harken.source import Host, Plugin
 
-__all__ = ["Account", "Mail", "plugin"]
-
-
-class Mail:
-    """Sends letters, to all who are named or to nobody. Every try has the same Message-ID: mailboxes show it once."""
-
-    def __init__(self, account: Account, host: Host) -> None:
-        self._account = account
-        self._host = host
-
-    async def deliver(self, message: Message) -> Mapping[str, Any]:
-        to = recipients(message.to)
-        letter = written(message, to, self._account, self._host)
-        await attempt(self._account, self._host.allow_private, lambda smtp: send(smtp, self._account, to, letter))
-        return {"message_id": str(letter["Message-ID"]), "to": to}
-
-
-def _destination(query: object, account: Account, host: Host) -> Mail:
-    return Mail(account, host)
+__all__ = ["Account", "EmailDestination", "plugin", "whoami"]
 
 
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
-    """Sign in, and go again."""
-    await attempt(account, host.allow_private, greet)
+    """Sign in, and sign out again."""
+    await run_session(account, host.allow_private, verify_sign_in)
     return {"server": account.host, "from": account.sender, "user": account.username}
 
 
@@ -41,7 +23,7 @@ plugin = Plugin(
     summary="E-mail by SMTP",
     docs="reference/services/email.md",
     account=Account,
-    destination=_destination,
+    destination=destination,
     whoami=whoami,
     environment={
         "SMTP_HOST": "host",

@@ -1,4 +1,7 @@
-"""The account of a mail server."""
+"""The account of a mail server, SMTP sessions with it, and what its refusals mean.
+
+Sessions run in a thread, within a time limit. Errors quote the codes of a server, never its text.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,30 @@ import re
 import smtplib
 import ssl
 from collections.abc import Callable
+from email.headerregistry import Address
 from email.message import EmailMessage
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.kit import AccountModel, configure_hint
 from harken.kit.sockets import allowed_addresses, connect, shut_down, tls_context
-from harken.services.email.message import address
 
-__all__ = ["Account", "attempt", "greet", "send"]
+__all__ = ["Account", "parse_address", "run_session", "send", "verify_sign_in"]
 
-
+CONFIGURE = configure_hint("email")
+_ENHANCED = re.compile(rb"[245]\.\d{1,3}\.\d{1,3}")
 _PORTS = {"starttls": 587, "ssl": 465, "none": 25}
+# strict, because the standard library's parsers accept almost anything as an address
+_ADDRESS = re.compile(r""""?(?P<name>[^"<>@,;]*)"? *<(?P<named>[^<>\s]+)>|(?P<plain>[^<>\s]+)""")
+_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+_DOMAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A mail server, and who we are there."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     host: str = Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$", description="name of the mail server")
     sender: str = Field(description="where letters come from: harken@example.com, or Harken <harken@example.com>")
     security: Literal["starttls", "ssl", "none"] = Field("starttls", description="starttls, ssl, or none")
@@ -37,15 +45,15 @@ class Account(BaseModel):
 
     @field_validator("sender")
     @classmethod
-    def _one_address(cls, value: str) -> str:
+    def _is_address(cls, value: str) -> str:
         try:
-            address(value)
+            parse_address(value)
         except HarkenError as error:
             raise ValueError(error.message) from None
         return value.strip()
 
     @model_validator(mode="after")
-    def _safe(self) -> Account:
+    def _is_safe(self) -> Account:
         if bool(self.username) != (self.password is not None):
             raise ValueError("username and password belong together")
         if self.password is not None and self.security == "none":
@@ -53,24 +61,19 @@ class Account(BaseModel):
         return self
 
     @property
-    def gate(self) -> int:
-        """The port to knock at."""
+    def effective_port(self) -> int:
+        """The configured port, or the default one."""
         return self.port or _PORTS[self.security]
 
 
-CONFIGURE = "harken integrations email configure"
-
-_ENHANCED = re.compile(rb"[245]\.\d{1,3}\.\d{1,3}")
-
-
-class Conversation(smtplib.SMTP):
-    """SMTP that dials only allowed addresses, and that can be broken off from another thread."""
+class SmtpConnection(smtplib.SMTP):
+    """SMTP that connects only to allowed addresses, and can be aborted from another thread."""
 
     def __init__(self, account: Account, allow_private: bool) -> None:
         self._account = account
         self._allow_private = allow_private
         self._tls = None if account.security == "none" else tls_context(account.ca_bundle)
-        self._broken_off = False
+        self._aborted = False
         super().__init__(timeout=account.timeout)
 
     def open(self) -> None:
@@ -78,7 +81,7 @@ class Conversation(smtplib.SMTP):
         account = self._account
         # smtplib checks the certificate against this name
         self._host = account.host
-        _expect(self.connect(account.host, account.gate), "a greeting")
+        _expect(self.connect(account.host, account.effective_port), "a greeting")
         self.ehlo_or_helo_if_needed()
         if account.security == "starttls":
             _expect(self.starttls(context=self._tls), "STARTTLS")
@@ -86,81 +89,81 @@ class Conversation(smtplib.SMTP):
         if account.password is not None:
             self.login(account.username, account.password.get_secret_value())
 
-    def break_off(self) -> None:
+    def abort_connection(self) -> None:
         """Wake the thread that waits for the server."""
-        self._broken_off = True
+        self._aborted = True
         shut_down(self.sock)
 
     def _get_socket(self, host: str, port: int, timeout: Any) -> Any:
-        places = allowed_addresses(host, port, self._allow_private)
-        if self._broken_off:
+        addresses = allowed_addresses(host, port, self._allow_private)
+        if self._aborted:
             raise TimeoutError
-        sock = connect(places, timeout)
+        sock = connect(addresses, timeout)
         if self._account.security != "ssl" or self._tls is None:
             return sock
         return self._tls.wrap_socket(sock, server_hostname=host)
 
 
-async def attempt(account: Account, allow_private: bool, talk: Callable[[Conversation], None]) -> None:
-    """Have the conversation. Raises RetryLater or NeedsAttention; after the time limit nothing waits any longer."""
-    smtp = Conversation(account, allow_private)
-    try:
-        async with asyncio.timeout(account.timeout):
-            await asyncio.to_thread(_have, smtp, talk)
-    except TimeoutError:
-        said = f"{account.host} did not take the letter within {account.timeout:g} s"
-        raise RetryLater(said, reason="timeout") from None
-    except (smtplib.SMTPException, OSError) as error:
-        # not chained: the library's errors quote what the server said
-        raise _problem(error, account) from None
-    finally:
-        smtp.break_off()
-
-
-def _have(smtp: Conversation, talk: Callable[[Conversation], None]) -> None:
-    try:
-        smtp.open()
-        talk(smtp)
-    finally:
-        smtp.close()
-
-
-def greet(smtp: Conversation) -> None:
-    """Nothing but the signing in."""
-    _expect(smtp.noop(), "NOOP")
-    smtp.docmd("QUIT")
-
-
-def send(smtp: Conversation, account: Account, to: list[str], letter: EmailMessage) -> None:
-    """Hand the letter over. One refused recipient stops it for all, so that a later try is the first for everybody."""
-    _expect(smtp.mail(address(account.sender).addr_spec), "the sender")
-    for one in to:
-        _expect(smtp.rcpt(one), f"the recipient {one}")
-    _expect(smtp.data(letter.as_bytes()), "the letter")
-    try:
-        smtp.docmd("QUIT")
-    except smtplib.SMTPServerDisconnected:
-        return  # it has the letter; some do not wait for a goodbye
-
-
-class Said(smtplib.SMTPResponseException):
-    """The server's answer to `what` was not yes."""
+class RefusedCommand(smtplib.SMTPResponseException):
+    """The server refused `what`."""
 
     def __init__(self, code: int, text: bytes, what: str) -> None:
         super().__init__(code, text)
         self.what = what
 
 
+async def run_session(account: Account, allow_private: bool, work: Callable[[SmtpConnection], None]) -> None:
+    """Sign in and run `work`. Raises RetryLater or NeedsAttention; the time limit also ends the thread."""
+    smtp = SmtpConnection(account, allow_private)
+    try:
+        async with asyncio.timeout(account.timeout):
+            await asyncio.to_thread(_run_in_session, smtp, work)
+    except TimeoutError:
+        message = f"{account.host} did not accept the mail within {account.timeout:g} s"
+        raise RetryLater(message, reason="timeout") from None
+    except (smtplib.SMTPException, OSError) as error:
+        # not chained: the library's errors quote the server's text
+        raise _to_harken_error(error, account) from None
+    finally:
+        smtp.abort_connection()
+
+
+def _run_in_session(smtp: SmtpConnection, work: Callable[[SmtpConnection], None]) -> None:
+    try:
+        smtp.open()
+        work(smtp)
+    finally:
+        smtp.close()
+
+
+def verify_sign_in(smtp: SmtpConnection) -> None:
+    """Check that the server answers after the sign-in."""
+    _expect(smtp.noop(), "NOOP")
+    smtp.docmd("QUIT")
+
+
+def send(smtp: SmtpConnection, account: Account, to: list[str], mail: EmailMessage) -> None:
+    """Send the mail. One refused recipient stops it for all, so that a retry never reaches anyone twice."""
+    _expect(smtp.mail(parse_address(account.sender).addr_spec), "the sender")
+    for one in to:
+        _expect(smtp.rcpt(one), f"the recipient {one}")
+    _expect(smtp.data(mail.as_bytes()), "the letter")
+    try:
+        smtp.docmd("QUIT")
+    except smtplib.SMTPServerDisconnected:
+        return  # the mail is accepted; some servers close the connection first
+
+
 def _expect(answer: tuple[int, bytes], what: str) -> None:
     if not 200 <= answer[0] < 300:
-        raise Said(answer[0], answer[1], what)
+        raise RefusedCommand(answer[0], answer[1], what)
 
 
-def _problem(error: Exception, account: Account) -> HarkenError:
+def _to_harken_error(error: Exception, account: Account) -> HarkenError:
     host = account.host
     if isinstance(error, smtplib.SMTPResponseException):
-        return _answered(error, account)
-    # the bare class is what smtplib raises when it knows none of the ways to sign in
+        return _refusal_error(error, account)
+    # smtplib raises the bare class if it knows none of the server's sign-in methods
     if isinstance(error, smtplib.SMTPNotSupportedError) or type(error) is smtplib.SMTPException:
         what = f"{host} does not offer what security: {account.security} and the signing in need"
         return NeedsAttention(what, fix=f"Check security and port: {CONFIGURE}")
@@ -168,19 +171,44 @@ def _problem(error: Exception, account: Account) -> HarkenError:
         fix = "If it is signed by your own authority, set ca_bundle to that authority's certificates"
         return NeedsAttention(f"the certificate of {host} is not trusted ({error.verify_message})", fix=fix)
     if isinstance(error, ssl.SSLError):
-        return RetryLater(f"no TLS connection could be made with {host}", fix="Check security and port if this stays")
-    return RetryLater(f"the connection to {host}:{account.gate} failed", fix="Check host and port if this stays")
+        return RetryLater(
+            f"no TLS connection could be made with {host}", fix="Check security and port if this persists"
+        )
+    return RetryLater(
+        f"the connection to {host}:{account.effective_port} failed", fix="Check host and port if this persists"
+    )
 
 
-def _answered(error: smtplib.SMTPResponseException, account: Account) -> HarkenError:
+def _refusal_error(error: smtplib.SMTPResponseException, account: Account) -> HarkenError:
     text = error.smtp_error if isinstance(error.smtp_error, bytes) else str(error.smtp_error).encode()
     finer = _ENHANCED.search(text)
     code = f"{error.smtp_code}{f' {finer[0].decode()}' if finer else ''}"
     signing = isinstance(error, smtplib.SMTPAuthenticationError)
     what = "the signing in" if signing else getattr(error, "what", "a command")
-    said = f"{account.host} answered {code} to {what}"
+    message = f"{account.host} answered {code} to {what}"
     if error.smtp_code < 500:
-        return RetryLater(said)
+        return RetryLater(message)
     if signing or error.smtp_code == 530:
-        return NeedsAttention(said, fix=f"Check username and password (often an app password): {CONFIGURE}")
-    return NeedsAttention(said, fix="Check the addresses, and that the server takes letters from this sender")
+        return NeedsAttention(message, fix=f"Check username and password (often an app password): {CONFIGURE}")
+    return NeedsAttention(message, fix="Check the addresses, and that the server accepts mail from this sender")
+
+
+def parse_address(text: str) -> Address:
+    """The one address in the text, with its name. NeedsAttention if it is not one."""
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None or not text.strip().isprintable():
+        raise _not_an_address()
+    local, _, domain = (found["named"] or found["plain"]).rpartition("@")
+    try:
+        domain = domain.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise _not_an_address() from None
+    if not local.isascii():
+        raise NeedsAttention("an address has non-ASCII letters before the @", fix="Use another address")
+    if not _LOCAL.fullmatch(local) or not _DOMAIN.fullmatch(domain) or len(local) > 64:
+        raise _not_an_address()
+    return Address(display_name=(found["name"] or "").strip(), username=local, domain=domain)
+
+
+def _not_an_address() -> NeedsAttention:
+    return NeedsAttention("this is not an e-mail address", fix="Write name@example.com, several separated by commas")

@@ -1,4 +1,4 @@
-"""A poller in any language: a program that Harken starts and asks over stdio what there is to see."""
+"""A poller in any language: a program that Harken starts and calls with JSON-RPC over stdio."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
+from harken.kit import QueryModel
 from harken.kit.fields import instant
 from harken.kit.subprocesses import Program, secrets_in
-from harken.services.exec.rpc import Conversation, shaped
+from harken.services.exec.rpc import RpcClient, expect_shape
 from harken.services.exec.tools import discover
 from harken.source import Batch, Cursor, Host, Plugin, Tool
 
 __all__ = ["Query", "StdioPoller", "plugin"]
 
-# well within the time that a page may take: a program that needs longer is asked again for the same answer
+# below the engine's limit for a page: a slower answer is awaited by the next polls
 PATIENCE_SECONDS = 5.0
 
 
-class Query(BaseModel):
-    """Which program, and what it is told."""
+class Query(QueryModel):
+    """Which program to run, and its configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     command: list[str] = Field(min_length=1, description="the program and its arguments; no shell is used")
     env: dict[str, SecretStr] = Field(default_factory=dict, description="variables for the program; never shown again")
     config: dict[str, Any] = Field(default_factory=dict, description="passed to the program with initialize")
@@ -38,7 +38,7 @@ class Query(BaseModel):
 
     @field_validator("command")
     @classmethod
-    def _a_program(cls, value: list[str]) -> list[str]:
+    def _is_program(cls, value: list[str]) -> list[str]:
         if not value[0].strip() or any("\0" in word for word in value):
             raise ValueError("must begin with a program, and hold no NUL")
         return value
@@ -48,8 +48,8 @@ class Query(BaseModel):
         secrets = frozenset([*secrets_in(env), *secrets_in(self.config)])
         return Program(command=tuple(self.command), env=env, directory=host.directory, secrets=secrets)
 
-    def conversation(self, host: Host) -> Conversation:
-        return Conversation(self.program(host), host, timeout=self.timeout, config=self.config)
+    def client(self, host: Host) -> RpcClient:
+        return RpcClient(self.program(host), host, timeout=self.timeout, config=self.config)
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +60,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     type: str = "exec.item"
 
 
-class Ticked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program answers to `poll_tick`."""
+class TickResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `poll_tick`."""
 
     items: list[Item]
     cursor: Any = None
@@ -69,50 +69,50 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StdioPoller:
-    """Asks in the background, so that an answer may take longer than the engine waits for a page."""
+    """Calls the program in the background, so that an answer may take longer than the engine waits for a page."""
 
     def __init__(self, query: Query, host: Host) -> None:
         self._query = query
         self._name = query.program(host).name
-        self._talk = query.conversation(host)
-        self._asking: asyncio.Task[Batch] | None = None
+        self._client = query.client(host)
+        self._ticking: asyncio.Task[Batch] | None = None
         self._from: Cursor = None
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        if self._asking is not None and self._from != cursor:
-            await self._forget()
-        if self._asking is None:
+        if self._ticking is not None and self._from != cursor:
+            await self._cancel()
+        if self._ticking is None:
             self._from = cursor
-            self._asking = asyncio.create_task(self._ask(cursor, since), name=f"ask {self._name}")
-        asking = self._asking
-        done, _ = await asyncio.wait({asking}, timeout=PATIENCE_SECONDS)
+            self._ticking = asyncio.create_task(self._tick(cursor, since), name=f"tick {self._name}")
+        ticking = self._ticking
+        done, _ = await asyncio.wait({ticking}, timeout=PATIENCE_SECONDS)
         if not done:
             return Batch(cursor=cursor, more=True)
-        self._asking = None
-        if asking.cancelled():
-            raise RetryLater(f"{self._name} was stopped while it was asked")
-        return asking.result()
+        self._ticking = None
+        if ticking.cancelled():
+            raise RetryLater(f"{self._name} was stopped before it answered")
+        return ticking.result()
 
     async def aclose(self) -> None:
-        """End the program, politely at first."""
-        await self._forget()
-        await self._talk.leave()
+        """Ask the program to shut down, then end it."""
+        await self._cancel()
+        await self._client.shutdown()
 
-    async def _forget(self) -> None:
-        asking, self._asking = self._asking, None
-        if asking is not None:
-            asking.cancel()
-            await asyncio.wait({asking})
+    async def _cancel(self) -> None:
+        ticking, self._ticking = self._ticking, None
+        if ticking is not None:
+            ticking.cancel()
+            await asyncio.wait({ticking})
 
-    async def _ask(self, cursor: Cursor, since: datetime) -> Batch:
-        answer = await self._talk.ask("poll_tick", {"cursor": cursor, "since": since.isoformat()})
-        ticked = shaped(answer, Ticked, self._name, "poll_tick")
+    async def _tick(self, cursor: Cursor, since: datetime) -> Batch:
+        answer = await self._client.request("poll_tick", {"cursor": cursor, "since": since.isoformat()})
+        ticked = expect_shape(answer, TickResult, self._name, "poll_tick")
         if ticked.more and ticked.cursor == cursor:
             fix = "Let it move the cursor, or say more: false"
-            raise NeedsAttention(f"{self._name} has more to show, but from the same cursor", fix=fix)
+            raise NeedsAttention(f"{self._name} answered more: true without moving the cursor", fix=fix)
         events = [_event(item, self._name) for item in ticked.items]
         if not ticked.more and self._query.restart == "after_read":
-            await self._talk.leave()
+            await self._client.shutdown()
         return Batch(events=events, cursor=ticked.cursor, more=ticked.more)
 
 
@@ -120,7 +120,7 @@ def _event(item: Item, name: str) -> Event:
     when = None if item.occurred_at is None else instant(item.occurred_at)
     if item.occurred_at is not None and when is None:
         fix = "Write RFC 3339, such as 2026-01-05T09:00:00Z"
-        raise NeedsAttention(f"{name} gave an item an occurred_at that is no time", fix=fix)
+        raise NeedsAttention(f"{name} gave an item an occurred_at that is not a time", fix=fix)
     if item.id == "":
         raise NeedsAttention(f"{name} gave an item an empty id", fix="The id has to name the object")
     data: Any = {} if item.data is None else item.data if isinstance(item.data, dict) else {"value": item.data}
@@ -133,7 +133,7 @@ def _event(item: Item, name: str) -> Event:
 
 
 async def _discover(query: Query, account: object, host: Host) -> Mapping[str, Tool]:
-    return await discover(lambda: query.conversation(host), query.program(host).name)
+    return await discover(lambda: query.client(host), query.program(host).name)
 
 
 def _source(query: Query, account: object, host: Host) -> StdioPoller:

@@ -1,4 +1,4 @@
-"""A message of Gmail's API as an event. Whatever is missing or odd in it, it is still one."""
+"""From a message of Gmail's API to an event. Missing or malformed parts never prevent the event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harken.kit.mail.message import DEEPEST
 from harken.kit.messages import one_line
 from harken.language.paths import lookup
 
-__all__ = ["came_at", "event_of", "letter_of"]
+__all__ = ["event_of", "received_at"]
 
 TYPE = "gmail.message"
 _CHARSET = re.compile(r'charset\s*=\s*"?([\w.:+-]+)', re.IGNORECASE)
@@ -25,7 +25,7 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def event_of(id: str, message: Mapping[str, Any], labels: Mapping[str, str], extract: Mapping[str, str]) -> Event:
-    """The event of a message; `labels` has the names of those labels that have ids for names."""
+    """The event of a message; `labels` has the names of the user's own labels by id."""
     named = [label for label in _list(message.get("labelIds")) if isinstance(label, str)]
     data = {
         "id": id,
@@ -33,11 +33,11 @@ def event_of(id: str, message: Mapping[str, Any], labels: Mapping[str, str], ext
         **mail_fields(letter_of(message), extract),
         "labels": [labels.get(label, label) for label in named],
     }
-    return Event(subject=id, type=TYPE, data=data, occurred_at=came_at(message))
+    return Event(subject=id, type=TYPE, data=data, occurred_at=received_at(message))
 
 
-def came_at(message: Mapping[str, Any]) -> datetime | None:
-    """When Google took it, which no sender can choose."""
+def received_at(message: Mapping[str, Any]) -> datetime | None:
+    """When Google received it, which a sender cannot forge."""
     try:
         moment = datetime.fromtimestamp(int(text_of(message, "internalDate") or "") / 1_000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -51,8 +51,8 @@ def letter_of(message: Mapping[str, Any]) -> MailMessage:
     return MailMessage(
         headers=_headers(payload),
         root=_part(payload, DEEPEST),
-        received=came_at(message),
-        # it comes with entities, as if it were for a page
+        received=received_at(message),
+        # Gmail escapes the snippet as HTML
         snippet=one_line(html.unescape(text_of(message, "snippet") or "")),
         utf8=True,
     )

@@ -1,13 +1,14 @@
-"""What an agent may ask of a mailbox. Answers are small: a model reads all of it."""
+"""Tools for agents on a mailbox. Answers are small, because a model reads all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.errors import NotFound
+from harken.kit import ParamsModel
 from harken.kit.fields import text_of
 from harken.kit.messages import cut
 from harken.services.gmail.api import Gmail
@@ -18,34 +19,30 @@ __all__ = ["TOOLS"]
 
 MOST_COUNTED = 2_000
 LONGEST_BODY = 8_000
-_SHOWN = ("id", "thread_id", "from", "sender", "to", "subject", "date", "snippet", "labels")
+_FIELDS = ("id", "thread_id", "from", "sender", "to", "subject", "date", "snippet", "labels")
 
 
-class _Params(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CountParams(_Params):
+class CountParams(ParamsModel):
     """What to count."""
 
     query: str = Field("in:inbox", max_length=1_000, description="a Gmail search; unread mail in it is counted")
 
 
-class SearchParams(_Params):
+class SearchParams(ParamsModel):
     """What to look for."""
 
     query: str = Field(max_length=1_000, description="a Gmail search, such as: from:ana is:unread newer_than:2d")
     limit: int = Field(10, ge=1, le=50, description="the most mails to show, newest first")
 
 
-class MessageParams(_Params):
+class MessageParams(ParamsModel):
     """Which mail."""
 
     id: str = Field(min_length=1, max_length=200, description="the id of a mail, from gmail_search")
 
 
-class LabelParams(_Params):
-    """Nothing has to be said."""
+class LabelParams(ParamsModel):
+    """No parameters."""
 
 
 async def count_unread(call: Call) -> Mapping[str, Any]:
@@ -62,35 +59,35 @@ async def count_unread(call: Call) -> Mapping[str, Any]:
 async def search(call: Call) -> Mapping[str, Any]:
     gmail = Gmail(call.account, call.host)
     listing = await gmail.search(call.params.query, most=call.params.limit)
-    got = await gmail.get_all(listing.ids[: call.params.limit], texts=False)
-    return {"messages": [_short(id, message) for id, message in got], "more": bool(listing.following)}
+    fetched = await gmail.get_all(listing.ids[: call.params.limit], texts=False)
+    return {"messages": [_short(id, message) for id, message in fetched], "more": bool(listing.following)}
 
 
 async def message_get(call: Call) -> Mapping[str, Any]:
     message = await Gmail(call.account, call.host).get(call.params.id)
     if message is None:
-        raise _not_there()
+        raise _no_such_mail()
     data = event_of(call.params.id, message, {}, {}).data
     shown = _short(call.params.id, message)
     return {**shown, "attachments": data["attachments"], "body": cut(data["body"], LONGEST_BODY, len)}
 
 
 async def mark_read(call: Call) -> Mapping[str, Any]:
-    return await _marked(call, unread=False)
+    return await _mark(call, unread=False)
 
 
 async def mark_unread(call: Call) -> Mapping[str, Any]:
-    return await _marked(call, unread=True)
+    return await _mark(call, unread=True)
 
 
-async def _marked(call: Call, *, unread: bool) -> Mapping[str, Any]:
+async def _mark(call: Call, *, unread: bool) -> Mapping[str, Any]:
     done = await Gmail(call.account, call.host).mark(call.params.id, unread=unread)
     if done is None:
-        raise _not_there()
+        raise _no_such_mail()
     return done
 
 
-def _not_there() -> NotFound:
+def _no_such_mail() -> NotFound:
     return NotFound("there is no mail with this id", fix="Ids come from gmail_search")
 
 
@@ -101,7 +98,7 @@ async def labels_list(call: Call) -> Mapping[str, Any]:
 
 def _short(id: str, message: Mapping[str, Any]) -> dict[str, Any]:
     data = event_of(id, message, {}, {}).data
-    return {name: cut(value, 500, len) if isinstance(value := data[name], str) else value for name in _SHOWN}
+    return {name: cut(value, 500, len) if isinstance(value := data[name], str) else value for name in _FIELDS}
 
 
 TOOLS = {

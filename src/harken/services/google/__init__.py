@@ -15,7 +15,7 @@ __all__ = ["GoogleAccount", "GoogleClient", "plugin", "whoami"]
 
 
 async def whoami(account: GoogleAccount, host: Host) -> Mapping[str, Any]:
-    """Whose consent it is."""
+    """The user who gave the consent."""
     user = await GoogleClient.of(account, host).get(account.address("openidconnect.googleapis.com", "/v1/userinfo"))
     return {"email": text_of(user, "email") or "", "id": text_of(user, "sub") or ""}
 

@@ -1,51 +1,54 @@
-"""The conversation with a mail server, in a thread, within limits of time and size.
+"""The account of an IMAP server, sessions with it, and what its refusals mean.
 
-What a server says is not repeated, only the codes of RFC 5530: it may quote a mail, or a password.
+Sessions run in a thread, within limits of time and size. Errors quote only the codes of RFC 5530: a server's text may
+contain parts of a mail, or a password.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import imaplib
 import re
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import date
 from ipaddress import ip_address
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.kit import AccountModel, configure_hint
 from harken.kit.sockets import allowed_addresses, connect, shut_down, tls_context
 
 __all__ = [
-    "CONFIGURE",
     "LARGEST",
     "Account",
-    "Opened",
-    "Raw",
-    "Talk",
-    "attempt",
-    "day",
-    "folder_name",
-    "is_here",
-    "quoted",
-    "raws_of",
-    "search_keys",
+    "FolderState",
+    "ImapConnection",
+    "RawMail",
+    "parse_fetch",
+    "run_session",
 ]
 
+T = TypeVar("T")
 
-CONFIGURE = "harken integrations imap configure"
+CONFIGURE = configure_hint("imap")
+LARGEST = 256_000
+"""Bytes of a mail that are fetched: texts come before attachments."""
+MOST_BYTES = 16_000_000
+_ITEMS = f"(UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[]<0.{LARGEST}>)"
+_CODE = re.compile(r"\s*\[([A-Z][A-Z0-9-]{1,40})[ \]]")
+_TEMPORARY = frozenset({"UNAVAILABLE", "INUSE", "LIMIT", "SERVERBUG", "EXPUNGEISSUED"})
+_FETCH_TOKEN = re.compile(rb'\(|\)|"(?:[^"\\]|\\.)*"|[^\s()"]+')
+_LITERAL_SIZE = re.compile(rb"\{\d+\+?\}\s*$")
+_DEEPEST = 20
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A mail server, and who we are there."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     host: str = Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$", description="name of the mail server")
     port: int = Field(993, ge=1, le=65535, description="usually 993, with tls: starttls 143")
     username: str = Field(min_length=1, max_length=300, description="to sign in; often the whole address")
@@ -58,158 +61,40 @@ class Account(BaseModel):
 
     @field_validator("tls", mode="before")
     @classmethod
-    def _as_written(cls, value: Any) -> Any:
+    def _lower_text(cls, value: Any) -> Any:
         return str(value).lower() if isinstance(value, bool | str) else value
 
     @field_validator("username")
     @classmethod
-    def _one_line(cls, value: str) -> str:
+    def _is_printable(cls, value: str) -> str:
         if not value.isprintable():
             raise ValueError("a username has no control characters")
         return value
 
     @field_validator("password")
     @classmethod
-    def _without_ends(cls, value: SecretStr) -> SecretStr:
+    def _is_one_line(cls, value: SecretStr) -> SecretStr:
         if not value.get_secret_value() or any(char in value.get_secret_value() for char in "\r\n\0"):
             raise ValueError("a password is not empty, and has no line ends")
         return value
 
     @model_validator(mode="after")
-    def _safe(self) -> Account:
-        if self.tls == "false" and not is_here(self.host) and self.host.lower() != "localhost":
+    def _is_safe(self) -> Account:
+        if self.tls == "false" and not is_loopback(self.host) and self.host.lower() != "localhost":
             raise ValueError("tls: false would send the password in the clear. It is for this machine only")
         return self
 
 
-def is_here(address: str) -> bool:
-    """Whether the address is this machine's own."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
+class FolderState(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder. While `validity` is the same, a uid means the same mail. `following`: the next uid, 0 if unknown."""
+
+    validity: int
+    following: int = 0
+    count: int = 0
 
 
-_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\["\\])*")|([()])|([^\s()"\\{%]+))')
-
-_NAMES = "ALL ANSWERED DELETED DRAFT FLAGGED NEW OLD RECENT SEEN UNANSWERED UNDELETED UNDRAFT UNFLAGGED UNSEEN"
-
-_PLAIN = frozenset(_NAMES.split())
-
-_TEXT = frozenset({"BCC", "BODY", "CC", "FROM", "SUBJECT", "TEXT", "TO", "X-GM-RAW"})
-
-_DATE = frozenset({"BEFORE", "ON", "SENTBEFORE", "SENTON", "SENTSINCE", "SINCE"})
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-_DAY = re.compile(rf"\d{{1,2}}-({'|'.join(_MONTHS)})-\d{{4}}", re.IGNORECASE)
-
-_ATOM = re.compile(r"[A-Za-z0-9_$.-]{1,100}")
-
-_DEEPEST = 20
-
-
-def quoted(text: str) -> str:
-    """A quoted string. ValueError for what cannot stand in one."""
-    if not text.isascii() or not text.isprintable():
-        raise ValueError("only plain letters can be searched for by IMAP: no accents, no line ends")
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def day(moment: date) -> str:
-    return f"{moment.day:02}-{_MONTHS[moment.month - 1]}-{moment.year:04}"
-
-
-def folder_name(name: str) -> str:
-    """The quoted name of a folder in the alphabet of IMAP (modified UTF-7)."""
-    if not name or not name.isprintable() or len(name) > 300:
-        raise ValueError("a folder has a name, without line ends")
-    pieces = re.split(r"([^\x20-\x7e]+)", name)
-    return quoted("".join(_shifted(piece) if at % 2 else piece.replace("&", "&-") for at, piece in enumerate(pieces)))
-
-
-def _shifted(text: str) -> str:
-    packed = base64.b64encode(text.encode("utf-16-be")).decode().rstrip("=")
-    return f"&{packed.replace('/', ',')}-"
-
-
-def search_keys(text: str) -> str:
-    """The search, understood and written again. ValueError says what is wrong with it."""
-    words: list[str] = []
-    at = 0
-    text = text.strip()
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise ValueError(f"a search has no {text[at:].strip()[:1]!r} here")
-        words.append(found[0].strip())
-        at = found.end()
-    if not words:
-        raise ValueError("the search is empty: write ALL for everything")
-    written: list[str] = []
-    while words:
-        written.append(_key(words, _DEEPEST))
-    return " ".join(written)
-
-
-def _key(words: list[str], depth: int) -> str:
-    word = _next(words).upper()
-    if not depth:
-        raise ValueError("the search is nested too deep")
-    if word == "(":
-        inner = []
-        while words and words[0] != ")":
-            inner.append(_key(words, depth - 1))
-        if not words or not inner:
-            raise ValueError("the search has a ( without a ), or with nothing in it")
-        words.pop(0)
-        return f"({' '.join(inner)})"
-    if word == "NOT":
-        return f"NOT {_key(words, depth - 1)}"
-    if word == "OR":
-        return f"OR {_key(words, depth - 1)} {_key(words, depth - 1)}"
-    return word if word in _PLAIN else f"{word} {_value(word, words)}"
-
-
-def _value(word: str, words: list[str]) -> str:
-    if word in _TEXT:
-        return quoted(_bare(_next(words)))
-    if word == "HEADER":
-        return f"{quoted(_bare(_next(words)))} {quoted(_bare(_next(words)))}"
-    if word in _DATE:
-        return _matching(_DAY, _bare(_next(words)), f"{word} needs a day such as 5-Jan-2026")
-    if word in ("LARGER", "SMALLER"):
-        return _matching(re.compile(r"\d{1,10}"), _next(words), f"{word} needs a number of bytes")
-    if word in ("KEYWORD", "UNKEYWORD"):
-        return _matching(_ATOM, _next(words), f"{word} needs the name of a flag")
-    raise ValueError(f'{word[:40]!r} is no word of an IMAP search: write UNSEEN, FROM ana, SUBJECT "new lead" …')
-
-
-def _matching(pattern: re.Pattern[str], word: str, otherwise: str) -> str:
-    if not pattern.fullmatch(word):
-        raise ValueError(otherwise)
-    return word
-
-
-def _next(words: list[str]) -> str:
-    if not words:
-        raise ValueError("the search ends too early: something is missing at its end")
-    return words.pop(0)
-
-
-def _bare(word: str) -> str:
-    if word in "()":
-        raise ValueError("the search has a ( or ) where a text should be")
-    return word[1:-1].replace('\\"', '"').replace("\\\\", "\\") if word.startswith('"') else word
-
-
-_FETCH_TOKEN = re.compile(rb'\(|\)|"(?:[^"\\]|\\.)*"|[^\s()"]+')
-
-_MARK = re.compile(rb"\{\d+\+?\}\s*$")
-
-
-class Raw(msgspec.Struct, frozen=True, kw_only=True):
-    """A mail as it came: its beginning, and how large all of it is."""
+class RawMail(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of a mail, and the size of all of it."""
 
     uid: int
     flags: tuple[str, ...] = ()
@@ -218,121 +103,19 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-def raws_of(answer: Sequence[Any]) -> list[Raw]:
-    """The mails in the answer that have a uid and a body; a server may tell of other things meanwhile."""
-    found = [raw for items in _lists(_tokens(answer)) if (raw := _raw(items)) is not None]
-    return list({raw.uid: raw for raw in found}.values())
-
-
-class _Literal(bytes):
-    """Text of the mail, which is no syntax whatever it holds."""
-
-
-def _tokens(answer: Sequence[Any]) -> Iterator[bytes]:
-    for piece in answer:
-        if isinstance(piece, tuple) and len(piece) == 2:
-            yield from _FETCH_TOKEN.findall(_MARK.sub(b"", piece[0]))
-            yield _Literal(piece[1])
-        elif isinstance(piece, bytes):
-            yield from _FETCH_TOKEN.findall(piece)
-
-
-def _lists(tokens: Iterator[bytes]) -> Iterator[list[Any]]:
-    """Each outermost list; those inside are lists too."""
-    stack: list[list[Any]] = []
-    for token in tokens:
-        if isinstance(token, _Literal):
-            if stack:
-                stack[-1].append(token)
-        elif token == b"(" and len(stack) < _DEEPEST:
-            stack.append([])
-        elif token == b")" and stack:
-            done = stack.pop()
-            if not stack:
-                yield done
-            else:
-                stack[-1].append(done)
-        elif stack:
-            stack[-1].append(_unquoted(token))
-
-
-def _unquoted(token: bytes) -> bytes:
-    return re.sub(rb"\\(.)", rb"\1", token[1:-1]) if token.startswith(b'"') and len(token) > 1 else token
-
-
-def _raw(items: list[Any]) -> Raw | None:
-    named = {bytes(key).upper(): value for key, value in zip(items[::2], items[1::2], strict=False) if _is_word(key)}
-    body = next((value for key, value in named.items() if key.startswith(b"BODY[")), None)
-    uid = _fetch_number(named.get(b"UID"))
-    if not uid or not isinstance(body, bytes):
-        return None
-    flags = named.get(b"FLAGS")
-    return Raw(
-        uid=uid,
-        flags=tuple(_ascii(flag).lstrip("\\") for flag in flags if _is_word(flag)) if isinstance(flags, list) else (),
-        came=_ascii(named.get(b"INTERNALDATE")),
-        size=_fetch_number(named.get(b"RFC822.SIZE")),
-        data=b"" if body == b"NIL" and not isinstance(body, _Literal) else bytes(body),
-    )
-
-
-def _is_word(value: Any) -> bool:
-    return isinstance(value, bytes) and not isinstance(value, _Literal)
-
-
-def _fetch_number(value: Any) -> int:
-    return int(value) if _is_word(value) and value.isdigit() and len(value) <= 12 else 0
-
-
-def _ascii(value: Any) -> str:
-    return bytes(value).decode("ascii", "replace") if isinstance(value, bytes) else ""
-
-
-T = TypeVar("T")
-
-LARGEST = 256_000
-
-"""Bytes of a mail that are read: texts come before attachments."""
-
-MOST_BYTES = 16_000_000
-
-_ITEMS = f"(UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[]<0.{LARGEST}>)"
-
-_CODE = re.compile(r"\s*\[([A-Z][A-Z0-9-]{1,40})[ \]]")
-
-_PASSING = frozenset({"UNAVAILABLE", "INUSE", "LIMIT", "SERVERBUG", "EXPUNGEISSUED"})
-
-
-class Said(Exception):
-    """The server's answer to `what` was not yes."""
-
-    def __init__(self, text: str, what: str, *, signing: bool = False) -> None:
-        super().__init__(what)
-        found = _CODE.match(text)
-        self.code, self.what, self.signing = found[1] if found else "", what, signing
-
-
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder. As long as `validity` is the same, a uid is the same mail. `following` is 0 where it is not told."""
-
-    validity: int
-    following: int = 0
-    count: int = 0
-
-
-class Talk(imaplib.IMAP4):
-    """IMAP that dials only allowed addresses, takes no more than it can hold, and can be broken off from outside."""
+class ImapConnection(imaplib.IMAP4):
+    """IMAP that connects only to allowed addresses, limits what it reads, and can be aborted from another thread."""
 
     def __init__(self, account: Account, allow_private: bool) -> None:
-        # the library's own constructor dials, so it waits for the thread
+        # imaplib's constructor connects, so it is called later, in the thread
         self.sock: Any = None
         self._account = account
         self._allow_private = allow_private
         self._tls = None if account.tls == "false" else tls_context(account.ca_bundle)
         self._left = MOST_BYTES
-        self._broken_off = False
+        self._aborted = False
 
-    def begin(self) -> None:
+    def open_session(self) -> None:
         """Connect, encrypt and sign in."""
         account = self._account
         try:
@@ -348,47 +131,47 @@ class Talk(imaplib.IMAP4):
             if "AUTH=PLAIN" in self.capabilities:
                 self.authenticate("PLAIN", lambda _: f"\0{user}\0{secret}".encode())
             elif "LOGINDISABLED" in self.capabilities or not f"{user}{secret}".isascii():
-                raise Said("", "the ways to sign in that we know", signing=True)
+                raise RefusedCommand("", "AUTH=PLAIN and LOGIN", signing=True)
             else:
                 self.login(f'"{_escaped(user)}"', secret)
         except self.abort:
             raise
         except self.error as error:
-            raise Said(_text(error.args), "the signing in", signing=True) from None
+            raise RefusedCommand(_text(error.args), "the signing in", signing=True) from None
 
-    def examine(self, folder: str, *, writing: bool = False) -> Opened:
+    def examine(self, folder: str, *, writing: bool = False) -> FolderState:
         """Open a folder, without changing anything in it unless `writing`."""
         try:
             answer = self.select(folder, readonly=not writing)
         except self.readonly:
-            raise Said("[READ-ONLY]", "a folder that may only be read") from None
+            raise RefusedCommand("[READ-ONLY]", "a folder that may only be read") from None
         count = _expect(answer, "the folder")
         validity = _number(self.response("UIDVALIDITY")[1])
         if not validity:
             raise self.abort("no UIDVALIDITY")
-        return Opened(validity=validity, following=_number(self.response("UIDNEXT")[1]), count=_number(count))
+        return FolderState(validity=validity, following=_number(self.response("UIDNEXT")[1]), count=_number(count))
 
     def search_after(self, uid: int, *keys: str) -> list[int]:
-        """The uids above this one that match, in their order."""
+        """The matching uids above this one, in ascending order."""
         answer = _expect(self.uid("SEARCH", f"UID {uid + 1}:*", *keys), "the search")
         words = [word for line in answer if isinstance(line, bytes) for word in line.split()]
-        # n:* always has the last mail in it, also if its uid is below n
+        # n:* always includes the last mail, even if its uid is below n
         return sorted({int(word) for word in words if word.isdigit() and uid < int(word) < 2**32})
 
-    def fetch_these(self, uids: Sequence[int]) -> list[Raw]:
-        """The mails, without marking them as read. One that is gone by now is left out."""
+    def fetch_mails(self, uids: Sequence[int]) -> list[RawMail]:
+        """The mails, without marking them as read and without those deleted meanwhile."""
         answer = _expect(self.uid("FETCH", ",".join(map(str, uids)), _ITEMS), "the mails")
-        return sorted((raw for raw in raws_of(answer) if raw.uid in set(uids)), key=lambda raw: raw.uid)
+        return sorted((mail for mail in parse_fetch(answer) if mail.uid in set(uids)), key=lambda mail: mail.uid)
 
     def mark_seen(self, uid: int) -> None:
         _expect(self.uid("STORE", str(uid), "+FLAGS.SILENT", "(\\Seen)"), "a mark")
 
-    def break_off(self) -> None:
+    def abort_connection(self) -> None:
         """Wake the thread that waits for the server."""
-        self._broken_off = True
+        self._aborted = True
         shut_down(self.sock)
 
-    def hang_up(self) -> None:
+    def close_connection(self) -> None:
         for line in (getattr(self, "file", None), self.sock):
             if line is not None:
                 line.close()
@@ -413,9 +196,9 @@ class Talk(imaplib.IMAP4):
     def _create_socket(self, timeout: float | None) -> Any:
         account = self._account
         places = allowed_addresses(account.host, account.port, self._allow_private)
-        if account.tls == "false" and not all(is_here(str(where[0])) for where in places):
+        if account.tls == "false" and not all(is_loopback(str(where[0])) for where in places):
             raise NeedsAttention(f"{account.host} is not on this machine, and tls is false", fix="Use tls: true")
-        if self._broken_off:
+        if self._aborted:
             raise TimeoutError
         self.sock = connect(places, timeout)
         if account.tls != "true" or self._tls is None:
@@ -423,35 +206,35 @@ class Talk(imaplib.IMAP4):
         return self._tls.wrap_socket(self.sock, server_hostname=account.host)
 
 
-async def attempt(account: Account, allow_private: bool, say: Callable[[Talk], T]) -> T:
-    """Have the conversation. Raises RetryLater or NeedsAttention; after the time limit nothing waits any longer."""
-    talk = Talk(account, allow_private)
+async def run_session(account: Account, allow_private: bool, work: Callable[[ImapConnection], T]) -> T:
+    """Sign in and run `work`. Raises RetryLater or NeedsAttention; the time limit also ends the thread."""
+    connection = ImapConnection(account, allow_private)
     try:
         async with asyncio.timeout(account.timeout):
-            return await asyncio.to_thread(_have, talk, say)
+            return await asyncio.to_thread(_run_in_session, connection, work)
     except TimeoutError:
         raise RetryLater(f"{account.host} took longer than {account.timeout:g} s", reason="timeout") from None
-    except (Said, imaplib.IMAP4.error, OSError, UnicodeError) as error:
-        # not chained: the library's errors quote what the server said
-        raise _problem(error, account) from None
+    except (RefusedCommand, imaplib.IMAP4.error, OSError, UnicodeError) as error:
+        # not chained: the library's errors quote the server's text
+        raise _to_harken_error(error, account) from None
     finally:
-        talk.break_off()
+        connection.abort_connection()
 
 
-def _have(talk: Talk, say: Callable[[Talk], T]) -> T:
+def _run_in_session(connection: ImapConnection, work: Callable[[ImapConnection], T]) -> T:
     try:
-        talk.begin()
-        said = say(talk)
+        connection.open_session()
+        result = work(connection)
         with suppress(imaplib.IMAP4.error, OSError):
-            talk.logout()  # everything is said; some servers do not wait for a goodbye
-        return said
+            connection.logout()  # the work is done; some servers close the connection first
+        return result
     finally:
-        talk.hang_up()
+        connection.close_connection()
 
 
 def _expect(answer: tuple[str, Sequence[Any]], what: str) -> Sequence[Any]:
     if answer[0] != "OK":
-        raise Said(_text(answer[1]), what)
+        raise RefusedCommand(_text(answer[1]), what)
     return answer[1]
 
 
@@ -465,30 +248,117 @@ def _number(answer: Sequence[Any]) -> int:
     return int(last) if isinstance(last, bytes) and last.isdigit() and len(last) <= 12 else 0
 
 
-def _problem(error: Exception, account: Account) -> HarkenError:
+def _to_harken_error(error: Exception, account: Account) -> HarkenError:
     host = account.host
-    if isinstance(error, Said):
-        return _answered(error, account)
+    if isinstance(error, RefusedCommand):
+        return _refusal_error(error, account)
     if isinstance(error, ssl.SSLCertVerificationError):
         fix = "If it is signed by your own authority, set ca_bundle to that authority's certificates"
         return NeedsAttention(f"the certificate of {host} is not trusted ({error.verify_message})", fix=fix)
     if isinstance(error, ssl.SSLError):
-        return RetryLater(f"no TLS connection could be made with {host}", fix="Check tls and port if this stays")
+        return RetryLater(f"no TLS connection could be made with {host}", fix="Check tls and port if this persists")
     if isinstance(error, imaplib.IMAP4.abort | UnicodeError | OSError):
-        said = f"the connection to {host}:{account.port} failed"
-        return RetryLater(said, fix="Check host, port and tls if this stays")
-    return NeedsAttention(f"{host} does not understand what it was asked", fix="Check the search of the query")
+        message = f"the connection to {host}:{account.port} failed"
+        return RetryLater(message, fix="Check host, port and tls if this persists")
+    return NeedsAttention(f"{host} did not understand a command", fix="Check the search of the query")
 
 
-def _answered(error: Said, account: Account) -> HarkenError:
+def _refusal_error(error: RefusedCommand, account: Account) -> HarkenError:
     code = f" ({error.code})" if error.code else ""
-    said = f"{account.host} said no to {error.what}{code}"
-    if error.code in _PASSING:
-        return RetryLater(said)
+    message = f"{account.host} refused {error.what}{code}"
+    if error.code in _TEMPORARY:
+        return RetryLater(message)
     if error.signing:
-        return NeedsAttention(said, fix=f"Check username and password (often an app password): {CONFIGURE}")
-    return NeedsAttention(said, fix="Check the folder and the search, and that the user may see them")
+        return NeedsAttention(message, fix=f"Check username and password (often an app password): {CONFIGURE}")
+    return NeedsAttention(message, fix="Check the folder and the search, and that the user may see them")
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+class RefusedCommand(Exception):
+    """The server refused `what`."""
+
+    def __init__(self, text: str, what: str, *, signing: bool = False) -> None:
+        super().__init__(what)
+        found = _CODE.match(text)
+        self.code, self.what, self.signing = found[1] if found else "", what, signing
+
+
+def parse_fetch(answer: Sequence[Any]) -> list[RawMail]:
+    """The mails in a FETCH response that have a uid and a body; servers may send other data in between."""
+    found = [mail for items in _lists(_tokens(answer)) if (mail := _raw(items)) is not None]
+    return list({mail.uid: mail for mail in found}.values())
+
+
+class _Literal(bytes):
+    """A literal: content of a mail, never syntax."""
+
+
+def _tokens(answer: Sequence[Any]) -> Iterator[bytes]:
+    for piece in answer:
+        if isinstance(piece, tuple) and len(piece) == 2:
+            yield from _FETCH_TOKEN.findall(_LITERAL_SIZE.sub(b"", piece[0]))
+            yield _Literal(piece[1])
+        elif isinstance(piece, bytes):
+            yield from _FETCH_TOKEN.findall(piece)
+
+
+def _lists(tokens: Iterator[bytes]) -> Iterator[list[Any]]:
+    """Each outermost parenthesized list, with nested lists inside."""
+    stack: list[list[Any]] = []
+    for token in tokens:
+        if isinstance(token, _Literal):
+            if stack:
+                stack[-1].append(token)
+        elif token == b"(" and len(stack) < _DEEPEST:
+            stack.append([])
+        elif token == b")" and stack:
+            done = stack.pop()
+            if not stack:
+                yield done
+            else:
+                stack[-1].append(done)
+        elif stack:
+            stack[-1].append(_unquote_token(token))
+
+
+def _unquote_token(token: bytes) -> bytes:
+    return re.sub(rb"\\(.)", rb"\1", token[1:-1]) if token.startswith(b'"') and len(token) > 1 else token
+
+
+def _raw(items: list[Any]) -> RawMail | None:
+    named = {bytes(key).upper(): value for key, value in zip(items[::2], items[1::2], strict=False) if _is_word(key)}
+    body = next((value for key, value in named.items() if key.startswith(b"BODY[")), None)
+    uid = _fetch_number(named.get(b"UID"))
+    if not uid or not isinstance(body, bytes):
+        return None
+    flags = named.get(b"FLAGS")
+    return RawMail(
+        uid=uid,
+        flags=tuple(_ascii(flag).lstrip("\\") for flag in flags if _is_word(flag)) if isinstance(flags, list) else (),
+        came=_ascii(named.get(b"INTERNALDATE")),
+        size=_fetch_number(named.get(b"RFC822.SIZE")),
+        data=b"" if body == b"NIL" and not isinstance(body, _Literal) else bytes(body),
+    )
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, bytes) and not isinstance(value, _Literal)
+
+
+def _fetch_number(value: Any) -> int:
+    return int(value) if _is_word(value) and value.isdigit() and len(value) <= 12 else 0
+
+
+def _ascii(value: Any) -> str:
+    return bytes(value).decode("ascii", "replace") if isinstance(value, bytes) else ""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether the address is a loopback address."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False

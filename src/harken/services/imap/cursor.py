@@ -1,4 +1,4 @@
-"""How far a folder has been read: by uid while its numbers hold, and by time when they were given out anew."""
+"""How far a folder has been read: by uid, and by time after the server numbered its mails anew (UIDVALIDITY)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from datetime import datetime
 
 import msgspec
 
-from harken.services.imap.api import Opened
-from harken.source import Cursor
+from harken.services.imap.api import FolderState
 
-__all__ = ["Place", "begun", "fitted", "parsed"]
+__all__ = ["Place", "begin_read", "match_folder"]
 
 OVERLAP = 86_400
-"""Seconds before the last read that are read again when uids are worth nothing. The engine remembers for longer."""
+"""Seconds before the last read that are read again if uids cannot be used. The engine's memory is longer."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything up to the uid `last` was read. `after`: only what came later counts; 0: the uid alone decides.
+    """All mails up to the uid `last` were read. `after`: only mails that arrived later count; 0: the uid alone decides.
 
-    `floor` is how far the first read looked back, `read_at` when the last whole read began, `began` that of this one.
+    `floor` is where the first read began, `read_at` when the last complete read began, `began` when this one did.
     """
 
     folder: str = ""
@@ -31,32 +30,25 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: int = 0
 
 
-def parsed(cursor: Cursor) -> Place:
-    """The place that a cursor says; the beginning when it says none."""
-    try:
-        return msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place()
-
-
-def begun(place: Place, folder: str, now: datetime, since: datetime, reach: float) -> Place:
-    """The place for this read, or for the next page of one under way."""
-    moment, asked = int(now.timestamp()), int(since.timestamp())
-    floor = place.floor or min(moment - int(reach), asked)
+def begin_read(place: Place, folder: str, now: datetime, since: datetime, reach: float) -> Place:
+    """The place of a new read, or of the next page of an unfinished one."""
+    moment, start = int(now.timestamp()), int(since.timestamp())
+    floor = place.floor or min(moment - int(reach), start)
     if place.folder != folder:
-        place = msgspec.structs.replace(_anew(place, floor), folder=folder, validity=0)
-    if place.since and asked < place.since:
-        place, floor = msgspec.structs.replace(place, last=0, after=asked), min(floor, asked)  # somebody looks back
-    return msgspec.structs.replace(place, floor=floor, began=place.began or moment, since=asked)
+        place = msgspec.structs.replace(_reread_by_time(place, floor), folder=folder, validity=0)
+    if place.since and start < place.since:
+        # a trigger's backfill moved `since` back
+        place, floor = msgspec.structs.replace(place, last=0, after=start), min(floor, start)
+    return msgspec.structs.replace(place, floor=floor, began=place.began or moment, since=start)
 
 
-def fitted(place: Place, opened: Opened) -> Place:
-    """The place in the folder as it is now."""
-    if place.validity == opened.validity:
+def match_folder(place: Place, folder: FolderState) -> Place:
+    """The place; read by time again if the folder's UIDVALIDITY has changed."""
+    if place.validity == folder.validity:
         return place
-    return msgspec.structs.replace(_anew(place, place.floor), validity=opened.validity)
+    return msgspec.structs.replace(_reread_by_time(place, place.floor), validity=folder.validity)
 
 
-def _anew(place: Place, floor: int) -> Place:
+def _reread_by_time(place: Place, floor: int) -> Place:
     after = max(floor, place.read_at - OVERLAP) if place.read_at else floor
     return msgspec.structs.replace(place, last=0, after=min(after, place.after) if place.after else after)

@@ -1,4 +1,4 @@
-"""A mail as it came over the wire, as an event. Whatever is broken in it, it is still one."""
+"""From a raw mail to an event. Malformed parts never prevent the event."""
 
 from __future__ import annotations
 
@@ -13,54 +13,56 @@ from harken.kit.fields import instant
 from harken.kit.mail import MailMessage, Part, mail_fields
 from harken.kit.mail.message import DEEPEST
 from harken.kit.mail.text import charset_text
-from harken.services.imap.api import Raw
+from harken.services.imap.api import RawMail
 
-__all__ = ["came_at", "event_of", "letter_of"]
+__all__ = ["event_of", "received_at"]
 
 TYPE = "imap.message"
 _NAMES = ("message-id", "date", "from", "subject")
 
 
-def event_of(raw: Raw, folder: str, validity: int, extract: Mapping[str, str]) -> Event:
-    letter = letter_of(raw)
+def event_of(mail: RawMail, folder: str, validity: int, extract: Mapping[str, str]) -> Event:
+    letter = letter_of(mail)
     fields = mail_fields(letter, extract)
-    name = _name(letter, raw)
+    name = _subject(letter, mail)
     data = {
         "id": name,
-        "uid": raw.uid,
+        "uid": mail.uid,
         "uid_validity": validity,
         "folder": folder,
         **fields,
-        # of no use to anybody: it says whether some program has looked into the folder
-        "labels": [flag for flag in raw.flags if flag != "Recent"],
+        # \Recent only says whether a program has opened the folder since
+        "labels": [flag for flag in mail.flags if flag != "Recent"],
     }
     return Event(subject=name, type=TYPE, data=data, occurred_at=letter.received)
 
 
-def came_at(raw: Raw) -> datetime | None:
-    """When the server took it, which no sender can choose."""
-    return instant(raw.came) if raw.came.strip() else None
+def received_at(mail: RawMail) -> datetime | None:
+    """When the server received it, which a sender cannot forge."""
+    return instant(mail.came) if mail.came.strip() else None
 
 
-def letter_of(raw: Raw) -> MailMessage:
-    message = message_from_bytes(raw.data)
+def letter_of(mail: RawMail) -> MailMessage:
+    message = message_from_bytes(mail.data)
     headers: dict[str, list[str]] = {}
     for name, value in message.raw_items():
-        headers.setdefault(name.lower(), []).append(_unescaped(value))
-    return MailMessage(headers=headers, root=_part(message, DEEPEST, raw.size > len(raw.data)), received=came_at(raw))
-
-
-def _name(letter: MailMessage, raw: Raw) -> str:
-    """Its Message-ID, which outlives the numbers of a folder, and a digest: some programs give one id to all mails."""
-    said = [" ".join(letter.first(name).split()) for name in _NAMES]
-    digest = blake2b(
-        "\0".join([*said, *([] if said[0] else [str(raw.size)])]).encode("utf-8", "replace"), digest_size=6
+        headers.setdefault(name.lower(), []).append(_decode_header(value))
+    return MailMessage(
+        headers=headers, root=_part(message, DEEPEST, mail.size > len(mail.data)), received=received_at(mail)
     )
-    return f"{said[0].strip('<>')[:200] or 'no-id'}#{digest.hexdigest()}"
 
 
-def _unescaped(value: object) -> str:
-    """A header in which somebody wrote bytes that are no ASCII, although none are allowed."""
+def _subject(letter: MailMessage, mail: RawMail) -> str:
+    """The Message-ID, which stays when uids change, and a digest: some programs give all mails the same id."""
+    headers = [" ".join(letter.first(name).split()) for name in _NAMES]
+    digest = blake2b(
+        "\0".join([*headers, *([] if headers[0] else [str(mail.size)])]).encode("utf-8", "replace"), digest_size=6
+    )
+    return f"{headers[0].strip('<>')[:200] or 'no-id'}#{digest.hexdigest()}"
+
+
+def _decode_header(value: object) -> str:
+    """A header's text; bytes that are not ASCII are invalid there, but common."""
     text = str(value)
     return text if text.isascii() else charset_text(text.encode("utf-8", "surrogateescape"), "utf-8")
 
@@ -71,12 +73,12 @@ def _part(message: Message, depth: int, cut: bool) -> Part:
     parts = [one for one in inner if isinstance(one, Message)] if isinstance(inner, list) else []
     data = b"" if message.is_multipart() else message.get_payload(decode=True)
     data = data if isinstance(data, bytes) else b""
-    filename = _unescaped(message.get_filename() or "")
+    filename = _decode_header(message.get_filename() or "")
     return Part(
         mime=mime,
         charset=message.get_content_charset() or "",
         filename=filename,
-        # the end of it was not asked for, if it is the last
+        # if the mail is cut, the size of its last part is unknown
         size=None if cut and not parts else len(data),
         data=data if mime.startswith("text/") else b"",
         attached=bool(filename) or message.get_content_disposition() == "attachment" or mime == "message/rfc822",

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from harken.errors import NeedsAttention
 from harken.kit.fields import text_of
-from harken.language.paths import suggest
 from harken.services.jira.api import Account, Api, find_person, read_myself
 from harken.services.jira.query import Query, QueryPeople, jql_of
 from harken.source import Checked, Host
+from harken.suggest import suggest_clause
 
 __all__ = ["check", "whoami"]
 
@@ -86,7 +86,7 @@ async def _look_up_names(
         if match:
             found[name] = f"{what} {match}"
         else:
-            unknown.append(f"{api.name} has no {what} {name!r}{suggest(name, known)}. Correct it")
+            unknown.append(f"{api.name} has no {what} {name!r}{suggest_clause(name, known)}. Correct it")
 
 
 async def _try_search(api: Api, query: Query, found: dict[str, str], unknown: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""A page that changes: its text, what a CSS selector finds on it, or a value in its JSON. The event tells the change.
+"""A page that changes: its text, what a CSS selector finds on it, or a value in its JSON. The event has the difference.
 
 There is one subject, the page; its state is a digest of the text, so that going back to an old text is a change too.
-The cursor keeps the last text, because a difference needs both sides.
+The cursor keeps the last text, because the difference needs both.
 """
 
 from __future__ import annotations
@@ -13,37 +13,36 @@ from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from yarl import URL
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
 from harken.kit.digest import digest_of, digest_of_json
 from harken.kit.fields import rfc3339
-from harken.services.page.diff import Change, change_of, shortened
-from harken.services.page.ignore import without
-from harken.services.page.text import Part, Seen, check_selector, look
+from harken.services.page.diff import Change, change_of, shorten
+from harken.services.page.text import PageText, Part, check_selector, extract_text, remove_matches
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
-__all__ = ["Page", "Query", "plugin"]
+__all__ = ["KEPT", "LARGEST", "Page", "Query", "plugin"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 LARGEST = 8_000_000
 KEPT = 65_536
-"""Characters of the last text that the cursor holds; of a longer text, a change beyond them is noticed, not shown."""
+"""Characters of the last text that the cursor keeps; a change beyond them is noticed, but the difference is unknown."""
 _INLINE = 20_000
 _LONGEST_PATTERN, _MOST_PATTERNS = 500, 20
 _SECRET_NAME = re.compile(r"auth|key|passw|secret|sig|token", re.IGNORECASE)
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """Which page, which part of it, and what does not count."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     url: WebAddress = Field(description="address of the page (http or https)")
     selector: str = Field("", description="CSS selector of the part that counts; empty: all text of the page")
     json_path: str = Field("", description="instead of a selector: dotted path of a value in a JSON answer")
@@ -82,13 +81,12 @@ class Query(BaseModel):
         return self
 
     def fingerprint(self) -> str:
-        """Changes when another text is asked for. Headers are no part of it: they hold tokens, which rotate."""
-        asked = self.model_dump(mode="json", exclude={"headers", "allow_private_networks"})
-        return digest_of_json(asked)
+        """Changes when the query selects another text. Headers do not count: they hold tokens, which rotate."""
+        return digest_of_json(self.model_dump(mode="json", exclude={"headers", "allow_private_networks"}))
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The page as it was last seen by this query (`of`): its text, or the beginning of a long one, and its digest."""
+    """The page at the last read: the beginning of its text, and digests of the text (`mark`) and of the body."""
 
     of: str
     etag: str | None = None
@@ -103,37 +101,33 @@ class Page:
         self._query = query
         self._host = host
         self._of = query.fingerprint()
-        self._shown = _shown(query.url)
-        self._whose = host_of(query.url)
+        self._public_address = _public_address(query.url)
+        self._server = host_of(query.url)
         self._part = Part(selector=query.selector, json_path=query.json_path, attribute=query.attribute)
         self._headers = {name: value.get_secret_value() for name, value in query.headers.items()}
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         before = self._place(cursor)
-        reply = await self._ask(before)
+        reply = await self._fetch(before)
         raise_for(reply)
         if reply.not_modified or (before and before.body == digest_of(reply.body)):
             return Batch(cursor=cursor, unchanged=True)
-        seen = await self._see(reply, worked=before is not None)
-        now = self._kept(reply, seen)
+        page = await self._extract(reply, worked=before is not None)
+        now = self._snapshot(reply, page)
         if before is None and cursor is not None:
-            # the query was edited: what it finds now is not what the page has changed to
-            return Batch(cursor=msgspec.to_builtins(now), unchanged=True)
+            # the query was edited: that it finds another text does not mean that the page changed
+            return Batch(cursor=dump_cursor(now), unchanged=True)
         if before and before.mark == now.mark:
-            return Batch(cursor=msgspec.to_builtins(now), unchanged=True)
-        change = await _aside(len(now.text), change_of, before.text if before else None, now.text)
-        return Batch(events=[self._event(change, seen, now)], cursor=msgspec.to_builtins(now))
+            return Batch(cursor=dump_cursor(now), unchanged=True)
+        change = await _in_thread_if_large(len(now.text), change_of, before.text if before else None, now.text)
+        return Batch(events=[self._event(change, page, now)], cursor=dump_cursor(now))
 
     def _place(self, cursor: Cursor) -> Place | None:
-        try:
-            place = msgspec.convert(cursor, Place)
-        except msgspec.ValidationError:
-            return None
-        return place if place.of == self._of else None
+        return load_cursor(cursor, Place, of=self._of)
 
-    async def _ask(self, before: Place | None) -> Reply:
+    async def _fetch(self, before: Place | None) -> Reply:
         conditional = validators_of(before.etag, before.last_modified) if before else None
-        reply = await self._host.http.request(
+        reply = await self._host.request(
             "GET",
             self._query.url,
             headers={"Accept": "text/html, application/json;q=0.9, */*;q=0.5", **self._headers},
@@ -141,28 +135,28 @@ class Page:
             max_bytes=LARGEST,
             allow_private=self._query.allow_private_networks or self._host.allow_private,
         )
-        expect_answer(reply, conditional, self._whose)
+        expect_answer(reply, conditional, self._server)
         return reply
 
-    async def _see(self, reply: Reply, *, worked: bool) -> Seen:
-        seen = await _aside(len(reply.body), look, reply, self._part)
-        if seen.text is None and self._query.missing == "fail":
-            raise self._nothing(worked)
-        text = seen.text or ""
-        return msgspec.structs.replace(seen, text=await without(text, self._query.ignore))
+    async def _extract(self, reply: Reply, *, worked: bool) -> PageText:
+        page = await _in_thread_if_large(len(reply.body), extract_text, reply, self._part)
+        if page.text is None and self._query.missing == "fail":
+            raise self._missing_error(worked)
+        text = page.text or ""
+        return msgspec.structs.replace(page, text=await remove_matches(text, self._query.ignore))
 
-    def _nothing(self, worked: bool) -> HarkenError:
+    def _missing_error(self, worked: bool) -> HarkenError:
         query = self._query
         name = "selector" if query.selector else "json_path" if query.json_path else ""
-        what = f"nothing on the page of {self._whose} is at the {name}" if name else f"{self._whose} shows no text"
+        what = f"nothing on the page of {self._server} is at the {name}" if name else f"{self._server} shows no text"
         if worked:
-            # maintenance, a login page, a new design: it may come back, and if not, the breaker says so
-            return RetryLater(f"{what}, where something was before", fix=f"If this stays, correct {name or 'url'}")
+            # maintenance, a login page, a new design: it may come back, and if not, the circuit breaker pauses the feed
+            return RetryLater(f"{what}, where something was before", fix=f"If this persists, correct {name or 'url'}")
         built = "; what scripts build in a browser is not seen" if not query.json_path else ""
         return NeedsAttention(what + built, fix=f"Correct {name or 'url'}, or set missing: empty if that is usual")
 
-    def _kept(self, reply: Reply, seen: Seen) -> Place:
-        got, text = reply.validators, seen.text or ""
+    def _snapshot(self, reply: Reply, page: PageText) -> Place:
+        got, text = reply.validators, page.text or ""
         return Place(
             of=self._of,
             etag=got.etag,
@@ -172,27 +166,27 @@ class Page:
             text=text[:KEPT],
         )
 
-    def _event(self, change: Change, seen: Seen, now: Place) -> Event:
+    def _event(self, change: Change, page: PageText, now: Place) -> Event:
         data: dict[str, Any] = {
-            "url": self._shown,
-            "title": seen.title,
-            "old": None if change.old is None else shortened(change.old),
-            "new": shortened(change.new),
+            "url": self._public_address,
+            "title": page.title,
+            "old": None if change.old is None else shorten(change.old),
+            "new": shorten(change.new),
             "diff": change.diff,
             "added": change.added,
             "removed": change.removed,
             "changed_at": rfc3339(self._host.clock.now()),
         }
-        return Event(subject=self._shown, type="page.changed", state=now.mark, data=data)
+        return Event(subject=self._public_address, type="page.changed", state=now.mark, data=data)
 
 
-async def _aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """In a thread if it is much, so that nobody else waits for it."""
+async def _in_thread_if_large(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run in a thread if `size` is large, so that the event loop is not blocked."""
     return work(*args, **kwargs) if size <= _INLINE else await asyncio.to_thread(work, *args, **kwargs)
 
 
-def _shown(address: str) -> str:
-    """The address for people: no password, and no value of a parameter that is called like a secret."""
+def _public_address(address: str) -> str:
+    """The address without the password and without values of parameters whose names suggest a secret."""
     url = URL(address).with_user(None).with_fragment(None)
     hidden = [(name, "***" if _SECRET_NAME.search(name) else value) for name, value in url.query.items()]
     return str(url.with_query(hidden)) if any(value == "***" for _, value in hidden) else str(url)

@@ -1,4 +1,4 @@
-"""What a step may do at PagerDuty. A step that is tried again finds what its first try has done.
+"""The actions acknowledge and note. A second try finds what the first one did.
 
 https://developer.pagerduty.com/api-reference/8a0e1aa2ec666-update-an-incident
 https://developer.pagerduty.com/api-reference/a1d6ed16c8a8d-create-a-note-on-an-incident
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harken.http import Reply
+from harken.kit import ParamsModel
 from harken.kit.comments import step_mark
 from harken.kit.fields import text_of
-from harken.services.pagerduty.api import Api, Id, told
+from harken.services.pagerduty.api import Api, Id, expect_object
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
@@ -24,8 +25,7 @@ _FROM = (
 )
 
 
-class Acknowledge(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Acknowledge(ParamsModel):
     incident: Id = Field(description="id or number of the incident")
     sender: str = Field("", alias="from", description="e-mail address of the user in whose name; default: from_email")
 
@@ -35,7 +35,7 @@ class Note(Acknowledge):
 
 
 async def acknowledge(call: Call) -> dict[str, Any]:
-    """Acknowledge a triggered incident; one that is acknowledged or resolved already stays as it is."""
+    """Acknowledge a triggered incident; any other stays as it is."""
     api, params = Api(call.account, call.host), call.params
     status = await _status(api, params.incident)
     if status != "triggered":
@@ -43,14 +43,14 @@ async def acknowledge(call: Call) -> dict[str, Any]:
     wanted = {"incident": {"type": "incident_reference", "status": "acknowledged"}}
     reply = await api.write("PUT", "incidents", params.incident, json=wanted, sender=params.sender)
     if reply.status == 400 and (status := await _status(api, params.incident)) != "triggered":
-        # somebody was faster; PagerDuty has told that with more than one code
+        # someone else acknowledged it meanwhile; PagerDuty has several error codes for that
         return {"incident": params.incident, "status": status, "changed": False}
-    status = text_of(told(reply, _fix(reply)), "incident.status") or "acknowledged"
+    status = text_of(expect_object(reply, _fix(reply)), "incident.status") or "acknowledged"
     return {"incident": params.incident, "status": status, "changed": True}
 
 
 async def note(call: Call) -> dict[str, Any]:
-    """Write a note that ends with a mark of this step, unless a note with that mark is there."""
+    """Write a note that ends with a mark of this step, unless there is a note with that mark."""
     api, params = Api(call.account, call.host), call.params
     mark = f"(harken {step_mark(call)})"
     notes = (await api.get("incidents", params.incident, "notes")).get("notes")
@@ -59,7 +59,7 @@ async def note(call: Call) -> dict[str, Any]:
             return {"incident": params.incident, "note": text_of(found, "id") or "", "changed": False}
     wanted = {"note": {"content": f"{params.content}\n\n{mark}"}}
     reply = await api.write("POST", "incidents", params.incident, "notes", json=wanted, sender=params.sender)
-    written = text_of(told(reply, _fix(reply)), "note.id") or ""
+    written = text_of(expect_object(reply, _fix(reply)), "note.id") or ""
     return {"incident": params.incident, "note": written, "changed": True}
 
 

@@ -1,4 +1,4 @@
-"""How PagerDuty is called: its headers, its addresses, and what its refusals mean to the person who reads them.
+"""A PagerDuty account, requests in its name, and what each error status asks the user to do.
 
 https://developer.pagerduty.com/docs/authentication · https://developer.pagerduty.com/docs/errors
 """
@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
 from harken.errors import RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import one_word, split_server_address
 from harken.kit.json_api import join_url
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Id", "told"]
+__all__ = ["Account", "Api", "Id", "expect_object"]
 
-CONFIGURE = "harken integrations pagerduty configure"
+CONFIGURE = configure_hint("pagerduty")
 _FIXES = {
     400: "Check that the ids are ids of this account",
     401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
@@ -30,20 +31,21 @@ _FIXES = {
 }
 
 
-def _an_id(value: str) -> str:
-    """An id, and nothing that could be taken for a name: the API finds nothing for a name, and does not say so."""
+def _check_id(value: str) -> str:
+    """Refuse names: for a name instead of an id, the API finds nothing and gives no error."""
     if not (value.isascii() and value.replace("-", "").replace("_", "").isalnum() and len(value) <= 64):
         raise ValueError("this is not a PagerDuty id. It looks like P1ABC23, the end of the address of its page")
     return value
 
 
-Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_an_id)]
+Id = Annotated[
+    str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_check_id)
+]
 
 
-class Account(BaseModel):
-    """A REST API key, and in whose name it writes."""
+class Account(AccountModel):
+    """A REST API key, and the user in whose name it writes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: Annotated[SecretStr, one_word("an API key")] = Field(
         description="REST API key: your own (My Profile, User Settings), or a general one"
     )
@@ -70,7 +72,7 @@ class Account(BaseModel):
 
 
 class Api:
-    """Requests in the name of one account. `sender` is the e-mail address of whoever writes."""
+    """Requests in the name of one account. `sender` is the e-mail address of the user who writes."""
 
     def __init__(self, account: Account, host: Host) -> None:
         self._account = account
@@ -80,13 +82,13 @@ class Api:
     def name(self) -> str:
         return urlsplit(self._account.base_url).hostname or "PagerDuty"
 
-    async def ask(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> Reply:
-        """GET, whatever the answer's status is."""
+    async def request(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> Reply:
+        """GET; returns the reply, whatever its status."""
         return await self._send("GET", path, params=params)
 
     async def get(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> dict[str, Any]:
-        """GET, and return the answer's object; anything else is raised."""
-        return told(await self.ask(*path, params=params))
+        """GET, and return the object in the reply; anything else raises."""
+        return expect_object(await self.request(*path, params=params))
 
     async def write(self, method: str, *path: str, json: Any, sender: str = "") -> Reply:
         sender = sender or self._account.from_email
@@ -101,7 +103,7 @@ class Api:
         json: Any = None,
         more: Mapping[str, str] | None = None,
     ) -> Reply:
-        return await self._host.http.request(
+        return await self._host.request(
             method,
             join_url(self._account.base_url, *path),
             params=list(params),
@@ -111,14 +113,13 @@ class Api:
                 "Accept": "application/vnd.pagerduty+json;version=2",
                 **(more or {}),
             },
-            allow_private=self._host.allow_private,
         )
 
 
-def told(reply: Reply, fix: str = "") -> dict[str, Any]:
-    """The object in an answer, or the error that says what to do about it."""
+def expect_object(reply: Reply, fix: str = "") -> dict[str, Any]:
+    """The JSON object in a reply; any other reply raises."""
     raise_for(reply, fix=fix or _FIXES.get(reply.status, ""))
     document = reply.json()
     if not isinstance(document, dict):
-        raise RetryLater(f"{reply.url.host} answered with something that is no object", fix="Check base_url")
+        raise RetryLater(f"{reply.url.host} did not answer with a JSON object", fix="Check base_url")
     return document

@@ -1,7 +1,7 @@
-"""Where a read of the incidents stands. Pure: each page decides what is asked for next.
+"""How far the incidents have been read, and which page comes next. Pure functions from one `Place` to the next.
 
-Open incidents are listed whole on every read, oldest first, because nothing else shows a reassignment. Resolved ones
-are listed by when they were resolved, newest first, as far back as the read has to go.
+Every read lists all open incidents, oldest first, because nothing else shows a reassignment. Resolved ones are listed
+by the time of their resolution, newest first, back to the last read.
 https://developer.pagerduty.com/docs/pagination
 """
 
@@ -14,27 +14,36 @@ from typing import Any, Literal
 import msgspec
 
 from harken.errors import NeedsAttention
+from harken.kit import load_cursor
 from harken.services.pagerduty.event import Incident
 
-__all__ = ["Part", "Place", "asked", "following", "remembering", "resume"]
+__all__ = [
+    "LIMIT",
+    "Part",
+    "Place",
+    "next_place",
+    "page_params",
+    "remember_acknowledged",
+    "resume",
+]
 
 Part = Literal["open", "resolved"]
 
 LIMIT = 100
-# offset + limit may not go beyond this
-REACH = 10_000
+# the API refuses a larger offset + limit
+LAST_OFFSET = 10_000
 # the API refuses more than six months at once
 WINDOW = timedelta(days=180)
 OVERLAP = 5
-RESTARTS = 3
+MOST_RESTARTS = 3
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A cursor. `of` names the query: a place in the listing of another means nothing.
+    """`of` is the fingerprint of the query; a place of another query is not used.
 
-    `tail` are the last ids of the page before: one of them must be on this page too, or others slipped between them.
-    `since` is fixed when the read begins, because its first page moves the engine's. `start` cuts by creation time.
-    `acked`: when open incidents were last acknowledged, as far as whole reads showed it; `shown`: this read so far.
+    `tail` are the last ids of the page before: if none of them is on this page, the listing shifted between the pages.
+    `since` keeps the engine's value from the beginning of the read. `start` limits the listing by creation time.
+    `acked`: when open incidents were last acknowledged, by complete reads; `shown`: the same by this read so far.
     """
 
     of: str
@@ -51,19 +60,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def resume(cursor: Any, of: str, since: datetime, part: Part) -> Place:
-    """Where the cursor stands, or the beginning of a new read."""
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        place = Place(of="")  # nothing was read yet, or another version wrote it
+    """The stored place of an unfinished read, or the beginning of a new read."""
+    place = load_cursor(cursor, Place) or Place(of="")
     if place.reading and place.of == of:
         return place
-    # a read that was not finished, or that had gaps, is begun again no later than where it began
+    # after an unfinished read or one with gaps, start again no later than where it started
     return Place(of=of, reading=True, part=part, since=min(since, place.since or since), acked=place.acked)
 
 
-def remembering(place: Place, to: Place, page: Sequence[Incident]) -> Place:
-    """The place `to`, with what this page shows of acknowledgements; those of closed incidents are forgotten."""
+def remember_acknowledged(place: Place, to: Place, page: Sequence[Incident]) -> Place:
+    """The place `to`, with the acknowledgements on this page; those of closed incidents are dropped."""
     shown = dict(place.shown)
     for one in page:
         if one.status == "acknowledged":
@@ -75,8 +81,8 @@ def remembering(place: Place, to: Place, page: Sequence[Incident]) -> Place:
     return msgspec.structs.replace(to, acked={**place.acked, **shown} if to.partial else shown)
 
 
-def asked(place: Place, open_statuses: Sequence[str], now: datetime) -> list[tuple[str, str | int]]:
-    """The parameters of the page at this place."""
+def page_params(place: Place, open_statuses: Sequence[str], now: datetime) -> list[tuple[str, str | int]]:
+    """The parameters of the next page."""
     params: list[tuple[str, str | int]] = [("limit", LIMIT), ("offset", place.offset)]
     if place.part == "resolved":
         return [*params, ("statuses[]", "resolved"), ("date_range", "all"), ("sort_by", "resolved_at:desc")]
@@ -84,13 +90,13 @@ def asked(place: Place, open_statuses: Sequence[str], now: datetime) -> list[tup
     params.append(("sort_by", "created_at:asc,incident_number:asc"))
     if place.start is None:
         return [*params, ("date_range", "all")]
-    return [*params, ("since", _stamp(place.start)), ("until", _stamp(_end(place.start, now)))]
+    return [*params, ("since", _stamp(place.start)), ("until", _stamp(_window_end(place.start, now)))]
 
 
-def following(place: Place, page: Sequence[Incident], more: bool, now: datetime, parts: Sequence[Part]) -> Place:
-    """Where the read goes on; a place that is not `reading` is its end."""
+def next_place(place: Place, page: Sequence[Incident], more: bool, now: datetime, parts: Sequence[Part]) -> Place:
+    """The place after a page; the read is finished if it is not `reading`."""
     if place.tail and not any(incident.id in place.tail for incident in page):
-        if place.restarts < RESTARTS:
+        if place.restarts < MOST_RESTARTS:
             return Place(
                 of=place.of,
                 reading=True,
@@ -101,48 +107,48 @@ def following(place: Place, page: Sequence[Incident], more: bool, now: datetime,
                 partial=place.partial,
             )
         place = msgspec.structs.replace(place, partial=True)
-    if more and page and not _reached(place, page):
-        return _turned(place, page)
-    if place.part == "open" and place.start is not None and _end(place.start, now) < now:
-        return _moved(place, _end(place.start, now))
+    if more and page and not _is_covered(place, page):
+        return _next_page(place, page)
+    if place.part == "open" and place.start is not None and _window_end(place.start, now) < now:
+        return _continue_from(place, _window_end(place.start, now))
     if place.part == "open" and "resolved" in parts:
         return Place(of=place.of, reading=True, part="resolved", since=place.since, partial=place.partial)
     return Place(of=place.of, since=place.since if place.partial else None, partial=place.partial)
 
 
-def _turned(place: Place, page: Sequence[Incident]) -> Place:
+def _next_page(place: Place, page: Sequence[Incident]) -> Place:
     overlap = min(OVERLAP, len(page) // 2)
     offset = place.offset + len(page) - overlap
-    if offset + LIMIT > REACH:
-        return _cut(place, page)
+    if offset + LIMIT > LAST_OFFSET:
+        return _continue_by_time(place, page)
     tail = [incident.id for incident in page[len(page) - overlap :]]
     return msgspec.structs.replace(place, offset=offset, tail=tail)
 
 
-def _cut(place: Place, page: Sequence[Incident]) -> Place:
-    """Behind what offsets can reach, go on by creation time."""
-    made = [incident.created_at for incident in page if incident.created_at]
-    # a second earlier: whole seconds hide which of one second came first
-    start = max(made) - timedelta(seconds=1) if made else None
+def _continue_by_time(place: Place, page: Sequence[Incident]) -> Place:
+    """Offsets are limited: continue from the newest creation time on the page."""
+    created = [incident.created_at for incident in page if incident.created_at]
+    # one second earlier: times have whole seconds, and not all incidents of that second were listed
+    start = max(created) - timedelta(seconds=1) if created else None
     if place.part == "resolved" or start is None or (place.start and start <= place.start):
         what = "were resolved since the last read" if place.part == "resolved" else "are open"
         fix = "Narrow the query with services, teams or urgencies"
-        raise NeedsAttention(f"more than {REACH:,} incidents {what}, and PagerDuty lists no more", fix=fix)
-    return _moved(place, start)
+        raise NeedsAttention(f"more than {LAST_OFFSET:,} incidents {what}, and PagerDuty lists no more", fix=fix)
+    return _continue_from(place, start)
 
 
-def _moved(place: Place, start: datetime) -> Place:
+def _continue_from(place: Place, start: datetime) -> Place:
     return msgspec.structs.replace(place, start=start, offset=0, tail=[])
 
 
-def _reached(place: Place, page: Sequence[Incident]) -> bool:
-    """Whether a newest-first listing has come to what earlier reads have covered."""
+def _is_covered(place: Place, page: Sequence[Incident]) -> bool:
+    """Whether the newest-first listing has reached incidents that earlier reads covered."""
     oldest = page[-1].resolved_at
     return place.part == "resolved" and bool(oldest and place.since and oldest < place.since)
 
 
-def _end(start: datetime, now: datetime) -> datetime:
-    # a day ahead, should their clock be ahead of ours
+def _window_end(start: datetime, now: datetime) -> datetime:
+    # one day ahead, in case their clock is ahead of ours
     return min(start + WINDOW, max(now, start) + timedelta(days=1))
 
 

@@ -1,4 +1,4 @@
-"""From an incident, as PagerDuty shows it, to the occurrence that it is. Whatever shape it has, an event comes out.
+"""From an incident to an event. Unexpected shapes never raise.
 
 https://developer.pagerduty.com/api-reference/9d0b4b12e36f9-list-incidents
 """
@@ -15,15 +15,15 @@ from harken.event import Event, Identity
 from harken.kit.digest import digest_of_json
 from harken.kit.fields import instant, list_of, rfc3339, text_of
 
-__all__ = ["Incident", "Wanted", "event_of", "incident_of"]
+__all__ = ["Criteria", "Incident", "event_of", "incident_of"]
 
 TYPE = "pagerduty.incident"
-# who is assigned when an incident is made gets it within moments; whoever gets it later was assigned anew
-AT_ONCE = timedelta(seconds=5)
+# an assignment later than this after creation is a reassignment, and an occurrence of its own
+IMMEDIATE = timedelta(seconds=5)
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """What matters of an incident. `assigned` is None where the answer does not say who has it."""
+    """The parsed fields of an incident. `assigned` is None if the answer does not have it."""
 
     id: str
     status: str
@@ -35,10 +35,10 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     assigned: Mapping[str, datetime | None] | None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class Criteria(msgspec.Struct, frozen=True, kw_only=True):
     """What counts as an occurrence.
 
-    `hidden`: the query leaves out an open status, so an incident may go there unseen and come back.
+    `hidden`: the query leaves out an open status, so an incident can change to it and back without being seen.
     """
 
     user_id: str = ""
@@ -63,12 +63,12 @@ def incident_of(item: Any) -> Incident:
     )
 
 
-def event_of(incident: Incident, wanted: Wanted, acked: str = "") -> Event | None:
-    """The occurrence that the incident is; None when it is not, or no longer, assigned to whom the query names.
+def event_of(incident: Incident, criteria: Criteria, acked: str = "") -> Event | None:
+    """The event of an incident; None if it is not assigned to the user in the query.
 
-    `acked`: when it was last acknowledged, if that is known.
+    `acked`: when it was last acknowledged, if known.
     """
-    mine = wanted.user_id
+    mine = criteria.user_id
     if mine and incident.assigned is not None and mine not in incident.assigned:
         return None
     at = (incident.assigned or {}).get(mine) if mine else None
@@ -77,41 +77,41 @@ def event_of(incident: Incident, wanted: Wanted, acked: str = "") -> Event | Non
         subject=_subject(incident, at),
         type=TYPE,
         data=data,
-        state=_state(incident, wanted, acked),
-        occurred_at=_occurred_at(incident, wanted, at),
+        state=_state(incident, criteria, acked),
+        occurred_at=_occurred_at(incident, criteria, at),
     )
 
 
 def _subject(incident: Incident, at: datetime | None) -> str:
-    """The incident's id; each later assignment to the same person is an occurrence with a name of its own."""
-    if at is None or (incident.created_at and at - incident.created_at <= AT_ONCE):
+    """The incident's id; with the time for each later assignment to the same user, which is another occurrence."""
+    if at is None or (incident.created_at and at - incident.created_at <= IMMEDIATE):
         return incident.id
     return f"{incident.id}@{rfc3339(at)}"
 
 
-def _state(incident: Incident, wanted: Wanted, acked: str) -> str:
+def _state(incident: Incident, criteria: Criteria, acked: str) -> str:
     changed = rfc3339(incident.changed_at)
-    if wanted.identity == "change":
+    if criteria.identity == "change":
         return rfc3339(incident.updated_at) or changed or incident.status
-    if wanted.identity == "transition" and wanted.hidden:
-        # it may have been in a status that is not wanted since the last read, and be back; while an incident is
-        # triggered, its last_status_change_at moves with every update and tells nothing
+    if criteria.identity == "transition" and criteria.hidden:
+        # it may have left this status and come back since the last read; last_status_change_at tells that, except
+        # while it is triggered: then it moves with every update
         return f"{incident.status} {acked if incident.status == 'triggered' else changed or ''}".strip()
     return incident.status
 
 
-def _occurred_at(incident: Incident, wanted: Wanted, at: datetime | None) -> datetime | None:
-    if wanted.identity == "change":
+def _occurred_at(incident: Incident, criteria: Criteria, at: datetime | None) -> datetime | None:
+    if criteria.identity == "change":
         return incident.updated_at or incident.changed_at or incident.created_at
-    if wanted.user_id:
-        came = at
-    elif wanted.hidden:
-        came = incident.changed_at or incident.created_at
+    if criteria.user_id:
+        begin = at
+    elif criteria.hidden:
+        begin = incident.changed_at or incident.created_at
     else:
-        came = incident.created_at
-    if wanted.identity == "transition" and incident.changed_at:
-        return max(came or incident.changed_at, incident.changed_at)
-    return came
+        begin = incident.created_at
+    if criteria.identity == "transition" and incident.changed_at:
+        return max(begin or incident.changed_at, incident.changed_at)
+    return begin
 
 
 def _assigned(assignments: Any) -> Mapping[str, datetime | None] | None:

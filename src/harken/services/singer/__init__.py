@@ -1,4 +1,4 @@
-"""Any Singer tap: its records are events, and the state that it tells is the cursor."""
+"""Any Singer tap: its records become events, and its state is the cursor."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import HarkenError, RetryLater
+from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.subprocesses import Program, secrets_in, start_program
-from harken.services.singer.catalog import read_catalog, selected
-from harken.services.singer.process import PATIENCE_SECONDS, PrivateFolder, TapRun
+from harken.services.singer.catalog import read_catalog, select_streams
+from harken.services.singer.process import PATIENCE_SECONDS, PrivateDirectory, TapRun
 from harken.source import Batch, Cursor, Host, Plugin
 
 __all__ = ["Query", "TapSource", "plugin"]
@@ -20,10 +21,9 @@ __all__ = ["Query", "TapSource", "plugin"]
 LONGEST_CATALOG = 32 * 1024 * 1024
 
 
-class Query(BaseModel):
-    """Which tap, and what it is given."""
+class Query(QueryModel):
+    """Which tap to run, and its configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     tap: list[str] = Field(min_length=1, description="the tap and its arguments; no shell is used")
     config: dict[str, Any] = Field(default_factory=dict, description="the tap's configuration, given to it in a file")
     streams: list[str] = Field(default_factory=list, description="streams to select; empty: as the tap decides")
@@ -41,27 +41,27 @@ class Query(BaseModel):
 
     @field_validator("tap")
     @classmethod
-    def _a_program(cls, value: list[str]) -> list[str]:
+    def _is_program(cls, value: list[str]) -> list[str]:
         if not value[0].strip() or any("\0" in word for word in value):
             raise ValueError("must begin with a program, and hold no NUL")
         return value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Query:
+    def _not_both(self) -> Query:
         if self.streams and self.catalog is not None:
             raise ValueError("name streams or a catalog, not both")
         return self
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cursor. `page` tells the pages of one run apart: without it a page that was not committed would be lost."""
+    """The tap's state. `page` numbers the pages of one run, so that a page that was not committed is noticed."""
 
     state: Any = None
     page: int = 0
 
 
 class TapSource:
-    """Runs the tap once a read. The run goes on over all pages of it, or is begun again from the last state."""
+    """Runs the tap once per read, over all its pages; after a failure the tap is run again from the last state."""
 
     def __init__(self, query: Query, host: Host) -> None:
         self._query = query
@@ -76,10 +76,10 @@ class TapSource:
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         if cursor != self._expected:
-            # the last page was not committed, or someone moved the cursor
+            # the last page was not committed, or the cursor was reset
             await self.aclose()
-        place = _place(cursor)
-        run = self._run or await self._started(place)
+        place = load_cursor(cursor, Place) or Place()
+        run = self._run or await self._start(place)
         if run is None:
             self._expected = cursor
             return Batch(cursor=cursor, more=True)
@@ -88,13 +88,13 @@ class TapSource:
         except HarkenError:
             self._run = None
             raise
-        following = Place(state=run.state, page=0 if run.over else place.page + 1)
-        self._run = None if run.over else run
-        self._expected = msgspec.to_builtins(following)
-        return Batch(events=events, cursor=self._expected, more=not run.over)
+        following = Place(state=run.state, page=0 if run.finished else place.page + 1)
+        self._run = None if run.finished else run
+        self._expected = dump_cursor(following)
+        return Batch(events=events, cursor=self._expected, more=not run.finished)
 
     async def aclose(self) -> None:
-        """End the tap, whatever it is doing."""
+        """End the tap if it runs."""
         starting, self._starting = self._starting, None
         run, self._run = self._run, None
         if starting is not None:
@@ -104,39 +104,39 @@ class TapSource:
         if run is not None:
             await run.end()
 
-    async def _started(self, place: Place) -> TapRun | None:
-        """The run, or None while it is being prepared: asking a tap for its streams may take long."""
+    async def _start(self, place: Place) -> TapRun | None:
+        """The run, or None while it is being prepared: discovering a tap's streams may take long."""
         if self._starting is None:
-            self._starting = asyncio.create_task(self._begin(place), name=f"start {self._name}")
+            self._starting = asyncio.create_task(self._prepare(place), name=f"start {self._name}")
         starting = self._starting
         done, _ = await asyncio.wait({starting}, timeout=PATIENCE_SECONDS)
         if not done:
             return None
         self._starting = None
         if starting.cancelled():
-            raise RetryLater(f"{self._name} was stopped while it was started")
+            raise RetryLater(f"{self._name} was stopped while it was starting")
         self._run = starting.result()
         return self._run
 
-    async def _begin(self, place: Place) -> TapRun:
-        query, folder = self._query, PrivateFolder()
+    async def _prepare(self, place: Place) -> TapRun:
+        query, directory = self._query, PrivateDirectory()
         try:
-            words = ["--config", folder.put("config.json", query.config)]
+            words = ["--config", directory.put("config.json", query.config)]
             if self._catalog is None and query.streams:
-                self._catalog = selected(await self._discovered(words), query.streams, self._name)
+                self._catalog = select_streams(await self._discover(words), query.streams, self._name)
             if self._catalog is not None:
-                words += [query.catalog_option, folder.put("catalog.json", self._catalog)]
+                words += [query.catalog_option, directory.put("catalog.json", self._catalog)]
             state = place.state if place.state is not None else query.state
             if state is not None:
-                words += ["--state", folder.put("state.json", state)]
+                words += ["--state", directory.put("state.json", state)]
             child = await start_program(self._program(*words), self._host)
         except BaseException:
-            folder.remove()
+            directory.remove()
             raise
         clock, limits = self._host.clock, {"silence": query.timeout, "longest": query.max_runtime}
-        return TapRun(child, folder, clock, state=state, keys=query.key, **limits)
+        return TapRun(child, directory, clock, state=state, keys=query.key, **limits)
 
-    async def _discovered(self, words: list[str]) -> dict[str, Any]:
+    async def _discover(self, words: list[str]) -> dict[str, Any]:
         child = await start_program(self._program(*words, "--discover"), self._host)
         text = bytearray()
         try:
@@ -159,13 +159,6 @@ class TapSource:
             directory=self._host.directory,
             secrets=self._secrets,
         )
-
-
-def _place(cursor: Cursor) -> Place:
-    try:
-        return msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place()
 
 
 def _source(query: Query, account: object, host: Host) -> TapSource:

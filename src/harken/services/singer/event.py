@@ -1,4 +1,4 @@
-"""From Singer's messages to events: pure functions of a line and of what the streams said about themselves."""
+"""From Singer's messages to events. Pure functions of a line and of the SCHEMA messages before it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event
 from harken.kit.fields import instant
 
-__all__ = ["Message", "Stream", "event_of", "parsed", "stream_of"]
+__all__ = ["Stream", "event_of", "parse_message", "stream_of"]
 
-# these differ in every run although the row is the same; _sdc_deleted_at does not
+# fields that differ in every run although the row is the same; _sdc_deleted_at does not
 _VOLATILE = frozenset(
     {
         "_sdc_batched_at",
@@ -42,23 +42,23 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """What identifies a row of a stream, and what tells that it changed."""
+    """The fields that identify a row of a stream, and the field that changes with it."""
 
     keys: tuple[str, ...] = ()
     bookmark: str = ""
 
 
-def parsed(line: bytes, name: str) -> Message:
-    """The message; anything else on stdout is a failure that is seen."""
+def parse_message(line: bytes, name: str) -> Message:
+    """The message in a line of stdout; raises for anything else."""
     try:
         return msgspec.json.decode(line, type=Message)
     except (msgspec.MsgspecError, RecursionError):
         fix = "Only messages belong on a tap's stdout: run it by hand and look"
-        raise RetryLater(f"{name} wrote a line that is no Singer message", fix=fix) from None
+        raise RetryLater(f"{name} wrote a line that is not a Singer message", fix=fix) from None
 
 
 def stream_of(message: Message, keys: Mapping[str, Sequence[str]]) -> Stream:
-    """What a SCHEMA message says of its stream; `keys` of the query come first."""
+    """The stream of a SCHEMA message; the query's `keys` have precedence."""
     marks = message.bookmark_properties or []
     bookmark = marks if isinstance(marks, str) else marks[0] if len(marks) == 1 else ""
     named = keys.get(message.stream) or message.key_properties or ()
@@ -66,7 +66,7 @@ def stream_of(message: Message, keys: Mapping[str, Sequence[str]]) -> Stream:
 
 
 def event_of(message: Message, stream: Stream, name: str) -> Event:
-    """The event of a RECORD: a row that is there again with another bookmark, or without one with other content."""
+    """The event of a RECORD. Its state is the row's bookmark, or without one a digest of its content."""
     record = message.record
     if record is None or not message.stream:
         raise NeedsAttention(f"{name} wrote a RECORD without a stream or a record", fix="Tell the author of the tap")
@@ -85,7 +85,7 @@ def _key(record: Mapping[str, Any], keys: Sequence[str]) -> str:
     values = [record.get(key) for key in keys]
     if not values or any(value is None for value in values):
         return ""
-    # a list: "a/b" and "c" must not look like "a" and "b/c"
+    # encoded as a list, so that "a/b" and "c" differ from "a" and "b/c"
     return _text(values[0]) if len(values) == 1 else msgspec.json.encode(values).decode()
 
 
@@ -94,7 +94,7 @@ def _text(value: Any) -> str:
 
 
 def _when(mark: Any) -> datetime | None:
-    """When the row changed. Numbers may count anything, and a time without a zone may be hours off."""
+    """When the row changed: only for a text with a zone. A number may mean anything."""
     return instant(mark) if isinstance(mark, str) and _TIME.fullmatch(mark) else None
 
 

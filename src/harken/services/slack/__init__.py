@@ -1,75 +1,68 @@
-"""Slack: what is said in the channels of a bot, read with its token (https://docs.slack.dev/reference/methods).
+"""Slack: messages in the channels of a bot, read with its token (https://docs.slack.dev/reference/methods).
 
-One call of Slack's API per page: channels by conversations.list, messages by conversations.history, replies by
-conversations.replies. How the reading moves is in `place`.
+Each poll makes one paged call: channels by conversations.list, messages by conversations.history, replies by
+conversations.replies. `cursor` decides which page comes next.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
 
 from harken.errors import RetryLater
 from harken.event import Event, Span
-from harken.services.slack import cursor as places
+from harken.kit import dump_cursor
 from harken.services.slack.actions import PostParams, destination, post
-from harken.services.slack.api import GONE, Account, Answer, Slack, is_stamp, micros, moment, oldest, stamp
+from harken.services.slack.api import (
+    NOT_IN_CHANNEL,
+    Account,
+    Answer,
+    Slack,
+    is_timestamp,
+    micros,
+    oldest,
+    to_datetime,
+    to_timestamp,
+)
 from harken.services.slack.check import check, whoami
-from harken.services.slack.cursor import Place, Reading
-from harken.services.slack.directory import FORGOTTEN, Directory, Names, label, turned, wanted_name
-from harken.services.slack.event import Eye, Telling
+from harken.services.slack.cursor import (
+    OVERLAP,
+    Place,
+    Reading,
+    after_page,
+    after_replies,
+    at_channel,
+    begin_channel,
+    current,
+    drop_channel,
+    history_floor,
+    newest_known,
+    parse,
+    restart_channel,
+    thread_floor,
+)
+from harken.services.slack.directory import (
+    LOST_CURSOR,
+    Directory,
+    Names,
+    channel_label,
+    following_page,
+)
+from harken.services.slack.event import MessageFilter, MessageMapper
+from harken.services.slack.query import Query
 from harken.source import Act, Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Conversations", "Query", "plugin"]
 
 PAGE = 200
 MOST_RESTARTS = 3
-_NOBODY = frozenset({"here", "channel", "everyone"})
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-Texts = Annotated[
-    list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]], BeforeValidator(_listed)
-]
-
-
-class Query(BaseModel):
-    """Several values of one field mean any of them; different fields must all fit."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    mentions: Texts = Field(default_factory=list, description="people who are mentioned: @name or a member id")
-    channels: Texts = Field(default_factory=list, description="names or ids; without it, every channel of the bot")
-    include_threads: bool = Field(True, description="also replies in threads, old ones included")
-    include_dms: bool = Field(False, description="also direct messages with the bot")
-    exclude_bots: bool = Field(True, description="leave out what bots and apps post")
-    keywords: Texts = Field(default_factory=list, description="words of which the text has one, in upper or lower case")
-
-    @field_validator("mentions")
-    @classmethod
-    def _people(cls, value: list[str]) -> list[str]:
-        for written in value:
-            if wanted_name(written) in _NOBODY:
-                raise ValueError(f"{written} is nobody in particular. Write the name or the id of a person")
-            if not wanted_name(written):
-                raise ValueError("a mention needs a name after the @")
-        return value
-
-    def fingerprint(self) -> str:
-        """Changes when other channels are asked for."""
-        asked = msgspec.json.encode([sorted(self.channels), self.include_dms])
-        return hashlib.blake2b(asked, digest_size=8).hexdigest()
 
 
 class Conversations:
-    """Reads one page a call: of the channels, of a channel's history, or of a thread."""
+    """Reads one page per call: of the list of channels, of a channel's history, or of a thread."""
 
     def __init__(self, query: Query, account: Account, host: Host) -> None:
         self._query = query
@@ -80,101 +73,111 @@ class Conversations:
         self._of = query.fingerprint()
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
-        await self._slack.who()
+        await self._slack.me()
         place = self._resume(cursor, since)
-        if self._directory.lacks_people(place):
-            return _batch(await self._directory.search(place))
-        if self._directory.lacks_channels(place):
-            return _batch(await self._directory.list(place))
-        reading, _ = places.here(place)
+        if self._directory.needs_people(place):
+            return _batch(await self._directory.search_people(place))
+        if self._directory.needs_channels(place):
+            return _batch(await self._directory.list_channels(place))
+        reading, _ = current(place)
         return await (self._replies(place) if reading.threads else self._history(place))
 
     def _resume(self, cursor: Cursor, since: datetime) -> Place:
-        place, now = places.parsed(cursor), self._now()
+        place, now = parse(cursor), self._now()
         if place.of != self._of:
             place = msgspec.structs.replace(place, of=self._of, stale=True, listing=None, reading=None)
-        # `since` moves with every event, so what it was when the read began is kept
-        reading = place.reading or Reading(since=oldest(stamp(since), now), began=now)
-        if reading.room not in place.rooms:
-            reading = places.fresh_at(reading, min(place.rooms, default=""))
+        # the engine's `since` advances with every event: keep its value from the beginning of this read
+        reading = place.reading or Reading(since=oldest(to_timestamp(since), now), began=now)
+        if reading.channel not in place.channels:
+            reading = at_channel(reading, min(place.channels, default=""))
         return msgspec.structs.replace(place, reading=reading)
 
     def _now(self) -> str:
-        return stamp(self._clock.now())
+        return to_timestamp(self._clock.now())
 
     async def _history(self, place: Place) -> Batch:
         threads, now = self._query.include_threads, self._now()
-        place = places.opened(place, now, threads)
-        reading, room = places.here(place)
-        answer = await self._ask(
-            "conversations.history", place, places.lower_end(reading, room, threads, now), reading.page
+        place = begin_channel(place, now, threads)
+        reading, channel = current(place)
+        answer = await self._fetch(
+            "conversations.history", place, history_floor(reading, channel, threads, now), reading.page
         )
         if answer.error:
-            return self._without(place, answer)
+            return self._recover(place, answer)
         messages = answer.rows("messages")
-        top = places.top_of(room, messages, answer.server_time, now)
-        following = places.after_page(place, messages, turned(answer, reading.page), top, threads)
-        return await self._told(place, messages, room.floor, following)
+        top = newest_known(channel, messages, answer.server_time, now)
+        following = after_page(place, messages, following_page(answer, reading.page), top, threads)
+        return await self._to_batch(place, messages, channel.floor, following)
 
     async def _replies(self, place: Place) -> Batch:
-        reading, room = places.here(place)
-        parent, floor = reading.threads[0], places.thread_floor(reading, room)
-        answer = await self._ask("conversations.replies", place, floor, reading.thread_page, ts=parent)
+        reading, channel = current(place)
+        parent, floor = reading.threads[0], thread_floor(reading, channel)
+        answer = await self._fetch("conversations.replies", place, floor, reading.thread_page, ts=parent)
         if answer.error == "thread_not_found":
-            return _batch(places.after_replies(place, ""))  # deleted since
+            return _batch(after_replies(place, ""))  # the thread was deleted meanwhile
         if answer.error:
-            return self._without(place, answer)
-        # every page begins with the parent, which the history has shown
+            return self._recover(place, answer)
+        # every page repeats the parent message, which the history has returned already
         messages = [one for one in answer.rows("messages") if one.get("ts") != parent]
-        following = places.after_replies(place, turned(answer, reading.thread_page))
-        return await self._told(place, messages, floor, following)
+        following = after_replies(place, following_page(answer, reading.thread_page))
+        return await self._to_batch(place, messages, floor, following)
 
-    async def _ask(self, method: str, place: Place, lower: str, page: str, **more: str) -> Answer:
-        reading, room = places.here(place)
-        # without `latest` Slack would begin at the other end; a day covers clocks that differ
-        latest = stamp(self._clock.now() + timedelta(days=1))
-        params: dict[str, str | int] = {"channel": reading.room, "oldest": lower, "latest": latest, "inclusive": "true"}
+    async def _fetch(self, method: str, place: Place, lower: str, page: str, **more: str) -> Answer:
+        reading, channel = current(place)
+        # without `latest` Slack returns the oldest messages first; one day ahead allows for clocks that differ
+        latest = to_timestamp(self._clock.now() + timedelta(days=1))
+        params: dict[str, str | int] = {
+            "channel": reading.channel,
+            "oldest": lower,
+            "latest": latest,
+            "inclusive": "true",
+        }
         params |= {"limit": PAGE, **more, **({"cursor": page} if page else {})}
-        # a channel that was named has to be there; another one the bot may have left
-        allow = {"thread_not_found", *(() if self._query.channels else GONE), *(FORGOTTEN if page else ())}
-        return await self._slack.call(method, params, about=label(room, reading.room), allow=allow)
+        # a channel that the query names must exist; the bot may have left any other
+        allow = {"thread_not_found", *(() if self._query.channels else NOT_IN_CHANNEL), *(LOST_CURSOR if page else ())}
+        return await self._slack.call(method, params, about=channel_label(channel, reading.channel), allow=allow)
 
-    def _without(self, place: Place, answer: Answer) -> Batch:
-        reading, room = places.here(place)
-        if answer.error not in FORGOTTEN:
-            return _batch(places.without(place, reading.room))
+    def _recover(self, place: Place, answer: Answer) -> Batch:
+        reading, channel = current(place)
+        if answer.error not in LOST_CURSOR:
+            return _batch(drop_channel(place, reading.channel))
         if reading.restarts >= MOST_RESTARTS:
-            raise RetryLater(f"Slack forgets where a reading of {label(room, reading.room)} was, again and again")
-        return _batch(places.again(place))
+            name = channel_label(channel, reading.channel)
+            raise RetryLater(f"Slack refused its own page cursor for {name} {MOST_RESTARTS + 1} times in a row")
+        return _batch(restart_channel(place))
 
-    async def _told(self, place: Place, messages: Sequence[Mapping[str, Any]], floor: str, following: Place) -> Batch:
-        """The batch of a page; the same page again, when there were more names to look up than it had time for."""
-        reading, room = places.here(place)
-        me = await self._slack.who()
-        eye = Eye(query=self._query, people=self._directory.people(place), me=me)
-        telling = Telling(id=reading.room, room=room, me=me, names=self._names, rooms=_room_names(place))
-        wanted = [one for one in reversed(messages) if _is_new(one, floor) and eye.wants(one)]
-        if not await self._names.look_up([id for one in wanted for id in telling.people_of(one)]):
+    async def _to_batch(
+        self, place: Place, messages: Sequence[Mapping[str, Any]], floor: str, following: Place
+    ) -> Batch:
+        """The batch of a page. If more user names are unknown than one poll may look up, the page is read again."""
+        reading, channel = current(place)
+        me = await self._slack.me()
+        selection = MessageFilter(query=self._query, people=self._directory.people(place), me=me)
+        mapper = MessageMapper(
+            id=reading.channel, channel=channel, me=me, names=self._names, channel_names=_channel_names(place)
+        )
+        wanted = [one for one in reversed(messages) if _is_new(one, floor) and selection.matches(one)]
+        if not await self._names.look_up([id for one in wanted for id in mapper.user_ids(one)]):
             return _batch(place)
-        events = [telling.event(one) for one in wanted]
+        events = [mapper.event(one) for one in wanted]
         return _batch(following, events, None if following.reading else _covered(reading))
 
 
 def _batch(place: Place, events: Sequence[Event] = (), covered: Span | None = None) -> Batch:
-    return Batch(events=events, cursor=msgspec.to_builtins(place), more=place.reading is not None, covered=covered)
+    return Batch(events=events, cursor=dump_cursor(place), more=place.reading is not None, covered=covered)
 
 
 def _covered(reading: Reading) -> Span:
-    return Span(moment(reading.since), moment(reading.began))
+    return Span(to_datetime(reading.since), to_datetime(reading.began))
 
 
 def _is_new(message: Mapping[str, Any], floor: str) -> bool:
     ts = message.get("ts")
-    return not is_stamp(ts) or micros(ts) >= micros(floor)
+    return not is_timestamp(ts) or micros(ts) >= micros(floor)
 
 
-def _room_names(place: Place) -> Callable[[str], str]:
-    return lambda id: place.rooms[id].name if id in place.rooms else ""
+def _channel_names(place: Place) -> Callable[[str], str]:
+    return lambda id: place.channels[id].name if id in place.channels else ""
 
 
 plugin = Plugin(
@@ -188,7 +191,7 @@ plugin = Plugin(
     destination=destination,
     whoami=whoami,
     check=check,
-    lookback_seconds=float(places.OVERLAP),
+    lookback_seconds=float(OVERLAP),
     delivery=lambda query, integration: Delivery(template="{channel.name}, {user.name}: {text}\n{permalink}"),
     environment={"SLACK_BOT_TOKEN": "token"},
 )

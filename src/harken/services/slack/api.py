@@ -8,91 +8,44 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.http import Reply, raise_for
+from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import instant, text_of
 from harken.source import Host
 
 __all__ = [
-    "GONE",
+    "CONFIGURE",
+    "NOT_IN_CHANNEL",
     "Account",
     "Answer",
     "Me",
     "Slack",
     "earlier",
-    "is_stamp",
+    "is_timestamp",
     "micros",
-    "moment",
     "newest",
     "oldest",
-    "stamp",
+    "to_datetime",
+    "to_timestamp",
 ]
 
-
-_STAMP = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def is_stamp(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and _STAMP.fullmatch(value) is not None
-
-
-def micros(text: str) -> int:
-    """The microseconds since 1970, which put stamps in order."""
-    return int(text.replace(".", ""))
-
-
-def moment(text: str) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros(text))
-
-
-def stamp(instant: datetime) -> str:
-    """The stamp of this instant, exact to the microsecond."""
-    return _written((instant - _EPOCH) // timedelta(microseconds=1))
-
-
-def earlier(text: str, seconds: int) -> str:
-    return _written(micros(text) - seconds * 1_000_000)
-
-
-def newest(*texts: str) -> str:
-    return max(texts, key=micros)
-
-
-def oldest(*texts: str) -> str:
-    return min(texts, key=micros)
-
-
-def _written(count: int) -> str:
-    seconds, rest = divmod(max(count, 0), 1_000_000)
-    return f"{seconds}.{rest:06d}"
-
-
-CONFIGURE = "harken integrations slack configure"
-
-GONE = frozenset({"channel_not_found", "not_in_channel"})
-
+CONFIGURE = configure_hint("slack")
+NOT_IN_CHANNEL = frozenset({"channel_not_found", "not_in_channel"})
 _CREDENTIAL = frozenset(
     {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type"}
     | {"org_login_required", "ekm_access_denied", "team_access_not_granted", "no_permission", "access_denied"}
 )
-
 _LATER = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
-
 _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
-
 _REFUSED = frozenset(
     {"msg_too_long", "no_text", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "is_archived"}
     | {"cannot_reply_to_message", "too_many_attachments", "as_user_not_supported", "invalid_arguments"}
 )
-
 _CODE = re.compile(r"[a-z0-9_]{1,80}")
-
 _SCOPES = re.compile(r"[a-z0-9_.:, -]{1,200}")
-
 _OTHER_TOKENS = {
     "xoxp-": "a user token (xoxp-) acts as a person and reads all that they can read",
     "xoxa-": "a legacy workspace token (xoxa-) has no bot behind it",
@@ -101,18 +54,19 @@ _OTHER_TOKENS = {
     "xoxs-": "a browser's session token (xoxs-) acts as a person",
     "xoxc-": "a browser's session token (xoxc-) acts as a person",
 }
+_STAMP = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Account(BaseModel):
+class Account(AccountModel):
     """A Slack app's bot in one workspace."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     token: SecretStr = Field(description="Bot User OAuth Token (xoxb-…), from OAuth & Permissions of your Slack app")
     base_url: str = Field("https://slack.com/api", description="address of the Web API")
 
     @field_validator("token")
     @classmethod
-    def _of_a_bot(cls, value: SecretStr) -> SecretStr:
+    def _is_bot_token(cls, value: SecretStr) -> SecretStr:
         text = value.get_secret_value().strip()
         if text.startswith("xoxb-") and text.isascii() and text.isprintable() and " " not in text:
             return SecretStr(text)
@@ -123,7 +77,7 @@ class Account(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Me:
-    """The bot behind the token, and where its workspace is."""
+    """The bot that the token belongs to, and its workspace."""
 
     user_id: str
     bot_id: str
@@ -136,7 +90,7 @@ class Me:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What Slack said. `error` is set only to a code that the caller allowed."""
+    """A reply to a method. `error` is set only if the caller allowed that code."""
 
     body: Mapping[str, Any]
     reply: Reply
@@ -144,7 +98,7 @@ class Answer:
     error: str = ""
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The objects of the list; RetryLater without one, since no list is not an empty list."""
+        """The objects of a list; RetryLater if there is no list, which does not mean an empty one."""
         rows = self.body.get(name)
         if not isinstance(rows, list):
             raise RetryLater(f"Slack answered {self.method} without a list of {name}")
@@ -158,11 +112,11 @@ class Answer:
     def server_time(self) -> str | None:
         """When this was answered, by Slack's clock."""
         date = instant(self.reply.headers.get("Date"))
-        return stamp(date) if date else None
+        return to_timestamp(date) if date else None
 
 
 class Slack:
-    """The workspace as this bot sees it."""
+    """Calls methods of the Web API as one bot."""
 
     def __init__(self, account: Account, host: Host) -> None:
         self._url = account.base_url.rstrip("/")
@@ -179,19 +133,19 @@ class Slack:
         about: str = "",
         allow: Collection[str] = (),
     ) -> Answer:
-        """Ask, with POST when there is `json`. Raise what an error means, unless its code is one of `allow`."""
-        reply = await self._host.http.request(
+        """Call a method, by POST if there is `json`. Raise what an error code means, unless it is one of `allow`."""
+        reply = await self._host.request(
             "GET" if json is None else "POST",
             f"{self._url}/{method}",
             params=params,
             json=json,
             headers=self._headers,
-            allow_private=self._host.allow_private,
         )
         raise_for(reply, fix=f"Check the token and base_url: {CONFIGURE}")
         body = reply.json()
         if not isinstance(body, dict) or not isinstance(body.get("ok"), bool):
-            raise RetryLater(f"the answer to {method} is not one of Slack's", fix="Check base_url if this stays")
+            fix = "Check base_url if this persists"
+            raise RetryLater(f"{reply.url.host} did not answer {method} like Slack's Web API", fix=fix)
         if body["ok"]:
             return Answer(body=body, reply=reply, method=method)
         code = _code(body)
@@ -199,38 +153,38 @@ class Slack:
             raise self._problem(code, body, reply, method, about)
         return Answer(body=body, reply=reply, method=method, error=code)
 
-    async def who(self) -> Me:
-        """Who we are; asked for once."""
+    async def me(self) -> Me:
+        """The bot behind the token; requested once."""
         if self._me is None:
             self._me = _me(await self.call("auth.test"))
         return self._me
 
     def _problem(self, code: str, body: Mapping[str, Any], reply: Reply, method: str, about: str) -> HarkenError:
-        said = f"Slack answered {code} to {method}"
+        message = f"Slack answered {code} to {method}"
         if code in _LIMITED:
             after = _seconds(reply.headers.get("Retry-After"))
-            return RetryLater(said, after=after, reason="rate_limited")
+            return RetryLater(message, after=after, reason="rate_limited")
         if code in _LATER:
-            return RetryLater(said)
+            return RetryLater(message)
         if code in _CREDENTIAL:
             fix = f"Install the app again and store its Bot User OAuth Token: {CONFIGURE}"
-            return NeedsAttention(f"{said}: the token is not accepted", fix=fix)
+            return NeedsAttention(f"{message}: the token is not accepted", fix=fix)
         if code == "missing_scope":
             needed = _plain_scopes(body)
             fix = f"Add {needed} under OAuth & Permissions, install the app again, then: {CONFIGURE}"
-            return NeedsAttention(f"{said}: the token lacks the scope {needed}", fix=fix)
-        if code in GONE:
+            return NeedsAttention(f"{message}: the token lacks the scope {needed}", fix=fix)
+        if code in NOT_IN_CHANNEL:
             name = self._me.name if self._me else "your bot"
             fix = f"Check the name, and invite the bot there: /invite @{name}"
-            return NeedsAttention(f"{said}: the bot is not in {about or 'the channel'}, or there is none", fix=fix)
+            return NeedsAttention(f"{message}: the bot is not in {about or 'the channel'}, or there is none", fix=fix)
         if code in _REFUSED or code.startswith(("restricted_action", "invalid_")):
-            return NeedsAttention(f"{said}{f' for {about}' if about else ''}", fix="Correct what is asked for")
-        return RetryLater(said)
+            return NeedsAttention(f"{message}{f' for {about}' if about else ''}", fix="Correct what is asked for")
+        return RetryLater(message)
 
 
 def _code(body: Mapping[str, Any]) -> str:
     code = body.get("error")
-    # it ends up in messages, and only a proper code is fit for that
+    # the code becomes part of error messages, so accept nothing but a code
     return code if isinstance(code, str) and _CODE.fullmatch(code) else "an error without a code"
 
 
@@ -254,3 +208,38 @@ def _me(answer: Answer) -> Me:
         url=(text_of(body, "url") or "https://slack.com/").rstrip("/"),
         scopes=answer.reply.headers.get("X-OAuth-Scopes", ""),
     )
+
+
+def is_timestamp(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and _STAMP.fullmatch(value) is not None
+
+
+def micros(text: str) -> int:
+    """Microseconds since 1970; timestamps are compared by them."""
+    return int(text.replace(".", ""))
+
+
+def to_datetime(text: str) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros(text))
+
+
+def to_timestamp(instant: datetime) -> str:
+    """The Slack timestamp of an instant, exact to the microsecond."""
+    return _from_micros((instant - _EPOCH) // timedelta(microseconds=1))
+
+
+def earlier(text: str, seconds: int) -> str:
+    return _from_micros(micros(text) - seconds * 1_000_000)
+
+
+def newest(*texts: str) -> str:
+    return max(texts, key=micros)
+
+
+def oldest(*texts: str) -> str:
+    return min(texts, key=micros)
+
+
+def _from_micros(count: int) -> str:
+    seconds, rest = divmod(max(count, 0), 1_000_000)
+    return f"{seconds}.{rest:06d}"

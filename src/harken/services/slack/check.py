@@ -1,32 +1,29 @@
-"""Who a token belongs to, and whether what a query names is there."""
+"""Who a token belongs to, and whether the channels and people of a query exist."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harken.errors import RetryLater
 from harken.kit.fields import text_of
 from harken.services.slack.api import CONFIGURE, Account, Slack
-from harken.services.slack.cursor import Found, found_in
+from harken.services.slack.cursor import ListedChannel, listed_channels
 from harken.services.slack.directory import (
     LIST_PAGE,
-    UNKNOWN,
-    absent,
-    kinds,
-    label,
-    matching,
-    meant,
+    UNKNOWN_USER,
+    channel_label,
+    conversation_types,
+    find_channel,
+    following_page,
+    ids_by_name,
+    missing_channels,
     name_of,
-    picked,
-    turned,
-    unclear,
-    user_id,
+    name_problem,
+    select_channels,
 )
+from harken.services.slack.query import Query, user_id
 from harken.source import Checked, Host
-
-if TYPE_CHECKING:
-    from harken.services.slack import Query
 
 __all__ = ["channels_of", "check", "whoami"]
 
@@ -36,9 +33,9 @@ MOST_PAGES = 100
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     """The bot, its workspace, and the scopes of its token."""
     slack = Slack(account, host)
-    me = await slack.who()
+    me = await slack.me()
     # a token without users:read can still say who it is
-    asked = await slack.call("users.info", {"user": me.user_id}, allow={*UNKNOWN, "missing_scope"})
+    profile = await slack.call("users.info", {"user": me.user_id}, allow={*UNKNOWN_USER, "missing_scope"})
     return {
         "id": me.user_id,
         "name": me.name,
@@ -46,41 +43,43 @@ async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
         "team": me.team,
         "team_id": me.team_id,
         "url": me.url,
-        "time_zone": text_of(asked.body, "user.tz") or "",
+        "time_zone": text_of(profile.body, "user.tz") or "",
         "scopes": me.scopes,
     }
 
 
 async def check(query: Query, account: Account, host: Host) -> Checked:
-    """Look up every channel and person of the query, and whether the bot is where it is to read, and may."""
+    """Look up every channel and person of the query, and whether the bot is in the channels and may read them."""
     slack = Slack(account, host)
     found: dict[str, str] = {}
     rows = await _listed(slack, query.include_dms)
-    seen = found_in(rows)
-    unknown = _lacking(rows, picked(seen, query.channels), (await slack.who()).scopes)
+    seen = listed_channels(rows)
+    unknown = _missing_scopes(rows, select_channels(seen, query.channels), (await slack.me()).scopes)
     await _check_channels(query, slack, seen, found, unknown)
     ids = [written for written in query.mentions if user_id(written)]
     names = [written for written in query.mentions if not user_id(written)]
     for written in ids:
         await _check_id(written, slack, found, unknown)
     if names:
-        members = await _all(slack, "users.list", "members")
+        members = await _all_pages(slack, "users.list", "members")
         for written in names:
             _check_name(written, members, found, unknown)
     return Checked(found=found, unknown=unknown)
 
 
-async def channels_of(slack: Slack, dms: bool = False) -> dict[str, Found]:
+async def channels_of(slack: Slack, dms: bool = False) -> dict[str, ListedChannel]:
     """Every channel that the bot can see."""
-    return found_in(await _listed(slack, dms))
+    return listed_channels(await _listed(slack, dms))
 
 
 async def _listed(slack: Slack, dms: bool) -> list[dict[str, Any]]:
-    return await _all(slack, "conversations.list", "channels", types=kinds(dms), exclude_archived="true")
+    return await _all_pages(
+        slack, "conversations.list", "channels", types=conversation_types(dms), exclude_archived="true"
+    )
 
 
-def _lacking(rows: list[dict[str, Any]], read: Container[object], scopes: str) -> list[str]:
-    """A sentence for each scope that reading these channels needs, and the token lacks. `scopes`: empty if unknown."""
+def _missing_scopes(rows: list[dict[str, Any]], read: Container[object], scopes: str) -> list[str]:
+    """A sentence for each scope that reading these channels needs and the token lacks. Empty `scopes`: unknown."""
     needed = {"users:read"} | {f"{_family(row)}:history" for row in rows if row.get("id") in read}
     lacking = needed - {scope.strip() for scope in scopes.split(",")} if scopes else ()
     fix = f"Add it under OAuth & Permissions, install the app again, then: {CONFIGURE}"
@@ -95,23 +94,23 @@ def _family(row: Mapping[str, Any]) -> str:
 
 
 async def _check_channels(
-    query: Query, slack: Slack, seen: Mapping[str, Found], found: dict[str, str], unknown: list[str]
+    query: Query, slack: Slack, seen: Mapping[str, ListedChannel], found: dict[str, str], unknown: list[str]
 ) -> None:
-    me = await slack.who()
-    missing = absent(seen, query.channels)
+    me = await slack.me()
+    missing = missing_channels(seen, query.channels)
     for written in missing:
         fix = f"A private channel shows itself after /invite @{me.name}; direct messages need include_dms"
         unknown.append(f"there is no channel {written} that the bot can see. {fix}")
     for written in [written for written in query.channels if written not in missing]:
-        id, one = meant(seen, written)
+        id, one = find_channel(seen, written)
         if one.member:
-            found[written] = f"{label(one, id)} ({id})"
+            found[written] = f"{channel_label(one, id)} ({id})"
         else:
-            unknown.append(f"the bot is not in {label(one, id)} ({id}). Invite it there: /invite @{me.name}")
+            unknown.append(f"the bot is not in {channel_label(one, id)} ({id}). Invite it there: /invite @{me.name}")
 
 
 async def _check_id(written: str, slack: Slack, found: dict[str, str], unknown: list[str]) -> None:
-    answer = await slack.call("users.info", {"user": user_id(written) or written}, allow=UNKNOWN)
+    answer = await slack.call("users.info", {"user": user_id(written) or written}, allow=UNKNOWN_USER)
     user = answer.body.get("user")
     if answer.error or not isinstance(user, dict):
         unknown.append(f"there is no user {written}. Copy the member id from their profile")
@@ -120,8 +119,8 @@ async def _check_id(written: str, slack: Slack, found: dict[str, str], unknown: 
 
 
 def _check_name(written: str, members: list[dict[str, Any]], found: dict[str, str], unknown: list[str]) -> None:
-    ids = matching(members, written)
-    wrong = unclear(written, ids)
+    ids = ids_by_name(members, written)
+    wrong = name_problem(written, ids)
     if wrong:
         unknown.append(wrong)
     else:
@@ -129,13 +128,13 @@ def _check_name(written: str, members: list[dict[str, Any]], found: dict[str, st
         found[written] = f"{name_of(member)} ({ids[0]})"
 
 
-async def _all(slack: Slack, method: str, name: str, **params: str) -> list[dict[str, Any]]:
+async def _all_pages(slack: Slack, method: str, name: str, **params: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     page = ""
     for _ in range(MOST_PAGES):
         answer = await slack.call(method, {**params, "limit": LIST_PAGE, **({"cursor": page} if page else {})})
         rows += answer.rows(name)
-        page = turned(answer, page)
+        page = following_page(answer, page)
         if not page:
             return rows
-    raise RetryLater(f"Slack's {method} goes on after {MOST_PAGES} pages")
+    raise RetryLater(f"Slack's {method} has more than {MOST_PAGES} pages")

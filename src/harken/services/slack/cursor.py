@@ -1,8 +1,8 @@
-"""Where a reading of Slack stands: the cursor, and how it moves. History comes newest first, so the position of a
-channel moves only when the channel was read to its end.
+"""How far Slack has been read, and which page comes next. Pure functions from one `Place` to the next.
 
-A reply to an old message shows itself only in that message's `latest_reply`. Each read therefore looks again at
-messages of the last day (one page), and every few minutes at those of the last week (ten pages).
+History comes newest first, so the position of a channel moves only when the channel was read to its end.
+A reply to an old message is visible only in that message's `latest_reply`. Each read therefore lists the messages
+of the last day again (one page), and every few minutes those of the last week (ten pages): a *wide* read.
 """
 
 from __future__ import annotations
@@ -12,42 +12,43 @@ from typing import Any
 
 import msgspec
 
+from harken.kit import load_cursor
 from harken.kit.fields import text_of
-from harken.services.slack.api import earlier, is_stamp, micros, newest, oldest
+from harken.services.slack.api import earlier, is_timestamp, micros, newest, oldest
 
 __all__ = [
     "OVERLAP",
-    "Found",
+    "Channel",
+    "ListedChannel",
     "Listing",
-    "Naming",
+    "PeopleSearch",
     "Place",
     "Reading",
-    "Room",
     "after_page",
     "after_replies",
-    "again",
-    "found_in",
-    "fresh_at",
-    "here",
-    "lower_end",
-    "opened",
-    "parsed",
-    "rooms_of",
+    "at_channel",
+    "begin_channel",
+    "current",
+    "drop_channel",
+    "history_floor",
+    "listed_channels",
+    "merge_channels",
+    "newest_known",
+    "parse",
+    "restart_channel",
     "thread_floor",
-    "top_of",
-    "without",
 ]
 
 OVERLAP = 120
-"""Seconds that a read goes back behind the last one, for messages that Slack shows late."""
-RECENT, WEEK = 86_400, 7 * 86_400
-EVERY = 300
-"""Seconds between looks at the threads of a week."""
+"""Seconds by which two reads overlap, because Slack can return a message late."""
+DAY, WEEK = 86_400, 7 * 86_400
+WIDE_SECONDS = 300
+"""Seconds between two wide reads of a channel."""
 MOST_PAGES = 10
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A channel. `at`: read up to here; `wide`: its older threads, up to here; `start`: where its first read begins."""
+class Channel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a channel is read: `at` its history, `wide` the threads of the last week; `start` if not read yet."""
 
     name: str
     start: str
@@ -61,12 +62,12 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return earlier(self.at, OVERLAP) if self.at else self.start
 
     def due(self, now: str) -> bool:
-        """Whether it is time for the older threads; never at the first read."""
-        return bool(self.at) and micros(now) - micros(self.wide or self.start) >= EVERY * 1_000_000
+        """Whether the next read should be wide; never the first one."""
+        return bool(self.at) and micros(now) - micros(self.wide or self.start) >= WIDE_SECONDS * 1_000_000
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A channel as it was listed."""
+class ListedChannel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A channel as conversations.list returned it."""
 
     name: str
     kind: str = ""
@@ -75,16 +76,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A listing of channels that is under way. `seen`: when it last came further."""
+    """An unfinished listing of the channels. `seen`: when its last page was read."""
 
     began: str
     seen: str
     page: str
-    found: Mapping[str, Found] = {}
+    found: Mapping[str, ListedChannel] = {}
 
 
-class Naming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A search for the people that a query mentions."""
+class PeopleSearch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An unfinished search for the people in `mentions`: the ids found so far by name."""
 
     seen: str
     page: str
@@ -92,11 +93,11 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A read that is under way: the channel, the page of it, and the threads to look into before the next page."""
+    """An unfinished read: the channel, the page of its history, and the threads to read before the next page."""
 
     since: str
     began: str
-    room: str = ""
+    channel: str = msgspec.field(default="", name="room")
     page: str = ""
     pages: int = 0
     top: str = ""
@@ -108,162 +109,161 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole cursor. `of` names the channels that the query asks for; `listed` is when they were last looked up."""
+    """The whole cursor. `of` is the fingerprint of the query; `listed` is when the channels were last listed."""
 
     of: str = ""
     listed: str = ""
     stale: bool = False
-    rooms: Mapping[str, Room] = {}
+    channels: Mapping[str, Channel] = msgspec.field(default_factory=dict, name="rooms")
     people: Mapping[str, str] = {}
     listing: Listing | None = None
-    naming: Naming | None = None
+    naming: PeopleSearch | None = None
     reading: Reading | None = None
 
 
-def parsed(cursor: Any) -> Place:
-    """The place, or a fresh one for a cursor that this version cannot read."""
-    try:
-        place = msgspec.convert(cursor, Place)
-    except msgspec.ValidationError:
-        return Place()
-    return place if all(map(is_stamp, _stamps(place))) else Place()
+def parse(cursor: Any) -> Place:
+    """The stored place, or a fresh one if this version cannot read the cursor."""
+    place = load_cursor(cursor, Place)
+    return place if place and all(map(is_timestamp, _stamps(place))) else Place()
 
 
 def _stamps(place: Place) -> list[str]:
-    """Every timestamp of the place that must be one."""
-    rooms, reading, listing, naming = place.rooms.values(), place.reading, place.listing, place.naming
-    needed = [*(room.start for room in rooms), *([listing.began, listing.seen] if listing else [])]
+    """Every text in the place that must be a Slack timestamp."""
+    channels, reading, listing, naming = place.channels.values(), place.reading, place.listing, place.naming
+    needed = [*(channel.start for channel in channels), *([listing.began, listing.seen] if listing else [])]
     needed += [naming.seen] if naming else []
     needed += [reading.since, reading.began, *reading.threads] if reading else []
-    optional = [place.listed, *(text for room in rooms for text in (room.at, room.wide))]
+    optional = [place.listed, *(text for channel in channels for text in (channel.at, channel.wide))]
     return [*needed, *(text for text in [*optional, reading.top if reading else ""] if text)]
 
 
-def found_in(rows: Iterable[Mapping[str, Any]]) -> dict[str, Found]:
+def listed_channels(rows: Iterable[Mapping[str, Any]]) -> dict[str, ListedChannel]:
     """The channels of one page of conversations.list, by id."""
-    found: dict[str, Found] = {}
+    found: dict[str, ListedChannel] = {}
     for row in rows:
         kind = "im" if row.get("is_im") is True else "mpim" if row.get("is_mpim") is True else ""
         id = text_of(row, "id")
         if id:
             member = bool(kind) or row.get("is_member") is True
             user = text_of(row, "user") or ""
-            found[id] = Found(name=text_of(row, "name") or "", kind=kind, user=user, member=member)
+            found[id] = ListedChannel(name=text_of(row, "name") or "", kind=kind, user=user, member=member)
     return found
 
 
-def rooms_of(place: Place, found: Mapping[str, Found], since: str) -> dict[str, Room]:
-    """The channels to read, each where it stands. One that is new begins at the last listing that did not show it."""
+def merge_channels(place: Place, found: Mapping[str, ListedChannel], since: str) -> dict[str, Channel]:
+    """The channels to read, each with its position. A new channel starts at the last listing that did not have it."""
     start = earlier(place.listed, OVERLAP) if place.listed else since
     return {
         id: msgspec.structs.replace(
-            place.rooms.get(id) or Room(name="", start=start), name=one.name, kind=one.kind, user=one.user
+            place.channels.get(id) or Channel(name="", start=start), name=one.name, kind=one.kind, user=one.user
         )
         for id, one in sorted(found.items())
     }
 
 
-def opened(place: Place, now: str, threads: bool) -> Place:
-    """The place with what is decided when the read of a channel begins: whether it is a wide one."""
-    reading, room = here(place)
+def begin_channel(place: Place, now: str, threads: bool) -> Place:
+    """Before the first page of a channel: decide whether this read of it is wide."""
+    reading, channel = current(place)
     if reading.pages:
         return place
-    return msgspec.structs.replace(place, reading=msgspec.structs.replace(reading, wide=threads and room.due(now)))
+    return msgspec.structs.replace(place, reading=msgspec.structs.replace(reading, wide=threads and channel.due(now)))
 
 
 def after_page(place: Place, messages: Sequence[Mapping[str, Any]], following: str, top: str, threads: bool) -> Place:
-    """Where to go on after a page of a channel's history. `top` is where its first page says that the channel is."""
-    reading, room = here(place)
+    """The place after a page of history. `top`: the channel's new position once all its pages were read."""
+    reading, channel = current(place)
     pages = reading.pages + 1
-    deeper = following and (_above(messages, room.floor) or (reading.wide and pages < MOST_PAGES))
+    deeper = following and (_has_more_new(messages, channel.floor) or (reading.wide and pages < MOST_PAGES))
     reading = msgspec.structs.replace(
         reading,
         top=reading.top or top,
         pages=pages,
         page=following if deeper else "",
-        threads=_active(messages, thread_floor(reading, room)) if threads else (),
+        threads=_active_threads(messages, thread_floor(reading, channel)) if threads else (),
     )
-    # replies that nobody wanted are passed, and do not come up when somebody wants replies later
-    return _settled(msgspec.structs.replace(place, reading=reading), wide=reading.wide or not threads)
+    # without threads, replies count as read: switching include_threads on later must not bring old ones
+    return _finish_channel(msgspec.structs.replace(place, reading=reading), wide=reading.wide or not threads)
 
 
 def after_replies(place: Place, following: str) -> Place:
-    """Where to go on after a page of the first of the waiting threads."""
-    reading, _ = here(place)
+    """The place after a page of the first waiting thread."""
+    reading, _ = current(place)
     rest = reading.threads if following else reading.threads[1:]
     reading = msgspec.structs.replace(reading, threads=rest, thread_page=following)
-    return _settled(msgspec.structs.replace(place, reading=reading), wide=reading.wide)
+    return _finish_channel(msgspec.structs.replace(place, reading=reading), wide=reading.wide)
 
 
-def without(place: Place, id: str) -> Place:
-    """The read goes on without this channel."""
-    rooms = {name: room for name, room in place.rooms.items() if name != id}
-    return _next_room(msgspec.structs.replace(place, rooms=rooms, stale=True))
+def drop_channel(place: Place, id: str) -> Place:
+    """Go on without this channel, and list the channels again."""
+    channels = {name: channel for name, channel in place.channels.items() if name != id}
+    return _next_channel(msgspec.structs.replace(place, channels=channels, stale=True))
 
 
-def again(place: Place) -> Place:
-    """The read of this channel from its first page, after Slack forgot the place of a later one."""
-    reading, _ = here(place)
-    fresh = fresh_at(reading, reading.room)
+def restart_channel(place: Place) -> Place:
+    """Read the current channel again from its first page, because Slack no longer accepts the page cursor."""
+    reading, _ = current(place)
+    fresh = at_channel(reading, reading.channel)
     return msgspec.structs.replace(place, reading=msgspec.structs.replace(fresh, restarts=reading.restarts + 1))
 
 
-def fresh_at(reading: Reading, room: str) -> Reading:
-    """The same read, at the beginning of this channel."""
-    return Reading(since=reading.since, began=reading.began, listed=reading.listed, room=room)
+def at_channel(reading: Reading, channel: str) -> Reading:
+    """The same read, before the first page of this channel."""
+    return Reading(since=reading.since, began=reading.began, listed=reading.listed, channel=channel)
 
 
-def thread_floor(reading: Reading, room: Room) -> str:
-    """From where on replies are new."""
-    return earlier(room.wide or room.start, OVERLAP) if reading.wide else room.floor
+def thread_floor(reading: Reading, channel: Channel) -> str:
+    """Replies from this timestamp on are new."""
+    return earlier(channel.wide or channel.start, OVERLAP) if reading.wide else channel.floor
 
 
-def lower_end(reading: Reading, room: Room, threads: bool, now: str) -> str:
-    """How far back the history is asked for."""
-    return oldest(room.floor, earlier(now, WEEK if reading.wide else RECENT)) if threads else room.floor
+def history_floor(reading: Reading, channel: Channel, threads: bool, now: str) -> str:
+    """The `oldest` to ask conversations.history for."""
+    return oldest(channel.floor, earlier(now, WEEK if reading.wide else DAY)) if threads else channel.floor
 
 
-def top_of(room: Room, messages: Iterable[Mapping[str, Any]], answered: str | None, now: str) -> str:
-    """Up to where the channel is known when this read of it ends: by Slack's clock, not ahead of ours, never back."""
-    shown = [text for one in messages for text in (one.get("ts"), one.get("latest_reply")) if is_stamp(text)]
+def newest_known(channel: Channel, messages: Iterable[Mapping[str, Any]], answered: str | None, now: str) -> str:
+    """The channel's position after this read: by Slack's clock, but never ahead of ours and never back."""
+    shown = [text for one in messages for text in (one.get("ts"), one.get("latest_reply")) if is_timestamp(text)]
     seen = [*shown, *([answered] if answered else [])]
-    return newest(room.at or room.start, oldest(newest(*seen), now)) if seen else room.at or room.start
+    return newest(channel.at or channel.start, oldest(newest(*seen), now)) if seen else channel.at or channel.start
 
 
-def here(place: Place) -> tuple[Reading, Room]:
+def current(place: Place) -> tuple[Reading, Channel]:
     assert place.reading is not None
-    return place.reading, place.rooms[place.reading.room]
+    return place.reading, place.channels[place.reading.channel]
 
 
-def _settled(place: Place, *, wide: bool) -> Place:
+def _finish_channel(place: Place, *, wide: bool) -> Place:
     """Move the channel's position once all its pages and threads were read."""
-    reading, room = here(place)
+    reading, channel = current(place)
     if reading.threads or reading.page:
         return place
-    moved = msgspec.structs.replace(room, at=reading.top, wide=reading.top if wide else room.wide or room.start)
-    return _next_room(msgspec.structs.replace(place, rooms={**place.rooms, reading.room: moved}))
+    moved = msgspec.structs.replace(
+        channel, at=reading.top, wide=reading.top if wide else channel.wide or channel.start
+    )
+    return _next_channel(msgspec.structs.replace(place, channels={**place.channels, reading.channel: moved}))
 
 
-def _next_room(place: Place) -> Place:
+def _next_channel(place: Place) -> Place:
     assert place.reading is not None
     was = place.reading
-    following = min((id for id in place.rooms if id > was.room), default=None)
-    reading = fresh_at(was, following) if following else None
+    following = min((id for id in place.channels if id > was.channel), default=None)
+    reading = at_channel(was, following) if following else None
     return msgspec.structs.replace(place, reading=reading)
 
 
-def _above(messages: Iterable[Mapping[str, Any]], floor: str) -> bool:
-    """Whether the page ends above the floor, so that more of what is new lies below it."""
-    stamps = [text for one in messages if is_stamp(text := one.get("ts"))]
+def _has_more_new(messages: Iterable[Mapping[str, Any]], floor: str) -> bool:
+    """Whether the oldest message of the page is still new, so that the next page has new ones too."""
+    stamps = [text for one in messages if is_timestamp(text := one.get("ts"))]
     return not stamps or micros(oldest(*stamps)) >= micros(floor)
 
 
-def _active(messages: Iterable[Mapping[str, Any]], floor: str) -> list[str]:
-    """The threads with replies after the floor."""
+def _active_threads(messages: Iterable[Mapping[str, Any]], floor: str) -> list[str]:
+    """The parents of threads with replies after the floor."""
     threads: list[str] = []
     for one in messages:
         ts, latest = one.get("ts"), one.get("latest_reply")
-        if is_stamp(ts) and one.get("thread_ts") == ts and one.get("reply_count"):
-            # a thread that does not say when it was last answered is looked into
-            threads += [ts] if not is_stamp(latest) or micros(latest) >= micros(floor) else []
+        if is_timestamp(ts) and one.get("thread_ts") == ts and one.get("reply_count"):
+            # without `latest_reply` the thread has to be read
+            threads += [ts] if not is_timestamp(latest) or micros(latest) >= micros(floor) else []
     return threads

@@ -1,12 +1,13 @@
-"""What a feed of rows may ask."""
+"""Which rows a feed reads, and in which order."""
 
 from __future__ import annotations
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from harken.kit import QueryModel
 from harken.kit.digest import digest_of
 from harken.services.sql.statements import one_select
 from harken.services.sql.values import Epoch
@@ -14,10 +15,9 @@ from harken.services.sql.values import Epoch
 __all__ = ["Query"]
 
 
-class Query(BaseModel):
+class Query(QueryModel):
     """A SELECT, and the columns that put its rows in order."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     query: str = Field(
         max_length=20_000,
         description="one SELECT, without placeholders; which rows are new, their order and a limit are added around it",
@@ -68,5 +68,5 @@ class Query(BaseModel):
         return ZoneInfo(self.timezone)
 
     def fingerprint(self) -> str:
-        """Changes with what the cursor is about. The query itself may be edited: its rows stay in the same order."""
+        """Changes with the columns that the cursor refers to. The query's text may change: the order stays the same."""
         return digest_of(msgspec.json.encode([self.watermark, self.key, self.epoch]))

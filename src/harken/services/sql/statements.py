@@ -1,7 +1,7 @@
-"""The one SELECT that a person writes, and what is asked around it.
+"""The SELECT that a user writes, and the statements around it.
 
-It becomes a table of its own (`SELECT … FROM (query) AS found WHERE …`), so it needs no placeholder, order or limit.
-That it only reads is not decided here, but by a read-only transaction; here mistakes are found before they are asked.
+It becomes a subquery (`SELECT … FROM (query) AS found WHERE …`), so it needs no placeholder, order or limit.
+A read-only transaction makes sure that it only reads; this file only finds mistakes early.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REFUSED = {
 
 
 def one_select(sql: str) -> str:
-    """The query without its last semicolon; ValueError when it is anything but one whole SELECT."""
+    """The query without its last semicolon; ValueError if it is anything but one whole SELECT."""
     sql = sql.strip().rstrip(";").strip()
     if not re.match(r"(select|with)\b", sql, re.IGNORECASE):
         raise ValueError("the query must be one SELECT (it may begin with WITH)")
@@ -50,7 +50,7 @@ def one_select(sql: str) -> str:
 
 
 class Dialect(Protocol):
-    """How a database wants names, parameters and the text of a query written."""
+    """How a database writes names, parameters and the text of a query."""
 
     def name(self, name: str) -> str: ...
     def mark(self, number: int) -> str: ...
@@ -58,12 +58,12 @@ class Dialect(Protocol):
 
 
 class Statements:
-    """What is asked to read a query's rows in the order of their watermark and key."""
+    """The statements that read a query's rows in the order of their watermark and key."""
 
     def __init__(self, dialect: Dialect, query: str, watermark: str, key: str) -> None:
         self._dialect = dialect
         self._from = f"FROM (\n{dialect.text(query)}\n) AS found"
-        # with the table's name before it no database can take a missing column for a text
+        # without the table's name, SQLite reads the quoted name of a missing column as a string
         self._watermark = f"found.{dialect.name(watermark)}"
         self._key = f"found.{dialect.name(key)}"
 
@@ -71,7 +71,7 @@ class Statements:
         return f"SELECT * {self._from} LIMIT 0"
 
     def empty(self, *, key: bool) -> str:
-        """Asks for a row without a watermark, or without a key: no order would ever show it."""
+        """Finds a row without a watermark, or without a key, which no page would contain."""
         return f"SELECT 1 AS one {self._from} WHERE {self._key if key else self._watermark} IS NULL LIMIT 1"
 
     def newest(self) -> str:

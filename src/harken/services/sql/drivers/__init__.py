@@ -1,7 +1,7 @@
-"""What every database answers with: rows, or an error that says what happens next.
+"""What the three drivers share: addresses, rows, sessions, and errors.
 
-Errors are sorted by the database's codes. None of them holds a value of a row; where a message of the database may
-quote one, only its code is told.
+Errors are classified by the database's codes. None of them holds a value of a row: if a message of the database may
+quote one, only its code is used.
 """
 
 from __future__ import annotations
@@ -9,100 +9,126 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
-from harken.services.sql.account import Address
 from harken.services.sql.statements import Dialect
-from harken.services.sql.values import weight
+from harken.services.sql.values import row_size
 
 __all__ = [
     "MOST_BYTES",
+    "Address",
     "Database",
-    "Held",
+    "Engine",
+    "RowBuffer",
     "Rows",
     "Session",
-    "away",
+    "Tls",
     "not_installed",
     "refused",
-    "slow",
+    "timed_out",
     "tls_context",
-    "untrusted",
+    "unreachable",
+    "untrusted_certificate",
 ]
 
+Engine: TypeAlias = Literal["postgresql", "mysql", "sqlite"]
+Tls: TypeAlias = Literal["off", "prefer", "require", "verify"]
 
 MOST_BYTES = 16_777_216
-
-"""So much of a page is held at once; what follows is the next page."""
-
+"""Bytes of rows that one page may have; the rest becomes the next page."""
 _LONGEST = 300
 
 
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """How a database is reached. `host` may be the path of a socket; `database` of SQLite is the path of the file."""
+
+    engine: Engine
+    database: str
+    host: str = ""
+    port: int = 0
+    user: str = ""
+    password: str = ""
+    tls: Tls = "prefer"
+    ca: str = ""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """The name of the database in errors."""
+        if self.engine == "sqlite":
+            return self.database
+        where = self.host if self.host.startswith("/") else f"{self.host}:{self.port}"
+        return f"{self.database or 'the default database'} at {where}"
+
+
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer. `cut`: there was more than may be held at once."""
+    """The result of a query. `cut`: there were more rows than a page may have."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
     cut: bool = False
 
 
-class Held:
-    """The rows of a page, as they come. Two are held at least: the first may be the last of the page before."""
+class RowBuffer:
+    """Collects the rows of a page. At least two: the first may be the last row of the page before."""
 
     def __init__(self) -> None:
         self.rows: list[Sequence[Any]] = []
-        self._room = MOST_BYTES
+        self._left = MOST_BYTES
 
     @property
     def full(self) -> bool:
-        return self._room < 0 and len(self.rows) > 1
+        return self._left < 0 and len(self.rows) > 1
 
     def add(self, row: Sequence[Any]) -> None:
         self.rows.append(row)
-        self._room -= weight(row)
+        self._left -= row_size(row)
 
 
 class Session(Protocol):
     """A read-only transaction."""
 
-    async def ask(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """Raise RetryLater or NeedsAttention when there is no answer."""
+    async def fetch(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        """The rows of a statement; raises RetryLater or NeedsAttention."""
         ...
 
     async def whoami(self) -> Mapping[str, str]: ...
 
 
 class Database(Dialect, Protocol):
-    """One way to reach a database. A session is a connection of its own: nothing is left open between two reads."""
+    """A driver. Each session has its own connection: none is left open between two reads."""
 
     def session(self, seconds: float) -> AbstractAsyncContextManager[Session]: ...
 
 
-def away(where: str, why: str) -> RetryLater:
+def unreachable(where: str, why: str) -> RetryLater:
     return RetryLater(f"{where} cannot be reached or is busy ({why})", fix="Look whether the database runs there")
 
 
-def slow(where: str, seconds: float) -> RetryLater:
+def timed_out(where: str, seconds: float) -> RetryLater:
     fix = "Give the watermark column an index, or raise timeout (and page_timeout of the trigger)"
     return RetryLater(f"{where} gave no answer within {seconds:g} s", reason="timeout", fix=fix)
 
 
-def refused(where: str, code: str, said: str = "", *, fix: str = "") -> NeedsAttention:
-    """`said` is what the database says, where it can only be about names and grammar."""
-    told = " ".join(said.split())[:_LONGEST].rstrip(".")
-    message = f"{where} refused the query: {told} ({code})" if told else f"{where} refused the query ({code})"
+def refused(where: str, code: str, text: str = "", *, fix: str = "") -> NeedsAttention:
+    """`text` is the database's message, if it can only be about names and grammar."""
+    reason = " ".join(text.split())[:_LONGEST].rstrip(".")
+    message = f"{where} refused the query: {reason} ({code})" if reason else f"{where} refused the query ({code})"
     return NeedsAttention(message, fix=fix or "Correct the query, then: harken triggers test")
 
 
-def untrusted(where: str) -> NeedsAttention:
+def untrusted_certificate(where: str) -> NeedsAttention:
     fix = "Name the authority that signed it: ca: /path/to/ca.pem; or use the name that the certificate was made for"
     return NeedsAttention(f"the certificate of {where} is not trusted", fix=fix)
 
 
 def tls_context(address: Address) -> ssl.SSLContext:
-    """For `verify` one that checks the certificate and its name, else one that only encrypts."""
+    """With `verify` it checks the certificate and its name, else it only encrypts."""
     try:
         context = ssl.create_default_context(cafile=address.ca or None)
     except (OSError, ssl.SSLError):

@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention
-from harken.services.sql.account import Address
-from harken.services.sql.drivers import Held, Rows, Session, away, not_installed, refused, slow, tls_context, untrusted
+from harken.services.sql.drivers import (
+    Address,
+    RowBuffer,
+    Rows,
+    Session,
+    not_installed,
+    refused,
+    timed_out,
+    tls_context,
+    unreachable,
+    untrusted_certificate,
+)
 
 if TYPE_CHECKING:
     from aiomysql import Connection  # type: ignore[import-untyped]
@@ -23,13 +33,32 @@ if TYPE_CHECKING:
 __all__ = ["MySql"]
 
 _TIMESTAMP, _JSON = 7, 245
-_OUT_OF_TIME = {1969, 3024}
+_STATEMENT_TIMEOUT = {1969, 3024}
 # too many connections, deadlocks and locks, shutdown, killed, out of memory or disk, lost packets
-_LATER = {1021, 1037, 1038, 1040, 1041, 1053, 1077, 1079, 1129, 1135, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205}
-_LATER |= {1213, 1226, 1317, 1637, 1927, 3169, 4031}
+_TEMPORARY = {
+    1021,
+    1037,
+    1038,
+    1040,
+    1041,
+    1053,
+    1077,
+    1079,
+    1129,
+    1135,
+    1152,
+    1158,
+    1159,
+    1160,
+    1161,
+    1184,
+    1203,
+    1205,
+}
+_TEMPORARY |= {1213, 1226, 1317, 1637, 1927, 3169, 4031}
 _CLIENT = range(2000, 3000)
-# names, grammar and rights: what is said there quotes no row
-_TELLING = {1044, 1045, 1049, 1052, 1054, 1055, 1060, 1064, 1140, 1142, 1143, 1146, 1305, 1370, 1698, 1792}
+# names, grammar and permissions: these messages quote no row
+_HARMLESS_TEXT = {1044, 1045, 1049, 1052, 1054, 1055, 1060, 1064, 1140, 1142, 1143, 1146, 1305, 1370, 1698, 1792}
 _SIGN_IN = "Check user and password, then: harken integrations sql configure"
 _FIXES = {
     1044: "GRANT SELECT on the database to this user",
@@ -46,7 +75,7 @@ _FIXES = {
 
 
 class MySql:
-    """How MySQL and MariaDB are written and reached."""
+    """The dialect and the connections of MySQL and MariaDB."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -67,7 +96,7 @@ class MySql:
         where = self._address.shown
         connection = _connection(self._address, seconds)
         try:
-            with _told(where, seconds):
+            with _translate_errors(where, seconds):
                 await connection.ping()
                 for setting in _settings(connection.get_server_info(), seconds):
                     await connection.query(setting)
@@ -75,7 +104,7 @@ class MySql:
         except BaseException:
             connection.close()
             raise
-        with _told(where, seconds):
+        with _translate_errors(where, seconds):
             await connection.ensure_closed()
 
 
@@ -85,37 +114,37 @@ class _Transaction:
         self._where = where
         self._seconds = seconds
 
-    async def ask(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+    async def fetch(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         from aiomysql import SSCursor
 
-        given = [value.astimezone(UTC).replace(tzinfo=None) if _zoned(value) else value for value in values]
-        with _told(self._where, self._seconds):
+        given = [value.astimezone(UTC).replace(tzinfo=None) if _has_zone(value) else value for value in values]
+        with _translate_errors(self._where, self._seconds):
             cursor = await self._connection.cursor(SSCursor)
-            # always with values, so that a doubled % becomes one again
+            # always pass values, so that a doubled % becomes one again
             await cursor.execute(sql, given or ())
             columns = cursor.description or ()
-            held, cut = Held(), False
+            buffer, cut = RowBuffer(), False
             async for row in cursor:
-                if held.full:
-                    # the rest is read and dropped: the connection has no other way to be used again
+                if buffer.full:
+                    # read and drop the rest: otherwise the connection cannot be used again
                     cut = True
                     continue
-                held.add([_decoded(value, column[1]) for value, column in zip(row, columns, strict=True)])
-        return Rows(names=[column[0] for column in columns], rows=held.rows, cut=cut)
+                buffer.add([_decode(value, column[1]) for value, column in zip(row, columns, strict=True)])
+        return Rows(names=[column[0] for column in columns], rows=buffer.rows, cut=cut)
 
     async def whoami(self) -> Mapping[str, str]:
-        user, database, version = (await self.ask("SELECT CURRENT_USER(), DATABASE(), VERSION()")).rows[0]
+        user, database, version = (await self.fetch("SELECT CURRENT_USER(), DATABASE(), VERSION()")).rows[0]
         engine = "MariaDB" if "mariadb" in version.lower() else "MySQL"
         return {"user": user, "database": database or "", "version": f"{engine} {version.partition('-')[0]}"}
 
 
-def _zoned(value: Any) -> bool:
+def _has_zone(value: Any) -> bool:
     return isinstance(value, datetime) and value.tzinfo is not None
 
 
-def _decoded(value: Any, code: int) -> Any:
+def _decode(value: Any, code: int) -> Any:
     if code == _TIMESTAMP and isinstance(value, datetime):
-        # told in the time zone of the session, which is UTC
+        # in the time zone of the session, which is UTC
         return value.replace(tzinfo=UTC)
     return msgspec.json.decode(value) if code == _JSON and isinstance(value, str) else value
 
@@ -135,7 +164,7 @@ def _connection(address: Address, seconds: float) -> Connection:
         raise not_installed("aiomysql") from None
 
     class Encrypted(aiomysql.Connection):  # type: ignore[misc]
-        """aiomysql goes on in the clear where the server offers no TLS, and sends the password if it is asked to."""
+        """Refuses a server without TLS; aiomysql would go on unencrypted, and might send the password."""
 
         async def _request_authentication(self) -> None:
             if not self.server_capabilities & CLIENT.SSL:
@@ -149,7 +178,7 @@ def _connection(address: Address, seconds: float) -> Connection:
         port=address.port,
         unix_socket=socket,
         user=address.user or None,
-        # the library writes Latin-1; these are the bytes of UTF-8, which is what servers compare
+        # the library encodes as Latin-1; this results in the UTF-8 bytes that servers compare
         password=address.password.encode().decode("latin-1"),
         db=address.database or None,
         charset="utf8mb4",
@@ -157,14 +186,14 @@ def _connection(address: Address, seconds: float) -> Connection:
         program_name="harken",
         ssl=None if socket or address.tls == "off" else tls_context(address),
     )
-    # one statement at a time, whatever the text says
+    # allow one statement only
     connection.client_flag &= ~CLIENT.MULTI_STATEMENTS
     return connection
 
 
 @contextmanager
-def _told(where: str, seconds: float) -> Iterator[None]:
-    """What aiomysql raises, as an error of ours. No cause is kept: it may quote values."""
+def _translate_errors(where: str, seconds: float) -> Iterator[None]:
+    """Turn aiomysql's errors into ours. No cause is kept: it may quote values."""
     from aiomysql import MySQLError
 
     try:
@@ -172,20 +201,20 @@ def _told(where: str, seconds: float) -> Iterator[None]:
     except HarkenError:
         raise
     except MySQLError as error:
-        raise _sorted(error, where, seconds) from None
+        raise _to_harken_error(error, where, seconds) from None
     except ssl.SSLCertVerificationError:
-        raise untrusted(where) from None
+        raise untrusted_certificate(where) from None
     except OSError as error:
-        raise away(where, type(error).__name__) from None
+        raise unreachable(where, type(error).__name__) from None
 
 
-def _sorted(error: Exception, where: str, seconds: float) -> HarkenError:
+def _to_harken_error(error: Exception, where: str, seconds: float) -> HarkenError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-        return untrusted(where)
-    if code in _OUT_OF_TIME or isinstance(error.__cause__, TimeoutError):
-        return slow(where, seconds)
-    if not code or code in _LATER or code in _CLIENT:
-        return away(where, f"{type(error).__name__} {code or ''}".strip())
-    said = str(error.args[-1]) if code in _TELLING else type(error).__name__
-    return refused(where, str(code), said, fix=_FIXES.get(code, ""))
+        return untrusted_certificate(where)
+    if code in _STATEMENT_TIMEOUT or isinstance(error.__cause__, TimeoutError):
+        return timed_out(where, seconds)
+    if not code or code in _TEMPORARY or code in _CLIENT:
+        return unreachable(where, f"{type(error).__name__} {code or ''}".strip())
+    text = str(error.args[-1]) if code in _HARMLESS_TEXT else type(error).__name__
+    return refused(where, str(code), text, fix=_FIXES.get(code, ""))

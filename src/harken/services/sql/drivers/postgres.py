@@ -14,20 +14,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError
-from harken.services.sql.account import Address
-from harken.services.sql.drivers import Held, Rows, Session, away, not_installed, refused, slow, tls_context, untrusted
+from harken.services.sql.drivers import (
+    Address,
+    RowBuffer,
+    Rows,
+    Session,
+    not_installed,
+    refused,
+    timed_out,
+    tls_context,
+    unreachable,
+    untrusted_certificate,
+)
 
 if TYPE_CHECKING:
     from asyncpg import Connection  # type: ignore[import-untyped]
 
 __all__ = ["Postgres"]
 
-_AT_ONCE = 50
+_PREFETCH = 50
 _GOODBYE_SECONDS = 2.0
-# connections, transactions that were rolled back, resources, limits, operators, the system, what the server broke
-_LATER = ("08", "40", "53", "54", "55", "57", "58", "XX")
-# names, grammar and rights: what is said there quotes no row
-_TELLING = ("28", "3D", "3F", "42", "25", "0A")
+# classes of codes: connections, rollbacks, resources, limits, operator intervention, system and internal errors
+_TEMPORARY = ("08", "40", "53", "54", "55", "57", "58", "XX")
+# names, grammar and permissions: these messages quote no row
+_HARMLESS_TEXT = ("28", "3D", "3F", "42", "25", "0A")
 _FIXES = {
     "28": "Check user and password, then: harken integrations sql configure",
     "3D": "Check the name of the database",
@@ -40,7 +50,7 @@ _FIXES = {
 
 
 class Postgres:
-    """How PostgreSQL is written and reached."""
+    """The dialect and the connections of PostgreSQL."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -57,15 +67,15 @@ class Postgres:
     @asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[Session]:
         where = self._address.shown
-        with _told(where, seconds):
+        with _translate_errors(where, seconds):
             connection = await _connect(self._address, seconds)
         try:
-            with _told(where, seconds):
+            with _translate_errors(where, seconds):
                 await connection.transaction(readonly=True).start()
                 await connection.execute(f"SET LOCAL statement_timeout = {int(seconds * 1000):d}")
             yield _Transaction(connection, where, seconds)
         except BaseException:
-            # without waiting: what was asked there ends by its timeout
+            # do not wait: the query ends by its statement_timeout
             connection.terminate()
             raise
         await connection.close(timeout=_GOODBYE_SECONDS)
@@ -77,28 +87,28 @@ class _Transaction:
         self._where = where
         self._seconds = seconds
 
-    async def ask(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        with _told(self._where, self._seconds):
+    async def fetch(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        with _translate_errors(self._where, self._seconds):
             statement = await self._connection.prepare(sql)
             columns = statement.get_attributes()
             types = [column.type.name for column in columns]
-            held, cut = Held(), False
-            async for record in statement.cursor(*values, prefetch=_AT_ONCE):
-                if held.full:
+            buffer, cut = RowBuffer(), False
+            async for record in statement.cursor(*values, prefetch=_PREFETCH):
+                if buffer.full:
                     cut = True
                     break
-                held.add([_decoded(value, kind) for value, kind in zip(record, types, strict=True)])
-        return Rows(names=[column.name for column in columns], rows=held.rows, cut=cut)
+                buffer.add([_decode(value, kind) for value, kind in zip(record, types, strict=True)])
+        return Rows(names=[column.name for column in columns], rows=buffer.rows, cut=cut)
 
     async def whoami(self) -> Mapping[str, str]:
         sql = "SELECT current_user, current_database(), current_setting('server_version')"
-        user, database, version = (await self.ask(sql)).rows[0]
+        user, database, version = (await self.fetch(sql)).rows[0]
         return {"user": user, "database": database, "version": f"PostgreSQL {version}"}
 
 
-def _decoded(value: Any, kind: str) -> Any:
+def _decode(value: Any, kind: str) -> Any:
     if kind == "timestamptz" and isinstance(value, datetime) and value.tzinfo is None:
-        # so asyncpg writes `infinity`
+        # asyncpg's value for `infinity` has no zone
         return value.replace(tzinfo=UTC)
     return msgspec.json.decode(value) if kind in ("json", "jsonb") and value is not None else value
 
@@ -117,29 +127,29 @@ async def _connect(address: Address, seconds: float) -> Connection:
         database=address.database or None,
         ssl=modes.get(address.tls, address.tls),
         timeout=seconds,
-        # a pooler in between gives each transaction another connection, which knows no prepared statement of ours
+        # a pooler may give each transaction another connection, which does not have our prepared statements
         statement_cache_size=0,
         server_settings={"application_name": "harken"},
     )
 
 
 @contextmanager
-def _told(where: str, seconds: float) -> Iterator[None]:
-    """What asyncpg raises, as an error of ours. No cause is kept: it holds the query, and perhaps values."""
+def _translate_errors(where: str, seconds: float) -> Iterator[None]:
+    """Turn asyncpg's errors into ours. No cause is kept: it holds the query, and perhaps values."""
     try:
         yield
     except HarkenError:
         raise
     except TimeoutError:
-        raise slow(where, seconds) from None
+        raise timed_out(where, seconds) from None
     except ssl.SSLCertVerificationError:
-        raise untrusted(where) from None
+        raise untrusted_certificate(where) from None
     except OSError as error:
-        # asyncpg has no other word for a server that refuses TLS, which may also be one that goes away just now
+        # asyncpg raises a plain ConnectionError if the server refuses TLS, or if it shuts down meanwhile
         why = "no encrypted connection" if type(error) is ConnectionError else type(error).__name__
-        raise away(where, why) from None
+        raise unreachable(where, why) from None
     except _errors() as error:
-        raise _sorted(error, where, seconds) from None
+        raise _to_harken_error(error, where, seconds) from None
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -148,11 +158,11 @@ def _errors() -> tuple[type[Exception], ...]:
     return PostgresError, InterfaceError, InternalClientError
 
 
-def _sorted(error: Exception, where: str, seconds: float) -> HarkenError:
+def _to_harken_error(error: Exception, where: str, seconds: float) -> HarkenError:
     code, name = str(getattr(error, "sqlstate", None) or ""), type(error).__name__
     if code == "57014":
-        return slow(where, seconds)
-    if not code or code.startswith(_LATER):
-        return away(where, f"{name} {code}".strip())
-    said = str(error.args[0]) if code.startswith(_TELLING) and error.args else name
-    return refused(where, code, said, fix=_FIXES.get(code) or _FIXES.get(code[:2], ""))
+        return timed_out(where, seconds)
+    if not code or code.startswith(_TEMPORARY):
+        return unreachable(where, f"{name} {code}".strip())
+    text = str(error.args[0]) if code.startswith(_HARMLESS_TEXT) and error.args else name
+    return refused(where, code, text, fix=_FIXES.get(code) or _FIXES.get(code[:2], ""))

@@ -14,13 +14,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from harken.errors import HarkenError
-from harken.services.sql.account import Address
-from harken.services.sql.drivers import MOST_BYTES, Held, Rows, Session, away, refused, slow
+from harken.services.sql.drivers import MOST_BYTES, Address, RowBuffer, Rows, Session, refused, timed_out, unreachable
 
 __all__ = ["Sqlite"]
 
 T = TypeVar("T")
-_LATER = {
+_TEMPORARY = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_NOMEM,
@@ -36,7 +35,7 @@ _FIXES = {
 
 
 class Sqlite:
-    """How SQLite is written and opened."""
+    """The dialect and the connections of SQLite."""
 
     def __init__(self, address: Address) -> None:
         self._path = Path(address.database).expanduser()
@@ -53,7 +52,7 @@ class Sqlite:
     @asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[Session]:
         where = str(self._path)
-        connection = await _in_thread(lambda: _open(self._path, seconds), where, seconds)
+        connection = await _run_in_thread(lambda: _open(self._path, seconds), where, seconds)
         try:
             yield _Transaction(connection, where, seconds)
         finally:
@@ -66,10 +65,10 @@ class _Transaction:
         self._where = where
         self._seconds = seconds
 
-    async def ask(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        # a query that was given up must not go on for ever in its thread
-        return await _in_thread(
-            lambda: _asked(self._connection, sql, values), self._where, self._seconds, self._connection.interrupt
+    async def fetch(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        # a cancelled query must not go on in its thread
+        return await _run_in_thread(
+            lambda: _execute(self._connection, sql, values), self._where, self._seconds, self._connection.interrupt
         )
 
     async def whoami(self) -> Mapping[str, str]:
@@ -89,7 +88,7 @@ def _open(path: Path, seconds: float) -> sqlite3.Connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4 * MOST_BYTES)
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        # this reads the file: a missing or foreign one shows itself here
+        # read the file now: raises if it is missing or not a database
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         connection.close()
@@ -97,19 +96,21 @@ def _open(path: Path, seconds: float) -> sqlite3.Connection:
     return connection
 
 
-def _asked(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> Rows:
+def _execute(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> Rows:
     cursor = connection.execute(sql, values)
-    held, cut = Held(), False
+    buffer, cut = RowBuffer(), False
     for row in cursor:
-        if held.full:
+        if buffer.full:
             cut = True
             break
-        held.add(row)
-    return Rows(names=[column[0] for column in cursor.description], rows=held.rows, cut=cut)
+        buffer.add(row)
+    return Rows(names=[column[0] for column in cursor.description], rows=buffer.rows, cut=cut)
 
 
-async def _in_thread(work: Callable[[], T], where: str, seconds: float, stop: Callable[[], None] = lambda: None) -> T:
-    """The thread is always waited for, so that nobody closes what it still uses."""
+async def _run_in_thread(
+    work: Callable[[], T], where: str, seconds: float, stop: Callable[[], None] = lambda: None
+) -> T:
+    """Run in a thread and always wait for it, so that the connection is not closed while in use."""
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(future)
@@ -119,14 +120,14 @@ async def _in_thread(work: Callable[[], T], where: str, seconds: float, stop: Ca
         future.exception()
         raise
     except sqlite3.Error as error:
-        raise _sorted(error, where, seconds) from None
+        raise _to_harken_error(error, where, seconds) from None
 
 
-def _sorted(error: sqlite3.Error, where: str, seconds: float) -> HarkenError:
+def _to_harken_error(error: sqlite3.Error, where: str, seconds: float) -> HarkenError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     if code == sqlite3.SQLITE_INTERRUPT:
-        return slow(where, seconds)
-    if code in _LATER:
-        return away(where, name)
+        return timed_out(where, seconds)
+    if code in _TEMPORARY:
+        return unreachable(where, name)
     return refused(where, name, str(error), fix=_FIXES.get(code, ""))

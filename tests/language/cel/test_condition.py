@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harken.errors import Misconfigured
-from harken.language.cel.condition import Bound, Decision, bind, compile_condition, needs_of
+from harken.language.cel import Bound, Decision, bind, compile_condition, needs_of
 
 EVENT: dict[str, Any] = {
     "id": "PX1",

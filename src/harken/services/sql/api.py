@@ -1,17 +1,30 @@
-"""Which database, and who we are there: an address, or its parts. Nothing of it but the host and name is ever shown."""
+"""A database account, and the rows of a query there as a table that can be read page by page.
+
+Error messages name a database by its host and name only.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-__all__ = ["Account", "Address", "Engine", "Tls"]
+from harken.errors import NeedsAttention
+from harken.kit import AccountModel
+from harken.services.sql.drivers import Address, Database, Engine, Rows, Session, Tls, timed_out
+from harken.services.sql.drivers.mysql import MySql
+from harken.services.sql.drivers.postgres import Postgres
+from harken.services.sql.drivers.sqlite import Sqlite
+from harken.services.sql.query import Query
+from harken.services.sql.statements import Statements
+from harken.suggest import suggest_clause
 
-Engine: TypeAlias = Literal["postgresql", "mysql", "sqlite"]
-Tls: TypeAlias = Literal["off", "prefer", "require", "verify"]
+__all__ = ["Account", "Table", "database_of", "open_session"]
 
 _ENGINES: dict[str, Engine] = {
     "postgresql": "postgresql",
@@ -30,36 +43,12 @@ _TLS: dict[str, Tls] = {
     "verify-full": "verify",
 }
 _ENCODE = "Write special characters of the user and password as %XX, or give the parts instead of a url"
+_SHOWN = 20
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """How a database is reached. `host` may be the path of a socket; `database` of SQLite is the path of the file."""
-
-    engine: Engine
-    database: str
-    host: str = ""
-    port: int = 0
-    user: str = ""
-    password: str = ""
-    tls: Tls = "prefer"
-    ca: str = ""
-
-    def __repr__(self) -> str:
-        return f"Address({self.shown})"
-
-    @property
-    def shown(self) -> str:
-        """What an error may say of it."""
-        if self.engine == "sqlite":
-            return self.database
-        where = self.host if self.host.startswith("/") else f"{self.host}:{self.port}"
-        return f"{self.database or 'the default database'} at {where}"
-
-
-class Account(BaseModel):
+class Account(AccountModel):
     """A database, by `url` or by its parts."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     url: SecretStr | None = Field(
         None, description="postgresql://user:password@host:port/database, mysql://…, mariadb://… or sqlite:///path"
     )
@@ -78,9 +67,9 @@ class Account(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _readable(cls, value: SecretStr | None) -> SecretStr | None:
+    def _is_url(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
-            _read(value.get_secret_value())
+            _parse_url(value.get_secret_value())
         return value
 
     @model_validator(mode="after")
@@ -89,7 +78,9 @@ class Account(BaseModel):
         if self.url is not None and any(parts):
             raise ValueError("write url or the parts, not both")
         if self.url is None and self.engine is None:
-            raise ValueError("which database? Write url: postgresql://user:password@host/database, or engine and parts")
+            raise ValueError(
+                "no database: write url: postgresql://user:password@host/database, or engine and its parts"
+            )
         if self.url is None and self.engine != "sqlite" and not self.host:
             raise ValueError("host is missing")
         if self.address.engine == "sqlite" and not self.address.database:
@@ -98,9 +89,9 @@ class Account(BaseModel):
 
     @property
     def address(self) -> Address:
-        """The database as it is reached."""
+        """How the database is reached."""
         if self.url is not None:
-            found = _read(self.url.get_secret_value())
+            found = _parse_url(self.url.get_secret_value())
         else:
             engine = _ENGINES[self.engine or ""]
             found = Address(
@@ -114,12 +105,73 @@ class Account(BaseModel):
         return msgspec.structs.replace(found, tls=self.tls or found.tls, ca=self.ca)
 
 
-def _read(url: str) -> Address:
+class Table:
+    """The rows of a query. `where` names the database in errors, without any credential."""
+
+    def __init__(self, query: Query, account: Account) -> None:
+        self.where = account.address.shown
+        self._query = query
+        self._database = database_of(account)
+        self._sql = Statements(self._database, query.query, query.watermark, query.key)
+
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        return open_session(self._database, self.where, self._query.timeout)
+
+    async def columns(self, session: Session) -> Sequence[str]:
+        """The names of the columns, which must be unique."""
+        names = (await session.fetch(self._sql.columns())).names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            fix = "Give the columns different names with AS"
+            raise NeedsAttention(f"the query has several columns named {', '.join(twice)}", fix=fix)
+        return names
+
+    def missing_column_text(self, name: str, names: Sequence[str]) -> str:
+        """A sentence that says that a column is missing."""
+        shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
+        return f"the query shows no column {name}; its columns are {shown}{suggest_clause(name, names)}"
+
+    async def newest(self, session: Session) -> Any:
+        """The highest watermark; None if there are no rows. A row without watermark or key raises."""
+        names = await self.columns(session)
+        for name, what in ((self._query.watermark, "watermark"), (self._query.key, "key")):
+            if name not in names:
+                fix = f"Name {what} as the query shows it, or SELECT it as well"
+                raise NeedsAttention(self.missing_column_text(name, names), fix=fix)
+            if (await session.fetch(self._sql.empty(key=what == "key"))).rows:
+                fix = f"Fill it, or leave such rows out on purpose: WHERE {name} IS NOT NULL"
+                raise NeedsAttention(f"a row of the query at {self.where} has no {name}, which is its {what}", fix=fix)
+        rows = (await session.fetch(self._sql.newest())).rows
+        return rows[0][0] if rows else None
+
+    async def page(self, session: Session, lower: Sequence[Any], limit: int) -> Rows:
+        sql, values = self._sql.page(lower, limit)
+        return await session.fetch(sql, values)
+
+
+def database_of(account: Account) -> Database:
+    address = account.address
+    if address.engine == "sqlite":
+        return Sqlite(address)
+    return Postgres(address) if address.engine == "postgresql" else MySql(address)
+
+
+@asynccontextmanager
+async def open_session(database: Database, where: str, seconds: float) -> AsyncIterator[Session]:
+    """A session that is closed after so many seconds, with its queries."""
+    try:
+        async with asyncio.timeout(seconds), database.session(seconds) as session:
+            yield session
+    except TimeoutError:
+        raise timed_out(where, seconds) from None
+
+
+def _parse_url(url: str) -> Address:
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
-        # the parser's own words may hold a piece of the password
+        # the parser's message may hold a piece of the password
         raise ValueError(f"this is not an address. {_ENCODE}") from None
     engine = _ENGINES.get(parts.scheme.partition("+")[0])
     if engine is None:
@@ -148,7 +200,7 @@ def _read(url: str) -> Address:
 def _options(query: str) -> dict[str, Any]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     if set(options) - {"sslmode", "host"}:
-        raise ValueError("only sslmode and host may stand behind the ? of the address")
+        raise ValueError("only sslmode and host may follow the ? of the address")
     return options
 
 

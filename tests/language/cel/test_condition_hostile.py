@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError, Misconfigured
-from harken.language.cel.condition import Decision, bind, compile_condition
+from harken.language.cel import Decision, bind, compile_condition
 
 OUTCOMES = ("true", "false", "error")
 

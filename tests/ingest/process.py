@@ -1,4 +1,4 @@
-"""A reader of one scripted service on virtual time, which can be stopped and started again."""
+"""One process that reads a scripted service on virtual time, and can be stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ INTERNAL = Feed(name="harken", kind="harken", integration="harken", way="interna
 FLOWS = {"w": ("r", b'{"steps":[]}')}
 
 
-class NoHands:
-    """Nobody executes: the runs stay in the store, where they can be looked at."""
+class NoExecutor:
+    """Executes nothing: the runs stay in the store, where tests look at them."""
 
     holder = "tests"
 
@@ -42,11 +42,11 @@ class NoHands:
         raise AssertionError("nothing was reserved")
 
     def nudge(self) -> None:
-        """Nobody is there to look."""
+        """There is no worker that could look for runs."""
 
 
-class Asked(WorldSource):
-    """Remembers from when on it was asked, and leaves it to the engine to name what it shows."""
+class SinceRecorder(WorldSource):
+    """Notes the `since` of every poll, and leaves the keys of its events to the engine."""
 
     def __init__(self, world: World, **how: Any) -> None:
         super().__init__(world, **how)
@@ -64,13 +64,13 @@ def trigger(name: str = "t", **changes: Any) -> Trigger:
     return msgspec.structs.replace(made, **changes)
 
 
-class House:
+class Process:
     def __init__(self, clock: VirtualClock, path: Path, view: str = "since", **how: Any) -> None:
         self.clock = clock
         self._path = path / "harken.db"
         self.world = World(clock)
         kind: Any = view
-        self.source = Asked(self.world, view=kind, **how)
+        self.source = SinceRecorder(self.world, view=kind, **how)
         self.feed = FEED
         self.triggers: tuple[Trigger, ...] = ()
 
@@ -82,17 +82,17 @@ class House:
         """Start the process, with these triggers or with those that it had, and read once."""
         self.triggers = triggers or self.triggers
         self.store = SqliteStore.at(self._path, self.clock, inline=True)
-        self.intake = self.hire("tests")
+        self.intake = self.another_intake("tests")
         await self.intake.start(self.definitions(starting=True))
         await self.clock.sleep(5)
 
-    def hire(self, holder: str) -> Intake:
-        """A reader on the same store."""
-        engine: Any = (self.store, self.clock, Random(1), NoHands(), self._build)
+    def another_intake(self, holder: str) -> Intake:
+        """Another process's intake on the same store."""
+        engine: Any = (self.store, self.clock, Random(1), NoExecutor(), self._build)
         return Intake(*engine, holder=holder)
 
     def _build(self, feed: Feed) -> Any:
-        # a pushed feed has a source that nobody asks here
+        # a pushed feed is never polled, so any object will do
         return self.source if feed.way == "poll" else object()
 
     async def reload(self, *triggers: Trigger) -> None:
@@ -112,7 +112,7 @@ class House:
         await asyncio.gather(*running, return_exceptions=True)
         self.store.abandon()
 
-    async def down(self, seconds: float) -> None:
+    async def stop_for(self, seconds: float) -> None:
         """Stop for so long."""
         await self.stop()
         await self.clock.sleep(seconds)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harken.errors import Misconfigured, Refused
-from harken.language.go_template.template import compile_template
+from harken.language.go_template import compile_template
 
 EVENT: dict[str, Any] = {
     "id": 7,

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError, Refused
+from harken.language.go_template import compile_template
 from harken.language.go_template.functions import FUNCTIONS
-from harken.language.go_template.template import compile_template
 
 
 class Secretive:

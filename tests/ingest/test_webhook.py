@@ -1,0 +1,172 @@
+"""What a sender of webhooks is answered, and that nothing is acknowledged that is not committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
+from harken.event import Event, Verdict
+from harken.ingest.webhook import Endpoint, Webhooks
+from harken.source import Request
+from harken.store import Committed
+from harken.testing import START, HandClock
+from tests.ingest.noted_store import event
+
+NEW, REPEATED = Verdict(trigger="t", outcome="fired"), Verdict(trigger="t", outcome="duplicate")
+
+
+class Sender:
+    """The source of a webhook: makes an event of each word of the body, and refuses what it is told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.requests: list[Request] = []
+
+    async def receive(self, request: Request) -> list[Event]:
+        self.requests.append(request)
+        if self.error is not None:
+            raise self.error
+        return [event(word) for word in request.body.decode().split()]
+
+
+class Gate:
+    """Commits everything, with these verdicts; or fails."""
+
+    def __init__(self, *verdicts: Sequence[Verdict], error: Exception | None = None) -> None:
+        self.verdicts = [tuple(one) for one in verdicts]
+        self.error = error
+        self.pushed: list[str] = []
+
+    async def push(self, feed: str, events: Sequence[Event], read: Any) -> Committed:
+        if self.error is not None:
+            raise self.error
+        assert read.now == START
+        self.pushed += [f"{feed}/{one.subject}" for one in events]
+        return Committed(event_ids=[1] * len(events), verdicts=self.verdicts)
+
+
+async def ask(
+    webhooks: Webhooks, *parts: bytes, method: str = "POST", path: str = "/webhooks/shop/1", hang_up: bool = False
+) -> tuple[int, Any, dict[str, str]]:
+    """The status, the answer and the headers of one request, whose body comes in these parts."""
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    messages.append({"type": "http.disconnect"} if hang_up else {"type": "http.request", "body": b""})
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"x-signature", b"s\xe9")]
+    await webhooks({"method": method, "path": path, "headers": headers, "query_string": b"a=1"}, receive, send)
+    start, body = sent
+    answered = {name.decode(): value.decode() for name, value in start["headers"]}
+    assert int(answered["content-length"]) == len(body["body"])
+    return start["status"], msgspec.json.decode(body["body"]), answered
+
+
+def serving(gate: Gate, sender: Sender | None = None, max_bytes: int = 100) -> Webhooks:
+    anything: Any = gate
+    webhooks = Webhooks(anything, HandClock())
+    webhooks.serve({"shop/1": Endpoint(feed="hooks", source=sender or Sender(), max_bytes=max_bytes)})
+    return webhooks
+
+
+@pytest.mark.parametrize(
+    ("body", "verdicts", "status", "accepted", "duplicate"),
+    [
+        (b"a", [[NEW]], 202, 1, 0),
+        (b"a", [[]], 202, 1, 0),
+        (b"a", [[REPEATED]], 200, 0, 1),
+        (b"a b c", [[NEW], [REPEATED], []], 202, 2, 1),
+        (b"a b", [[REPEATED], [REPEATED]], 200, 0, 2),
+        (b"", [], 202, 0, 0),
+    ],
+    ids=["new", "nobody listens", "repeated", "some are repeated", "all are repeated", "nothing in it"],
+)
+async def test_what_is_committed_is_acknowledged(
+    body: bytes, verdicts: list[Any], status: int, accepted: int, duplicate: int
+) -> None:
+    gate = Gate(*verdicts)
+    found = await ask(serving(gate), body)
+    assert found[:2] == (status, {"accepted": accepted, "duplicate": duplicate})
+    assert gate.pushed == [f"hooks/{word.decode()}" for word in body.split()]
+
+
+@pytest.mark.parametrize(
+    ("gate", "sender", "status", "message"),
+    [
+        (Gate(), Sender(Unauthorized("the signature is wrong")), 401, "the signature is wrong"),
+        (Gate(), Sender(Malformed("it is not JSON")), 400, "it is not JSON"),
+        (Gate(), Sender(KeyError("token=secret")), 500, "it failed here; send it again"),
+        (Gate(error=ValueError("secret")), Sender(), 500, "it failed here; send it again"),
+        (Gate(error=StoreBusy("too much waits")), Sender(), 503, "too much waits"),
+    ],
+    ids=["not signed", "not understood", "a bug in the source", "a bug at the store", "the store is full"],
+)
+async def test_what_is_not_committed_is_not_acknowledged(gate: Gate, sender: Sender, status: int, message: str) -> None:
+    with structlog.testing.capture_logs():
+        assert (await ask(serving(gate, sender), b"a"))[:2] == (status, {"error": message})
+    assert gate.pushed == []
+
+
+@pytest.mark.parametrize(
+    ("after", "header"), [(None, "1"), (0.2, "1"), (30.4, "30")], ids=["not said", "at once", "in a while"]
+)
+async def test_a_sender_is_told_when_to_come_again(after: float | None, header: str) -> None:
+    status, _, headers = await ask(serving(Gate(error=RetryLater("later", after=after))), b"a")
+    assert (status, headers["retry-after"]) == (503, header)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("POST", "/webhooks/shop/2", 404), ("POST", "/webhooks/", 404), ("GET", "/webhooks/shop/1", 405)],
+)
+async def test_only_a_post_to_a_known_path_is_read(method: str, path: str, status: int) -> None:
+    sender = Sender()
+    assert (await ask(serving(Gate(), sender), b"a", method=method, path=path))[0] == status
+    assert sender.requests == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "status"),
+    [([b"x" * 100], 202), ([b"x" * 101], 413), ([b"x" * 60, b"x" * 40], 202), ([b"x" * 60, b"x" * 41], 413)],
+    ids=["just fits", "too large", "fits in parts", "too large in parts"],
+)
+async def test_a_body_has_a_limit(parts: list[bytes], status: int) -> None:
+    sender = Sender()
+    assert (await ask(serving(Gate([NEW]), sender), *parts))[0] == status
+    assert [len(request.body) for request in sender.requests] == [100] * (status == 202)
+
+
+async def test_a_body_that_was_cut_off_is_not_taken() -> None:
+    gate = Gate()
+    status, answer, _ = await ask(serving(gate), b"a", hang_up=True)
+    assert (status, answer) == (400, {"error": "the caller hung up before the body was complete"})
+    assert gate.pushed == []
+
+
+async def test_a_source_gets_the_request_as_it_was_sent() -> None:
+    sender = Sender()
+    await ask(serving(Gate([NEW]), sender), b"a")
+    [request] = sender.requests
+    assert (request.headers, request.query, request.path) == ({"x-signature": "sé"}, b"a=1", "/webhooks/shop/1")
+    assert request.received_at == START
+
+
+async def test_what_was_received_and_refused_is_counted() -> None:
+    observed: list[tuple[str, int]] = []
+    sender = Sender()
+    webhooks = serving(Gate([NEW], [NEW]), sender)
+    webhooks.observe = lambda feed, status: observed.append((feed, status))
+    await ask(webhooks, b"a b")
+    sender.error = Unauthorized("the signature is wrong")
+    await ask(webhooks, b"c")
+    assert (webhooks.received, webhooks.refused, observed) == (2, 1, [("hooks", 202), ("hooks", 401)])
