@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from harken.kit.digest import digest_of_json
 from harken.kit.text import has_control_character
@@ -15,6 +15,7 @@ __all__ = [
     "as_text_list",
     "fingerprint_of",
     "label_name",
+    "one_label",
     "plain_value",
     "unique_names",
 ]
@@ -48,6 +49,17 @@ def label_name(name: str, whose: str) -> str:
     if "," in name:
         raise ValueError(f"{whose} takes a comma for the end of a label: write several labels as a list")
     return name.strip()
+
+
+def one_label(*, comma: bool = True) -> AfterValidator:
+    """A validator for the label that an action sets: printable, and without a comma unless that is allowed."""
+
+    def check(value: str) -> str:
+        if not value.strip() or not value.isprintable() or ("," in value and not comma):
+            raise ValueError("is no name of a label")
+        return value.strip()
+
+    return AfterValidator(check)
 
 
 def plain_value(value: object) -> str:

@@ -9,27 +9,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from harken.http import Reply
 from harken.kit.comments import comment_once, nonempty_text
 from harken.kit.fields import text_of
 from harken.kit.models import ParamsModel
+from harken.kit.query_fields import one_label
 from harken.services.github.api import Api, Repo
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
 
 LONGEST = 65_000
-
-
-def _check_label(value: str) -> str:
-    if not value.strip() or not value.isprintable():
-        raise ValueError("is no name of a label")
-    return value.strip()
-
-
-LabelName = Annotated[str, AfterValidator(_check_label)]
 
 
 class _OnIssue(ParamsModel):
@@ -42,7 +34,7 @@ class Comment(_OnIssue):
 
 
 class Label(_OnIssue):
-    label: LabelName = Field(min_length=1, max_length=100, description="name of the label")
+    label: Annotated[str, one_label()] = Field(min_length=1, max_length=100, description="name of the label")
 
 
 async def comment(call: Call) -> dict[str, Any]:

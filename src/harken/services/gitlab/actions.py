@@ -7,27 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from harken.http import Reply
 from harken.kit.comments import comment_once, nonempty_text
 from harken.kit.fields import list_of, text_of
 from harken.kit.models import ParamsModel
+from harken.kit.query_fields import one_label
 from harken.services.gitlab.api import Api, Project
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
 
 LONGEST = 900_000
-
-
-def _check_label(value: str) -> str:
-    if not value.strip() or not value.isprintable() or "," in value:
-        raise ValueError("is no name of a label")
-    return value.strip()
-
-
-LabelName = Annotated[str, AfterValidator(_check_label)]
 
 
 class _OnIssue(ParamsModel):
@@ -40,7 +32,7 @@ class Note(_OnIssue):
 
 
 class Label(_OnIssue):
-    label: LabelName = Field(min_length=1, max_length=255, description="name of the label")
+    label: Annotated[str, one_label(comma=False)] = Field(min_length=1, max_length=255, description="name of the label")
 
 
 async def note(call: Call) -> dict[str, Any]:
