@@ -44,6 +44,8 @@ _EVENTS = "FROM events e JOIN feeds f ON f.id=e.feed"
 
 
 class PostgresRecords(DatabaseUser):
+    """The protocol Records. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+
     async def events(
         self,
         *,

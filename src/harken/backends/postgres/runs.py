@@ -64,7 +64,7 @@ WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
 
 
 class PostgresRuns(PostgresClaims):
-    """The protocol Runs: this class has the calls that PostgresClaims does not."""
+    """The protocol Runs, but for claims. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
 
     async def journal(
         self,

@@ -34,6 +34,8 @@ __all__ = ["SqliteRecords", "events_of", "journal_of"]
 
 
 class SqliteRecords(DatabaseUser):
+    """The protocol Records. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+
     async def events(
         self,
         *,

@@ -42,6 +42,8 @@ WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
 
 
 class SqliteRuns(SqliteClaims):
+    """The protocol Runs, but for claims. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+
     async def journal(
         self,
         run_id: str,
