@@ -48,14 +48,14 @@ async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[E
     """Joined as the application joins them. The worker runs; starting the intake is left to the caller."""
     clock, random = SystemClock(), Random(7)
     store = SqliteStore.at(path, clock)
-    rule_cache, library = RuleCache(store), WorkflowCache(store)
-    library.put(NOTHING)
+    rule_cache, workflows = RuleCache(store), WorkflowCache(store)
+    workflows.put(NOTHING)
     worker = Worker(
         store,
         clock,
         random,
-        library=library,
-        reach=_reach(clock, random),
+        workflows=workflows,
+        environment=_environment(clock, random),
         holder="bench",
         internal=internal_matching(rule_cache, clock),
         learn=lambda: rule_cache.learn(INTERNAL),
@@ -83,7 +83,7 @@ def definitions(feeds: Sequence[Feed]) -> Definitions:
     return Definitions(generation="1", starting=True, feeds=[internal, *feeds], triggers=triggers, workflows=workflows)
 
 
-def _reach(clock: SystemClock, random: Random) -> Environment:
+def _environment(clock: SystemClock, random: Random) -> Environment:
     def absent(name: str) -> Any:
         raise NotFound(f"there is no {name} in a benchmark")
 

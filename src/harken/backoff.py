@@ -1,11 +1,14 @@
-"""When to try again: backoff and circuit breaker as pure functions. `Health` is stored, so both outlast a restart."""
+"""When to try again: backoff and circuit breaker as pure functions over a stored `Health`, and one loop that retries."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from typing import Literal, TypeVar
 
 import msgspec
 
+from harken.clock import Clock
 from harken.errors import (
     CursorExpired,
     Deferred,
@@ -27,10 +30,15 @@ __all__ = [
     "after_failure",
     "after_success",
     "before_try",
+    "doubled",
+    "doubling",
     "error_code",
     "is_permanent",
     "jittered",
+    "retry",
 ]
+
+T = TypeVar("T")
 
 State = Literal["closed", "open", "half_open", "paused"]
 Change = Literal["", "failing", "error", "opened", "paused", "rate_limited", "recovered"]
@@ -146,6 +154,42 @@ def jittered(interval: float, fraction: float, floor: float, roll: float) -> flo
     return max(floor, interval * (1 + fraction * (2 * roll - 1)))
 
 
+def doubled(first: float, times: int, cap: float) -> float:
+    """Return `first` doubled so many times, but never more than `cap`."""
+    return min(cap, first * 2.0 ** min(times, 30))
+
+
+def doubling(first: float, cap: float) -> Iterator[float]:
+    """Pauses without end: `first`, then twice the one before, up to `cap`."""
+    return (doubled(first, times, cap) for times in count())
+
+
+async def retry(
+    call: Callable[[], Awaitable[T]],
+    clock: Clock,
+    *,
+    on: tuple[type[RetryLater], ...],
+    pauses: Iterator[float],
+    on_wait: Callable[[RetryLater], None],
+    honour_after: bool = True,
+) -> T:
+    """Repeat the call for as long as it fails with one of `on`; every other error passes.
+
+    The wait is the next of `pauses`, or what the error asks for if that is longer and `honour_after` is set. `on_wait`
+    is called with an error when it differs from the one before.
+    """
+    known = ""
+    while True:
+        try:
+            return await call()
+        except on as error:
+            if str(error) != known:
+                known = str(error)
+                on_wait(error)
+            asked = (error.after or 0.0) if honour_after else 0.0
+            await clock.sleep(max(next(pauses), asked))
+
+
 def _paused(error: HarkenError, health: Health, interval: float, now: float) -> Step:
     marked = _marked(error, health, now, failures=health.failures + 1)
     paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
@@ -166,7 +210,7 @@ def _deferred(error: Deferred, health: Health, interval: float, now: float, roll
 
 def _rate_limited(error: RetryLater, health: Health, policy: Policy, now: float, roll: float) -> Step:
     count = health.rate_limited + 1
-    wait = _wait(_doubled(policy.limited_first, count - 1, policy.limited_cap), error, roll)
+    wait = _wait(doubled(policy.limited_first, count - 1, policy.limited_cap), error, roll)
     marked = _marked(error, health, now, failures=health.failures)
     limited = msgspec.structs.replace(marked, rate_limited=count, blocked_until=now + wait, state=_untried(health))
     return Step(health=limited, wait_seconds=wait, change="rate_limited" if count == 1 else "")
@@ -184,10 +228,10 @@ def _failed(error: BaseException, health: Health, policy: Policy, interval: floa
         paused = msgspec.structs.replace(marked, state="paused", blocked_until=None)
         return Step(health=paused, wait_seconds=interval, change="" if health.state == "paused" else "paused")
     if policy.open_at is not None and failures >= policy.open_at:
-        wait = _wait(_doubled(PROBE_FIRST, failures - policy.open_at, PROBE_CAP), error, roll)
+        wait = _wait(doubled(PROBE_FIRST, failures - policy.open_at, PROBE_CAP), error, roll)
         opened = msgspec.structs.replace(marked, state="open", blocked_until=now + wait)
         return Step(health=opened, wait_seconds=wait, change="opened" if health.state == "closed" else "")
-    wait = _wait(_doubled(interval, failures, BACKOFF_CAP), error, roll)
+    wait = _wait(doubled(interval, failures, BACKOFF_CAP), error, roll)
     change: Change = "error" if failures == policy.error_at else "failing" if failures == 1 else ""
     return Step(health=msgspec.structs.replace(marked, blocked_until=now + wait), wait_seconds=wait, change=change)
 
@@ -208,10 +252,6 @@ def _marked(error: BaseException, health: Health, now: float, *, failures: int) 
 def _wait(own: float, error: BaseException, roll: float) -> float:
     requested = error.after if isinstance(error, RetryLater) else None
     return max(own, requested or 0.0) * (1 + BACKOFF_SPREAD * roll)
-
-
-def _doubled(first: float, times: int, cap: float) -> float:
-    return min(cap, first * 2.0 ** min(times, 30))
 
 
 def _reached(count: int, limit: int | None) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from harken.errors import StoreUnavailable
-from harken.run.worker import EMPTY_PAUSE, TROUBLE_PAUSE, Due
+from harken.run.worker import EMPTY_PAUSE, TROUBLE_PAUSE, NextDue
 from harken.testing import HandClock
 from harken.timings import Timings
 
@@ -24,10 +24,10 @@ class Queue:
         return self.due
 
 
-def waiting(seconds: float | None) -> tuple[Due, Queue]:
+def waiting(seconds: float | None) -> tuple[NextDue, Queue]:
     clock = HandClock()
     queue: Any = Queue(None if seconds is None else clock.now() + timedelta(seconds=seconds))
-    return Due(queue, clock), queue
+    return NextDue(queue, clock), queue
 
 
 async def test_it_waits_until_the_next_run_is_due_but_never_for_long() -> None:
@@ -43,7 +43,7 @@ async def test_looks_in_vain_become_rarer_until_something_came() -> None:
     assert waits[:3] == [EMPTY_PAUSE, 2 * EMPTY_PAUSE, 4 * EMPTY_PAUSE]
     assert waits == sorted(waits)
     assert 1.0 < waits[-1] <= LONGEST_SLEEP
-    due.came()
+    due.reset()
     assert await due.seconds() == EMPTY_PAUSE
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.run.models import Account, Models, ModelSettings
+from harken.run.models import Models, ModelSettings, ProviderAccount
 
 
 def models(**names: str) -> Models:
@@ -75,4 +75,4 @@ async def test_a_missing_library_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_an_account_does_not_show_its_key() -> None:
-    assert "sk-1" not in repr(ModelSettings(providers={"openai": Account(api_key="sk-1")}))
+    assert "sk-1" not in repr(ModelSettings(providers={"openai": ProviderAccount(api_key="sk-1")}))

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from harken.clock import SystemClock
-from harken.run.models import Account, Models, ModelSettings
+from harken.run.models import Models, ModelSettings, ProviderAccount
 from harken.run.steps.llm import CAUTION
 from tests.run.world import living, steps
 
@@ -174,7 +174,7 @@ def completion(content: str | None = None, arguments: str = "") -> web.Response:
 
 
 def at_home(server: Server) -> Models:
-    account = Account(base_url=f"{server.url}/v1", api_key="sk-secret")
+    account = ProviderAccount(base_url=f"{server.url}/v1", api_key="sk-secret")
     return Models(ModelSettings(names={"fast": "openai:small"}, providers={"openai": account}))
 
 

@@ -104,8 +104,8 @@ async def test_a_model_without_a_price_warns_where_dollars_are_limited(clock: Vi
         def cost(self, answer: Answer) -> float | None:
             return super().cost(msgspec.structs.replace(answer, model="x:small"))
 
-    watched = ModelSettings(names={"default": "echo"}, watched=frozenset({"main"}))
-    async with living(clock, tmp_path, steps(ASK), models=Unpriced(watched)) as world:
+    usd_limited = ModelSettings(names={"default": "echo"}, usd_limited=frozenset({"main"}))
+    async with living(clock, tmp_path, steps(ASK), models=Unpriced(usd_limited)) as world:
         run = await world.end(x="this")
         assert "has no price under models.prices" in run.journal[0].warnings[-1]
         assert (run.status, run.journal[0].usd) == ("done", 0.0)

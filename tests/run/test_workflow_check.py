@@ -176,9 +176,9 @@ async def test_stored_references_become_secrets_when_compiled_and_again_after_fo
         seen.append(definition)
         return definition
 
-    library = WorkflowCache(shelf, reveal=reveal)
-    assert await library.get("r") is await library.get("r")
-    library.forget()
-    assert library.peek("r") is None
-    await library.get("r")
+    workflows = WorkflowCache(shelf, reveal=reveal)
+    assert await workflows.get("r") is await workflows.get("r")
+    workflows.forget()
+    assert workflows.peek("r") is None
+    await workflows.get("r")
     assert len(seen) == 2

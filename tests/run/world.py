@@ -115,7 +115,7 @@ class World:
     def hire(self, holder: str = "w1", **options: Any) -> Worker:
         """Another worker on the same store."""
         host: Any = None
-        reach = Environment(
+        environment = Environment(
             http=self.http,
             clock=self.clock,
             random=Random(1),
@@ -128,7 +128,15 @@ class World:
         options.setdefault("internal", self._match)
         options.setdefault("observe", lambda what, claimed: self.observed.append(what))
         store: Any = self.store
-        return Worker(store, self.clock, Random(1), library=WorkflowCache(store), reach=reach, holder=holder, **options)
+        return Worker(
+            store,
+            self.clock,
+            Random(1),
+            workflows=WorkflowCache(store),
+            environment=environment,
+            holder=holder,
+            **options,
+        )
 
     def _match(self, events: Sequence[Event]) -> Commit | None:
         """The internal feed as nobody listens to it: emitted events are recorded, ends of runs are not."""

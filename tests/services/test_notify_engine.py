@@ -124,7 +124,7 @@ async def test_an_account_of_the_environment_does_not_reach_into_private_network
     environ = {**ENVIRON, "TELEGRAM_BASE_URL": "http://127.0.0.1:9"}
     parts = Factory(loaded(tmp_path, notify("telegram"), environ=environ), registry(), clock, Random(1))
     with pytest.raises(Refused, match="private address"):
-        await parts.reach().destination("telegram").deliver(Message(to="42", text="hi"))
+        await parts.environment().destination("telegram").deliver(Message(to="42", text="hi"))
     await parts.close()
 
 

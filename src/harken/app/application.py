@@ -174,13 +174,13 @@ class App:
         from harken.run.workflows import WorkflowCache
 
         rule_cache = RuleCache(self.store)
-        self._library = WorkflowCache(self.store, size=PLANS, reveal=self._reveal)
+        self._workflows = WorkflowCache(self.store, size=PLANS, reveal=self._reveal)
         worker = Worker(
             self.store,
             self._clock,
             self._random,
-            library=self._library,
-            reach=self.factory.reach(),
+            workflows=self._workflows,
+            environment=self.factory.environment(),
             holder=self.holder,
             internal=internal_matching(rule_cache, self._clock),
             learn=lambda: rule_cache.learn(INTERNAL),
@@ -213,7 +213,7 @@ class App:
 
     def _adopt(self, loaded: Loaded) -> None:
         if loaded.references != self.loaded.references:
-            self._library.forget()
+            self._workflows.forget()
         self.loaded = self.operator.loaded = self._telemetry.loaded = loaded
         self.intake.leases.shards = shards_of(loaded)
         self._compile()
@@ -224,9 +224,9 @@ class App:
     def _compile(self) -> None:
         """Have every workflow ready, with the secrets of now."""
         for workflow in self.loaded.workflows.values():
-            if self._library.peek(workflow.rev) is None:
+            if self._workflows.peek(workflow.rev) is None:
                 revealed = self.loaded.reveal(workflow.definition)
-                self._library.put(msgspec.structs.replace(workflow, definition=revealed))
+                self._workflows.put(msgspec.structs.replace(workflow, definition=revealed))
 
     def _committed(self, feed: str, commit: Any, committed: Any) -> None:
         self._telemetry.committed(feed, commit, committed)

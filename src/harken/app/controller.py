@@ -212,7 +212,7 @@ class Controller:
 
     def _use(self, loaded: Loaded) -> None:
         self._factory.loaded = loaded
-        self._worker.use(self._factory.reach())
+        self._worker.use(self._factory.environment())
         self.on_loaded(loaded)
 
     async def diff(self) -> Mapping[str, Any]:

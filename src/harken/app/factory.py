@@ -100,7 +100,7 @@ class Factory:
         """A host for what a person asks about this account; its calls are paid like any other."""
         return self._host(account.credential, "people", allow_private=account.allow_private)
 
-    def reach(self) -> Environment:
+    def environment(self) -> Environment:
         """What the steps of runs may touch."""
         return Environment(
             http=self._http_of_steps,
@@ -111,7 +111,7 @@ class Factory:
             action=self._action,
             workflow_rev=self._workflow_rev,
             allow_shell=self.loaded.settings.steps.allow_shell,
-            discreet=lambda value: scrub(value, self.secrets()),
+            redact=lambda value: scrub(value, self.secrets()),
         )
 
     def _host(self, credential: str, who: str, *, allow_private: bool = False) -> Host:

@@ -17,19 +17,21 @@ __all__ = ["list_models", "models_of", "test"]
 
 def models_of(loaded: Loaded | None) -> Models:
     """The models that a configuration names, with the accounts of their providers."""
-    from harken.run.models import Account, Models, ModelSettings
+    from harken.run.models import Models, ModelSettings, ProviderAccount
 
     providers = loaded.settings.models.providers if loaded else {}
     accounts = {
-        name: Account(api_key=given.api_key.get_secret_value() if given.api_key else "", base_url=given.base_url or "")
+        name: ProviderAccount(
+            api_key=given.api_key.get_secret_value() if given.api_key else "", base_url=given.base_url or ""
+        )
         for name, given in providers.items()
     }
     names = models(loaded)
     priced = loaded.settings.models.prices if loaded else {}
     prices = {names.get(name, name): (price.input, price.output) for name, price in priced.items()}
     triggers = loaded.triggers if loaded else ()
-    watched = frozenset(one.name for one in triggers if one.budget and one.budget.usd_per_day is not None)
-    return Models(ModelSettings(names=names, providers=accounts, prices=prices, watched=watched))
+    usd_limited = frozenset(one.name for one in triggers if one.budget and one.budget.usd_per_day is not None)
+    return Models(ModelSettings(names=names, providers=accounts, prices=prices, usd_limited=usd_limited))
 
 
 async def list_models(context: Context) -> Plain:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from harken.http import Client
     from harken.run.models import Models
 
-__all__ = ["Environment", "as_it_is"]
+__all__ = ["Environment", "unchanged"]
 
 
-def as_it_is(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
+    """The `redact` of an environment without secrets."""
     return value
 
 
@@ -25,8 +26,8 @@ def as_it_is(value: Any) -> Any:
 class Environment:
     """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
 
-    `action("slack.post")` gives the act, the account it uses and the host to lend it. `discreet` takes our own tokens
-    out of whatever is written down.
+    `action("slack.post")` returns the act, and the account and host that it is called with. `redact` removes our own
+    secrets from whatever is stored.
     """
 
     http: Client
@@ -37,4 +38,4 @@ class Environment:
     action: Callable[[str], tuple[Act, Any, Host]]
     workflow_rev: Callable[[str], str | None]
     allow_shell: bool = False
-    discreet: Callable[[Any], Any] = field(default=as_it_is)
+    redact: Callable[[Any], Any] = field(default=unchanged)

@@ -1,4 +1,4 @@
-"""Language models by tier or full name. The libraries behind them are imported at the first question."""
+"""Language models by tier or full name. Their libraries are imported when the first prompt is sent."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings as Limits
 
-__all__ = ["ECHO", "TIERS", "Account", "Answer", "ModelSettings", "Models", "Named"]
+__all__ = ["ECHO", "TIERS", "Answer", "ModelAlias", "ModelSettings", "Models", "ProviderAccount"]
 
 TIERS = ("fast", "balanced", "strategic")
 ECHO = "echo"
-ECHO_SAYS = "[echo: an offline stand-in, not a model; this is the prompt]"
+ECHO_PREFIX = "[echo: an offline stand-in, not a model; this is the prompt]"
 OLLAMA = "http://localhost:11434/v1"
 _EXTRAS = {"openai": "openai", "ollama": "openai", "anthropic": "anthropic", "google": "google", "google-gla": "google"}
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """An account at a provider, or any server that speaks OpenAI's language."""
+class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """An account at a provider, or at any server with an OpenAI-compatible API."""
 
     api_key: str = ""
     base_url: str = ""
 
     def __repr__(self) -> str:
-        return f"Account(base_url={self.base_url!r})"
+        return f"ProviderAccount(base_url={self.base_url!r})"
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`names` maps default, tiers and names of one's own to provider:model; `providers` has the accounts.
+    """`names` maps `default`, the tiers and further names to provider:model; `providers` has the accounts.
 
-    `prices` are dollars for a million tokens, in and out, by provider:model. `watched` are the triggers whose runs
-    have a limit in dollars.
+    `prices` are dollars per million input and output tokens, by provider:model. `usd_limited` are the triggers with a
+    limit in dollars.
     """
 
     names: Mapping[str, str] = {}
-    providers: Mapping[str, Account] = {}
+    providers: Mapping[str, ProviderAccount] = {}
     prices: Mapping[str, tuple[float, float]] = {}
-    watched: frozenset[str] = frozenset()
+    usd_limited: frozenset[str] = frozenset()
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """A name that a step may use, and the model it stands for; empty when there is none."""
+class ModelAlias(msgspec.Struct, frozen=True, kw_only=True):
+    """A name that a step may use, and its model; empty when none is configured."""
 
     name: str
     model: str
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said: `text`, or `data` where a schema was asked for."""
+    """What a model returned: `text`, or `data` when a schema was given."""
 
     model: str
     text: str = ""
@@ -71,42 +71,42 @@ class Models:
         self._settings = settings or ModelSettings()
         self._ready: dict[str, Model] = {}
 
-    def list(self) -> Sequence[Named]:
+    def list(self) -> Sequence[ModelAlias]:
         """The tiers and every configured name."""
         names = ["default", *TIERS, *(name for name in self._settings.names if name not in (*TIERS, "default"))]
         fallback = self._settings.names.get("default", "")
-        return [Named(name=name, model=self._settings.names.get(name, fallback)) for name in names]
+        return [ModelAlias(name=name, model=self._settings.names.get(name, fallback)) for name in names]
 
     def resolve(self, name: str) -> str:
         """The provider:model behind a tier or name; raises NeedsAttention when nothing is configured for it."""
         names = self._settings.names
-        asked = name or "default"
-        if asked in names:
-            return names[asked]
-        if asked == ECHO or ":" in asked:
-            return asked
-        if asked in TIERS or asked == "default":
+        wanted = name or "default"
+        if wanted in names:
+            return names[wanted]
+        if wanted == ECHO or ":" in wanted:
+            return wanted
+        if wanted in TIERS or wanted == "default":
             if "default" in names:
                 return names["default"]
             fix = "Set models.default in harken.yaml, such as openai:gpt-4o-mini, or echo to try without a model"
-            raise NeedsAttention(f"no model is configured for {asked!r}", fix=fix)
+            raise NeedsAttention(f"no model is configured for {wanted!r}", fix=fix)
         known = [*TIERS, *names]
-        raise NeedsAttention(f"there is no model {asked!r}", fix=suggest_quoted(asked, known) or "Use provider:model")
+        raise NeedsAttention(f"there is no model {wanted!r}", fix=suggest_quoted(wanted, known) or "Use provider:model")
 
     def cost(self, answer: Answer) -> float | None:
-        """What the answer took, in dollars; None when nobody told us the model's price."""
+        """The price of the answer in dollars; None when no price of the model is configured."""
         price = (0.0, 0.0) if answer.model == ECHO else self._settings.prices.get(answer.model)
         if price is None:
             return None
         spent = answer.usage.get("input_tokens", 0) * price[0] + answer.usage.get("output_tokens", 0) * price[1]
         return spent / 1_000_000
 
-    def watches(self, trigger: str) -> bool:
-        """Whether this trigger's runs have a limit in dollars."""
-        return trigger in self._settings.watched
+    def has_usd_limit(self, trigger: str) -> bool:
+        """Whether the trigger has a limit in dollars."""
+        return trigger in self._settings.usd_limited
 
     async def test(self, name: str = "") -> Answer:
-        """Ask the model for one word; raises what a step would raise."""
+        """Ask the model for one word; raises what an llm step would raise."""
         return await self.ask(name, "Answer with the single word: ready", system="", max_tokens=256)
 
     async def ask(
@@ -119,7 +119,7 @@ class Models:
         max_tokens: int | None = None,
         temperature: float | None = None,
     ) -> Answer:
-        """Ask once. Raises RetryLater when the provider is away or busy, NeedsAttention when a person has to act."""
+        """Send one prompt. Raises RetryLater if the provider is busy or away, NeedsAttention if a person must act."""
         model = self.resolve(name)
         if model == ECHO:
             return _echo(prompt, system, schema)
@@ -142,7 +142,7 @@ class Models:
         try:
             result = await agent.run(prompt, model_settings=settings)
         except (AgentRunError, UserError) as error:
-            # not chained: providers' texts repeat the prompt
+            # not chained: texts of providers repeat the prompt
             raise _failure(error, model) from None
         used = result.usage
         usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "requests": used.requests}
@@ -152,20 +152,20 @@ class Models:
 
     def _prepare(self, model: str) -> Model:
         provider, _, name = model.partition(":")
-        account = self._settings.providers.get(provider, Account())
+        account = self._settings.providers.get(provider, ProviderAccount())
         try:
-            made = _connect(provider, name, account)
+            connected = _connect(provider, name, account)
         except ImportError:
             fix = f"pip install 'harken[{_EXTRAS.get(provider, provider)}]'"
             raise NeedsAttention(f"the library for {provider} models is not installed", fix=fix) from None
         except (ValueError, RuntimeError) as error:
             fix = f"Check models: in harken.yaml, and that models.providers.{provider}.api_key is set"
             raise NeedsAttention(f"{model} cannot be used ({type(error).__name__})", fix=fix) from None
-        self._ready[model] = made
-        return made
+        self._ready[model] = connected
+        return connected
 
 
-def _connect(provider: str, name: str, account: Account) -> Model:
+def _connect(provider: str, name: str, account: ProviderAccount) -> Model:
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
 
@@ -174,18 +174,18 @@ def _connect(provider: str, name: str, account: Account) -> Model:
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        # servers at home ask for no key, but the library does
+        # local servers often need no key, but the library requires one
         return OpenAIChatModel(name, provider=OpenAIProvider(base_url=base_url, api_key=account.api_key or "none"))
     if not (account.api_key or base_url):
         return infer_model(f"{provider}:{name}")
     options: dict[str, str] = {"api_key": account.api_key} if account.api_key else {}
     if base_url:
         options["base_url"] = base_url
-    return infer_model(f"{provider}:{name}", lambda asked: infer_provider_class(asked)(**options))
+    return infer_model(f"{provider}:{name}", lambda provider: infer_provider_class(provider)(**options))
 
 
 def _failure(error: Exception, model: str) -> HarkenError:
-    """Name what happens next; nothing of the provider's text is kept."""
+    """The error for a step; nothing of the provider's text is kept, because it may repeat the prompt."""
     status = getattr(error, "status_code", None)
     after = getattr(error, "retry_after", None)
     provider = model.partition(":")[0]
@@ -213,18 +213,18 @@ def _without_status(error: Exception, model: str, provider: str) -> HarkenError:
 
 
 def _echo(prompt: str, system: str, schema: Mapping[str, Any] | None) -> Answer:
-    text = f"{ECHO_SAYS}\n{prompt}"
-    usage = {"input_tokens": _roughly(system + prompt), "output_tokens": _roughly(text), "requests": 0}
+    text = f"{ECHO_PREFIX}\n{prompt}"
+    usage = {"input_tokens": _estimate_tokens(system + prompt), "output_tokens": _estimate_tokens(text), "requests": 0}
     return Answer(model=ECHO, text=text, data=None if schema is None else _skeleton(schema, text), usage=usage)
 
 
-def _roughly(text: str) -> int:
-    """Tokens as a rule of thumb, so that budgets can be tried offline: one for four letters."""
+def _estimate_tokens(text: str) -> int:
+    """One token for four characters: a rule of thumb, so that budgets can be tried offline."""
     return (len(text) + 3) // 4
 
 
 def _skeleton(schema: Mapping[str, Any], text: str) -> Any:
-    """Something of the form that was asked for, with the prompt wherever text is wanted."""
+    """A value of the schema's form, with the prompt wherever it has text."""
     if "const" in schema or schema.get("enum"):
         return schema["const"] if "const" in schema else schema["enum"][0]
     kind = schema.get("type", "object")

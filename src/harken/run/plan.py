@@ -1,4 +1,4 @@
-"""A compiled workflow: what the executor walks through."""
+"""The values of a compiled workflow: plan, steps, and what a kind of step is made of."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ if TYPE_CHECKING:
     from harken.run.compiler import Compiler
     from harken.run.execute import Frame
 
-__all__ = ["Act", "Block", "Kind", "Made", "OnError", "Plan", "Problem", "Shaped", "Step"]
+__all__ = ["CompiledAct", "DetailedOutput", "OnError", "Plan", "Problem", "Step", "StepAct", "StepKind", "Steps"]
 
-Act: TypeAlias = "Callable[[Frame], Awaitable[Any]]"
+StepAct: TypeAlias = "Callable[[Frame], Awaitable[Any]]"
+"""What a step does; it returns the step's output."""
 OnError = Literal["fail", "ignore", "fallback"]
 ONCE = Retry()
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong in a workflow, and where: `("steps", 0, "prompt")`."""
+    """What is wrong in a workflow, and where: the path is `("steps", 0, "prompt")`."""
 
     path: tuple[str | int, ...]
     message: str
     suggestion: str = ""
 
 
-class Shaped(msgspec.Struct, frozen=True):
-    """A step's answer with facts beside it: `steps.ID.response`, and each of `beside` as `steps.ID.<name>`."""
+class DetailedOutput(msgspec.Struct, frozen=True):
+    """An output with more than a response: `steps.ID.response`, and each of `details` as `steps.ID.<name>`."""
 
     response: Any
-    beside: Mapping[str, Any]
+    details: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
     """One compiled step.
 
-    `pure`: without effect outside the run, so it may be executed again. `replays`: control flow, executed again on
-    resume so that its inner steps are passed through. `instant`: never waits, nor do the steps in it.
-    `shaped`: its act returns Shaped.
+    `pure`: no effect outside the run, so it may be executed again. `replays`: control flow, executed again when the run
+    resumes, to reach its inner steps. `instant`: neither it nor a step inside ever waits. `detailed`: its act returns
+    DetailedOutput.
     """
 
     id: str
     action: str
-    act: Act
+    act: StepAct
     when: Condition | None = None
     timeout: float | None = None
     retry: Retry = ONCE
@@ -60,44 +61,44 @@ class Step:
     pure: bool = False
     replays: bool = False
     instant: bool = False
-    shaped: bool = False
+    detailed: bool = False
 
 
-Block: TypeAlias = tuple[Step, ...]
+Steps: TypeAlias = tuple[Step, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
-    """What a kind builds of its parameters: the act, and whether the steps inside ever wait."""
+class CompiledAct:
+    """What a kind compiles its parameters into. `instant`: neither the act nor a step inside ever waits."""
 
-    act: Act
+    act: StepAct
     instant: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of step: the parameters it takes, and how they become an act.
+class StepKind:
+    """A kind of step: the parameters it takes, and how they are compiled into an act.
 
-    `own_timeout`: `timeout:` is a parameter of the kind (`Builder.timeout`), not a limit on the act.
+    `own_timeout`: `timeout:` is a parameter of the kind (`Compiler.timeout`), not a limit on the act.
     """
 
     name: str
     params: type[BaseModel]
-    build: Callable[[Any, Compiler], Made]
+    build: Callable[[Any, Compiler], CompiledAct]
     timeout: float | None = None
     pure: bool = False
     replays: bool = False
-    shaped: bool = False
+    detailed: bool = False
     own_timeout: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A workflow at one revision, ready to run. `instant`: no step of it ever waits; `empty`: it does nothing."""
+    """A compiled revision of a workflow. `instant`: no step of it ever waits; `empty`: there is nothing to execute."""
 
     name: str
     rev: str
-    steps: Block
+    steps: Steps
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     outputs: Mapping[str, Resolve] = field(default_factory=dict)
     instant: bool = False

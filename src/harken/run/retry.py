@@ -1,4 +1,4 @@
-"""When a step or a run is tried again: pure tables, and the patience that store hiccups deserve."""
+"""When a step, a run or a call to the store is tried again."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from harken.backoff import doubled, doubling, retry
 from harken.clock import Clock
 from harken.errors import RetryLater, StoreBusy, StoreUnavailable
 
-__all__ = ["LONGEST_PAUSE", "RATE_LIMITED_TRIES", "Retry", "patiently", "rate_limited_wait", "run_wait"]
+__all__ = ["RATE_LIMITED_TRIES", "Retry", "rate_limited_wait", "retry_store", "run_wait"]
 
 T = TypeVar("T")
 
-FIRST, CAP = 10.0, 600.0
+RUN_FIRST, RUN_CAP = 10.0, 600.0
 RATE_LIMITED_FIRST = 30.0
 RATE_LIMITED_TRIES = 30
-SPREAD = 0.2
-LONGEST_PAUSE = 30.0
+"""After so many 429 answers in a row, the next one counts as a failed try of the run."""
+JITTER = 0.2
+LONGEST_STEP_PAUSE = 30.0
 STORE_FIRST, STORE_CAP = 0.05, 5.0
 
-log = structlog.get_logger()
+log = structlog.get_logger("harken.run")
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a step is tried within one try of its run. Waits double from `backoff` on."""
+    """How often a step is attempted within one try of its run. Pauses double, starting at `backoff` seconds."""
 
     max_attempts: int = 1
     backoff: float = 1.0
 
     def wait(self, attempt: int, error: RetryLater, roll: float) -> float | None:
-        """Seconds until the next attempt; None when there is none, or only so late that the run should wait."""
+        """Seconds until the next attempt. None when none is left, or when the pause is too long to occupy a worker."""
         if attempt >= self.max_attempts:
             return None
-        pause = max(_spread(self.backoff * 2 ** (attempt - 1), roll), error.after or 0.0)
-        return pause if pause <= LONGEST_PAUSE else None
+        pause = max(_jittered(self.backoff * 2 ** (attempt - 1), roll), error.after or 0.0)
+        return pause if pause <= LONGEST_STEP_PAUSE else None
 
 
-def run_wait(attempt: int, asked: float | None, roll: float) -> float:
-    """Seconds until a run's next try: 10 s doubling to 10 min, never less than the other side asked for."""
-    return max(_spread(min(FIRST * 2 ** min(attempt - 1, 10), CAP), roll), asked or 0.0)
+def run_wait(attempt: int, retry_after: float | None, roll: float) -> float:
+    """Seconds until a run's next try: 10 s doubling to 10 min, and at least `retry_after`, which is never cut."""
+    return max(_jittered(doubled(RUN_FIRST, attempt - 1, RUN_CAP), roll), retry_after or 0.0)
 
 
-def rate_limited_wait(earlier: int, asked: float | None, roll: float) -> float:
-    """Seconds to wait after the (earlier + 1)th 429 in a row: 30 s doubling to 10 min, never less than asked for."""
-    return max(_spread(min(RATE_LIMITED_FIRST * 2 ** min(earlier, 10), CAP), roll), asked or 0.0)
+def rate_limited_wait(earlier: int, retry_after: float | None, roll: float) -> float:
+    """Seconds to wait after a 429 that follows `earlier` others: 30 s doubling to 10 min, at least `retry_after`."""
+    return max(_jittered(doubled(RATE_LIMITED_FIRST, earlier, RUN_CAP), roll), retry_after or 0.0)
 
 
-def _spread(seconds: float, roll: float) -> float:
-    # only ever longer, so that Retry-After and floors hold
-    return seconds * (1.0 + SPREAD * roll)
+def _jittered(seconds: float, roll: float) -> float:
+    # jitter only lengthens a wait, so Retry-After and minimum waits hold
+    return seconds * (1.0 + JITTER * roll)
 
 
-async def patiently(verb: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """Repeat a store verb for as long as the store is busy or away; every other error passes."""
-    pause = STORE_FIRST
-    while True:
-        try:
-            return await verb()
-        except (StoreBusy, StoreUnavailable) as error:
-            if pause == STORE_FIRST:
-                log.warning("store_wait", code=error.code)
-            await clock.sleep(max(pause, error.after or 0.0))
-            pause = min(pause * 2, STORE_CAP)
+async def retry_store(call: Callable[[], Awaitable[T]], clock: Clock) -> T:
+    """Repeat a call to the store for as long as the store is busy or unavailable; every other error passes."""
+    return await retry(
+        call,
+        clock,
+        on=(StoreBusy, StoreUnavailable),
+        pauses=doubling(STORE_FIRST, STORE_CAP),
+        on_wait=lambda error: log.warning("store.unavailable", code=error.code, reason=str(error)),
+    )

@@ -1,4 +1,4 @@
-"""The names that templates and conditions of a run can use."""
+"""The names that a run's templates and conditions can use, and how templates in values are compiled."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from harken.language.cel import Condition, Decision, bind
 from harken.language.go_template import compile_template
 from harken.runs import Claimed, StepRecord
 
-__all__ = ["Resolve", "Scope", "compile_value", "open_scope", "prose"]
+__all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope"]
 
 Names: TypeAlias = Mapping[str, Any]
 Resolve: TypeAlias = Callable[[Names], Any]
 
 
 class Scope:
-    """What is visible at one place of a run. Steps in `if`, `switch` and `parallel` share the names of their run."""
+    """The names visible at one place of a run. Steps in `if`, `switch` and `parallel` share the names of their run."""
 
     __slots__ = ("names", "steps")
 
@@ -26,13 +26,13 @@ class Scope:
         self.names = names
         self.steps = steps
 
-    def inner(self, **more: Any) -> Scope:
-        """A scope for one round of a loop: it sees everything here, and its steps stay inside."""
+    def nested(self, **more: Any) -> Scope:
+        """The scope of one iteration of a loop: it sees all names of this one, and its steps are not visible here."""
         steps = dict(self.steps)
         return Scope({**self.names, **more, "steps": steps}, steps)
 
     def decide(self, condition: Condition) -> Decision:
-        """Decide, or raise Misconfigured when the condition has no answer here: false and failed are not the same."""
+        """Evaluate the condition; raises Misconfigured when that fails, because an error must not count as false."""
         decision = condition.decide(bind(self.names))
         if decision.outcome == "error":
             fix = "Guard fields that may be missing with has(...)"
@@ -42,21 +42,21 @@ class Scope:
     def holds(self, condition: Condition) -> bool:
         return self.decide(condition).outcome == "true"
 
-    def remember(self, step_id: str, record: StepRecord, shaped: bool) -> Any:
+    def add_step(self, step_id: str, record: StepRecord, detailed: bool) -> Any:
         """Make a finished step visible as `steps.ID`, and return its response."""
         output = record.output
-        beside: Mapping[str, Any] = {}
-        if shaped and isinstance(output, Mapping):
-            response, beside = output.get("response"), output
+        details: Mapping[str, Any] = {}
+        if detailed and isinstance(output, Mapping):
+            response, details = output.get("response"), output
         else:
             response = output
-        known = {**beside, "response": response, "output": response, "status": record.status}
+        known = {**details, "response": response, "output": response, "status": record.status}
         self.steps[step_id] = {**known, "error": record.error} if record.error else known
         return response
 
 
 def open_scope(claimed: Claimed, inputs: Mapping[str, Any]) -> Scope:
-    """The names at the start of a run; reserved ones win over inputs of the same name."""
+    """The scope at the start of a run. Reserved names hide inputs of the same name."""
     events = claimed.events
     trigger = _trigger(claimed.trigger, events)
     steps: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def _trigger(name: str, events: tuple[Recorded, ...]) -> dict[str, Any]:
 
 
 def compile_value(value: Any) -> Resolve:
-    """Compile every template inside a value. Types are kept, and a missing field is an error; raises Misconfigured."""
+    """Compile every template inside a value; raises Misconfigured. Types are kept, and a missing field is an error."""
     if isinstance(value, str) and "{{" in value:
         return compile_template(value).value
     if isinstance(value, Mapping):
@@ -107,8 +107,8 @@ def _compile_mapping(value: Mapping[Any, Any]) -> Resolve:
     return lambda names: {name: part(names) for name, part in parts.items()}
 
 
-def prose(source: str) -> Callable[[Names, list[str]], str]:
-    """Compile text for people: a missing field shows as `<no value>` and leaves a warning."""
+def compile_text(source: str) -> Callable[[Names, list[str]], str]:
+    """Compile text for people and models: a missing field becomes `<no value>` and adds a warning."""
     if "{{" not in source:
         return lambda names, warnings: source
     template = compile_template(source)

@@ -1,4 +1,4 @@
-"""Ends of runs on their way to the store: while one batch is being written, the next one gathers."""
+"""Settles runs in batches: while one batch is written to the store, the next one gathers."""
 
 from __future__ import annotations
 
@@ -12,74 +12,73 @@ from harken.clock import Clock
 from harken.errors import HarkenError, LeaseLost
 from harken.event import Event
 from harken.feed import INTERNAL
-from harken.run.journal import InternalFeed, RunStore, Unwritten, journal
-from harken.run.retry import patiently
+from harken.run.journal import InternalFeed, RunStore, Unwritten, append_records
+from harken.run.retry import retry_store
 from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, RunOutcome
 from harken.store import Settlement, Stale
 
 __all__ = ["PendingSettlement", "Settler", "announcement"]
 
-MOST = 500
-DEEPEST_CHAIN = 8
-"""A run that another run's end started may end in an announcement of its own, but not for ever."""
+MAX_BATCH = 500
+MAX_CHAIN = 8
+"""How deep runs may be started by the ends of other runs; a deeper end is not announced, so that loops stop."""
 
 Result: TypeAlias = Literal["settled", "lost"]
 
-log = structlog.get_logger()
+log = structlog.get_logger("harken.run")
 
 
 class PendingSettlement:
-    """One end of a try that the store has not taken yet."""
+    """The end of a try that is not in the store yet. `may_free_runs`: other runs may become ready by it."""
 
-    __slots__ = ("claimed", "outcome", "rest", "wakes")
+    __slots__ = ("claimed", "may_free_runs", "outcome", "unwritten")
+
+    def __init__(self, claimed: Claimed, outcome: RunOutcome, unwritten: Unwritten | None) -> None:
+        self.claimed = claimed
+        self.outcome = outcome
+        self.unwritten = unwritten
+        self.may_free_runs = not claimed.alone or type(outcome) is Again
 
     @property
-    def what(self) -> str:
-        """The name of the outcome in counters and metrics."""
+    def outcome_name(self) -> str:
+        """The outcome as counters and metrics name it."""
         outcome = self.outcome
         if type(outcome) is Finished:
             return "filtered" if outcome.filtered else "done"
-        return "again" if type(outcome) is Again else _words(outcome)[0]
-
-    def __init__(self, claimed: Claimed, outcome: RunOutcome, rest: Unwritten | None) -> None:
-        self.claimed = claimed
-        self.outcome = outcome
-        self.rest = rest
-        # whether its end may have made a run ready
-        self.wakes = not claimed.alone or type(outcome) is Again
+        return "again" if type(outcome) is Again else _status_of(outcome)[0]
 
 
 class Settler:
-    """`told` hears of every closing once: whether the store took it, or the run was no longer ours."""
+    """Writes the ends of tries. `on_settled` is called once for each: with `lost` when the run was no longer ours."""
 
     def __init__(
         self,
         store: RunStore,
         clock: Clock,
         internal: InternalFeed,
-        told: Callable[[PendingSettlement, Result], None],
-        named: Callable[[str], str],
+        on_settled: Callable[[PendingSettlement, Result], None],
+        workflow_name: Callable[[str], str],
     ) -> None:
         self._store = store
         self._clock = clock
         self._internal = internal
-        self._told = told
-        self._named = named
+        self._on_settled = on_settled
+        self._workflow_name = workflow_name
         self._waiting: list[PendingSettlement] = []
         self._writing: Sequence[PendingSettlement] = ()
         self._task: asyncio.Task[None] | None = None
         self.stale = 0
 
-    def add(self, claimed: Claimed, outcome: RunOutcome, rest: Unwritten | None = None) -> None:
-        self._waiting.append(PendingSettlement(claimed, outcome, rest))
+    def add(self, claimed: Claimed, outcome: RunOutcome, unwritten: Unwritten | None = None) -> None:
+        self._waiting.append(PendingSettlement(claimed, outcome, unwritten))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write_all(), name="settle")
 
     def claims(self) -> dict[str, int]:
-        """What is still ours until the store has taken it."""
+        """Runs and tokens that are not settled yet, so their leases must be kept."""
         return {one.claimed.id: one.claimed.token for one in (*self._writing, *self._waiting)}
 
-    async def drained(self, seconds: float) -> bool:
+    async def drain(self, seconds: float) -> bool:
         """Wait until everything is written; False when that takes longer."""
         task = self._task
         if task is not None:
@@ -89,92 +88,89 @@ class Settler:
     async def _write_all(self) -> None:
         try:
             while self._waiting:
-                self._writing, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                self._writing, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 try:
                     await self._write(self._writing)
                 except Exception:
-                    # their claims run out and another try is made; the ends that come after must not wait for that
-                    log.exception("settle_failed", runs=len(self._writing))
+                    # their leases expire and the runs are tried again; later batches must not wait for that
+                    log.exception("settlement.failed", runs=len(self._writing))
                 self._writing = ()
         finally:
             self._task = None
 
     async def _write(self, batch: Sequence[PendingSettlement]) -> None:
-        for one in batch:
-            if one.rest is not None and len(one.rest.records) > 1:
-                batch = await self._write_journals(batch)
-                break
+        if any(one.unwritten is not None and len(one.unwritten.records) > 1 for one in batch):
+            batch = await self._write_journals(batch)
         while batch:
-            settlements = [self._settlement(one) for one in batch]
-            results = await self._settle(settlements, batch)
-            again: list[PendingSettlement] = []
+            results = await self._settle([self._settlement(one) for one in batch])
+            stale: list[PendingSettlement] = []
             for one, result in zip(batch, results, strict=True):
                 if isinstance(result, Stale):
-                    again.append(one)
+                    stale.append(one)
                 else:
-                    self._told(one, result)
+                    self._on_settled(one, result)
             await self._follow_up(batch, results)
-            batch = again
-            if again:
-                self.stale += len(again)
-                await self._internal.relearn()
+            batch = stale
+            if stale:
+                self.stale += len(stale)
+                await self._internal.refresh_rules()
             else:
-                self._internal.settled()
+                self._internal.rules_accepted()
 
-    async def _settle(
-        self, settlements: Sequence[Settlement], batch: Sequence[PendingSettlement]
-    ) -> Sequence[Result | Stale]:
+    async def _settle(self, settlements: Sequence[Settlement]) -> Sequence[Result | Stale]:
         try:
-            return await patiently(lambda: self._store.settle(settlements), self._clock)
+            return await retry_store(lambda: self._store.settle(settlements), self._clock)
         except Exception as error:
             if len(settlements) > 1:
-                # one of them is at fault: the others must not suffer
-                return [(await self._settle([one], [it]))[0] for one, it in zip(settlements, batch, strict=True)]
+                # one of them is invalid: settle each alone, so that the others are not affected
+                return [(await self._settle([one]))[0] for one in settlements]
             return [await self._settle_dead(settlements[0], error)]
 
     async def _settle_dead(self, settlement: Settlement, error: Exception) -> Result:
-        """The store will not have this end: the run becomes a dead letter, or, failing that, is left to its lease."""
-        told = str(error) if isinstance(error, HarkenError) else type(error).__name__
-        log.error("settle_refused", run=settlement.id, error=told)
-        dead = Settlement(id=settlement.id, token=settlement.token, outcome=Dead(error=f"its end was refused: {told}"))
+        """The store refuses this outcome: make the run a dead letter. If that fails too, its lease expires."""
+        reason = str(error) if isinstance(error, HarkenError) else type(error).__name__
+        log.error("settlement.refused", run=settlement.id, reason=reason)
+        outcome = Dead(error=f"its end was refused: {reason}")
+        dead = Settlement(id=settlement.id, token=settlement.token, outcome=outcome)
         try:
-            result = (await patiently(lambda: self._store.settle([dead]), self._clock))[0]
+            result = (await retry_store(lambda: self._store.settle([dead]), self._clock))[0]
         except Exception:
-            log.exception("settle_abandoned", run=settlement.id)
+            log.exception("settlement.abandoned", run=settlement.id)
             return "lost"
         return "lost" if isinstance(result, Stale) else result
 
     async def _write_journals(self, batch: Sequence[PendingSettlement]) -> Sequence[PendingSettlement]:
-        """A settlement carries one record: write what comes before it. A run that is lost drops out."""
-        kept = await asyncio.gather(*(self._write_journal(one) for one in batch))
-        return [one for one, ours in zip(batch, kept, strict=True) if ours]
+        """A settlement carries one record: write those before it. Returns the batch without runs that were lost."""
+        ours = await asyncio.gather(*(self._write_journal(one) for one in batch))
+        return [one for one, is_ours in zip(batch, ours, strict=True) if is_ours]
 
     async def _write_journal(self, one: PendingSettlement) -> bool:
-        rest = one.rest
-        if rest is None or len(rest.records) <= 1:
+        unwritten = one.unwritten
+        if unwritten is None or len(unwritten.records) <= 1:
             return True
-        # an emitted event goes with its record, which may be any of them
-        now, last = (rest.records, []) if rest.events else (rest.records[:-1], rest.records[-1:])
+        # an emitted event is written with its record, which may be any of them
+        records = unwritten.records
+        now, last = (records, []) if unwritten.events else (records[:-1], records[-1:])
         try:
-            await journal(self._store, self._clock, one.claimed, self._internal, now, rest.events)
+            await append_records(self._store, self._clock, one.claimed, self._internal, now, unwritten.events)
         except LeaseLost:
-            self._told(one, "lost")
+            self._on_settled(one, "lost")
             return False
-        one.rest = Unwritten(last, [])
+        one.unwritten = Unwritten(last, [])
         return True
 
     def _settlement(self, one: PendingSettlement) -> Settlement:
-        claimed, rest = one.claimed, one.rest
-        told = None
-        if self._internal.listens(f"run.{_words(one.outcome)[0]}"):
-            told = announcement(claimed, one.outcome, self._clock, self._named(claimed.workflow_rev))
-        events = [] if told is None else [told]
+        claimed, unwritten = one.claimed, one.unwritten
+        announced = None
+        if self._internal.listens(f"run.{_status_of(one.outcome)[0]}"):
+            announced = announcement(claimed, one.outcome, self._clock, self._workflow_name(claimed.workflow_rev))
+        events = [] if announced is None else [announced]
         record = None
-        if rest is not None:
-            record = rest.records[0] if rest.records else None
-            events.extend(rest.events)
+        if unwritten is not None:
+            record = unwritten.records[0] if unwritten.records else None
+            events.extend(unwritten.events)
         commit = self._internal.match(events) if events else None
-        one.wakes = one.wakes or commit is not None
+        one.may_free_runs = one.may_free_runs or commit is not None
         return Settlement(
             id=claimed.id,
             token=claimed.token,
@@ -187,27 +183,26 @@ class Settler:
     async def _follow_up(self, batch: Sequence[PendingSettlement], results: Sequence[Result | Stale]) -> None:
         for one, result in zip(batch, results, strict=True):
             if type(one.outcome) is Dead and result == "settled":
-                run, trigger = one.claimed.id, one.claimed.trigger
-                log.warning("run_dead", run=run, trigger=trigger, error=one.outcome.error)
+                log.warning("run.dead", run=one.claimed.id, trigger=one.claimed.trigger, reason=one.outcome.error)
             if one.claimed.parent and result == "settled" and not isinstance(one.outcome, Again):
-                await self._wake(one)
+                await self._wake_parent(one)
 
-    async def _wake(self, one: PendingSettlement) -> None:
-        status, output, error = _words(one.outcome)
+    async def _wake_parent(self, one: PendingSettlement) -> None:
+        status, output, error = _status_of(one.outcome)
         answer = {"run": one.claimed.id, "status": status, "output": output, "error": error}
-        await patiently(lambda: self._store.answer(one.claimed.parent, answer), self._clock)
+        await retry_store(lambda: self._store.answer(one.claimed.parent, answer), self._clock)
 
 
 def announcement(claimed: Claimed, outcome: RunOutcome, clock: Clock, workflow: str = "") -> Event | None:
-    """The internal event that tells of a run's end: `run.done`, `run.failed`, `run.dead`, `run.cancelled`."""
+    """The internal event about a run's end: `run.done`, `run.failed`, `run.dead`, `run.cancelled`; None for a retry."""
     if type(outcome) is Again:
         return None
     depth = 1
     if claimed.events and claimed.events[0].feed == INTERNAL:
         depth = 1 + int(claimed.events[0].data.get("depth", 0))
-        if depth > DEEPEST_CHAIN:
+        if depth > MAX_CHAIN:
             return None
-    status, output, error = _words(outcome)
+    status, output, error = _status_of(outcome)
     data = {
         "run": claimed.id,
         "trigger": claimed.trigger,
@@ -219,19 +214,19 @@ def announcement(claimed: Claimed, outcome: RunOutcome, clock: Clock, workflow: 
         "attempt": claimed.attempt,
         "depth": depth,
     }
-    # a run that is retried by hand ends again: the claim's token tells its ends apart
-    key = f"{claimed.id}:{claimed.token}"
+    # a run that a person retries ends twice: the claim's token makes the keys differ
     return Event(
         subject=claimed.id,
         type=f"run.{status}",
         data=data,
-        key=key,
+        key=f"{claimed.id}:{claimed.token}",
         state=f"{status}:{claimed.token}",
         occurred_at=clock.now(),
     )
 
 
-def _words(outcome: RunOutcome) -> tuple[str, Any, str]:
+def _status_of(outcome: RunOutcome) -> tuple[str, Any, str]:
+    """The final status, the output and the error."""
     if isinstance(outcome, Finished):
         return "done", outcome.output, ""
     if isinstance(outcome, Failed):

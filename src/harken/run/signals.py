@@ -1,4 +1,4 @@
-"""How a step ends other than well: on purpose (signals), or badly (errors with something to show)."""
+"""How a step ends without success: signals, which are no errors, and errors that carry an output."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Filtered", "Halted", "Parked", "Rejected", "Signal", "StepFailed"]
 
 
 class Signal(Exception):
-    """Not an error: a step ends the walk on purpose."""
+    """Not an error: a step ends or suspends the execution on purpose."""
 
 
 class Filtered(Signal):
-    """A filter said no: the round of a loop, the branch or the run ends well here."""
+    """A filter's condition is false: the iteration, the branch or the run ends here, successfully."""
 
 
 class Parked(Signal):
-    """The run waits for time, a person or a sub-run. `record` is written only with the parking itself."""
+    """The run waits for time, a person or a sub-run. `record` is written together with the parking."""
 
     def __init__(self, park: Park, record: StepRecord | None = None) -> None:
         super().__init__(park.waiting_for)
@@ -28,7 +28,7 @@ class Parked(Signal):
 
 
 class Rejected(HarkenError):
-    """A person said no: the run fails, and is not tried again by itself."""
+    """A person rejected: the run fails and is not retried."""
 
     code = "rejected"
 
@@ -38,7 +38,7 @@ class Rejected(HarkenError):
 
 
 class StepFailed(RetryLater):
-    """A step failed with something to show for it."""
+    """A step failed, but has an output for the journal."""
 
     def __init__(self, message: str, *, output: Any = None, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -46,7 +46,7 @@ class StepFailed(RetryLater):
 
 
 class Halted(Exception):
-    """A step failed for good in this try; `where` is the path of the innermost one."""
+    """A step failed in this try and its own retries are used up; `where` is the path of the innermost failed step."""
 
     def __init__(self, error: HarkenError, where: str, tries: int) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""Workflows as people write them: checked with every problem and its place, compiled once per revision."""
+"""Checks and compiles workflows, and caches the compiled plans by revision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harken.errors import Misconfigured, NotFound
-from harken.run.compiler import Actions, Compiler, declared_inputs
+from harken.run.compiler import Actions, Compiler, parse_inputs
 from harken.run.plan import Plan, Problem
 from harken.run.steps import KINDS
 from harken.runs import Workflow
@@ -23,13 +23,13 @@ DEFINITION_KEYS = ("inputs", "steps", "outputs")
 
 
 def check_workflow(definition: Any, *, actions: Actions | None = None) -> list[Problem]:
-    """Everything that is wrong with a definition; empty when it can run. `actions`: what the services' take."""
-    return _build(Workflow(name="", rev="", definition=definition), actions)[1]
+    """All problems of a definition; none when it can run. `actions`: the parameters of the services' actions."""
+    return _compile(Workflow(name="", rev="", definition=definition), actions)[1]
 
 
 def compile_workflow(workflow: Workflow) -> Plan:
-    """Return the plan, or raise Misconfigured with the first problem and how many there are."""
-    plan, problems = _build(workflow, None)
+    """Return the plan; raises Misconfigured with the first problem and the number of others."""
+    plan, problems = _compile(workflow, None)
     if problems:
         first = problems[0]
         where = ".".join(str(part) for part in first.path)
@@ -39,19 +39,19 @@ def compile_workflow(workflow: Workflow) -> Plan:
     return plan
 
 
-def _build(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Problem]]:
-    builder = Compiler(KINDS, actions)
+def _compile(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Problem]]:
+    compiler = Compiler(KINDS, actions)
     given: Any = workflow.definition
     if not isinstance(given, Mapping):
-        builder.problem("a workflow must be a mapping with steps")
+        compiler.problem("a workflow must be a mapping with steps")
         given = {}
     for key in given:
         if key not in DEFINITION_KEYS:
-            builder.problem(f"unknown key {key!r}", str(key), suggestion=suggest_quoted(str(key), DEFINITION_KEYS))
-    inputs, wrong = declared_inputs(given.get("inputs"))
-    builder.problems.extend(wrong)
-    steps = builder.block(given.get("steps") or [], "steps")
-    outputs = _outputs(builder, given.get("outputs"))
+            compiler.problem(f"unknown key {key!r}", str(key), suggestion=suggest_quoted(str(key), DEFINITION_KEYS))
+    inputs, wrong = parse_inputs(given.get("inputs"))
+    compiler.problems.extend(wrong)
+    steps = compiler.steps(given.get("steps") or [], "steps")
+    outputs = _outputs(compiler, given.get("outputs"))
     plan = Plan(
         name=workflow.name,
         rev=workflow.rev,
@@ -61,18 +61,21 @@ def _build(workflow: Workflow, actions: Actions | None) -> tuple[Plan, list[Prob
         instant=all(step.instant for step in steps),
         empty=not (steps or inputs or outputs),
     )
-    return plan, builder.problems
+    return plan, compiler.problems
 
 
-def _outputs(builder: Compiler, given: Any) -> dict[str, Any]:
+def _outputs(compiler: Compiler, given: Any) -> dict[str, Any]:
     if given is not None and not isinstance(given, Mapping):
-        builder.problem("outputs must be a mapping of names to templates", "outputs")
+        compiler.problem("outputs must be a mapping of names to templates", "outputs")
         return {}
-    return {str(name): builder.value(value, "outputs", str(name)) for name, value in (given or {}).items()}
+    return {str(name): compiler.value(value, "outputs", str(name)) for name, value in (given or {}).items()}
 
 
 class WorkflowCache:
-    """Compiled workflows by revision. A revision never changes, so a plan is compiled once and kept while used."""
+    """Compiled workflows by revision. A revision never changes; the least recently used plans are dropped.
+
+    `reveal` replaces references to secrets in a definition from the store by their values.
+    """
 
     def __init__(
         self, store: Registry, *, size: int = 1_000, reveal: Callable[[Any], Any] = lambda definition: definition
@@ -83,15 +86,15 @@ class WorkflowCache:
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
     def peek(self, rev: str) -> Plan | None:
-        """The plan if it is compiled already."""
+        """The plan, if it is compiled already."""
         return self._plans.get(rev)
 
     def forget(self) -> None:
-        """Compile again when next used: secrets that definitions refer to may have changed."""
+        """Drop all plans: secrets that definitions refer to may have changed."""
         self._plans.clear()
 
     def put(self, workflow: Workflow) -> Plan:
-        """Compile and keep; raises Misconfigured."""
+        """Compile and cache; raises Misconfigured."""
         plan = self._plans[workflow.rev] = compile_workflow(workflow)
         while len(self._plans) > self._size:
             self._plans.popitem(last=False)

@@ -72,8 +72,8 @@ class Stage:
                 store,
                 self.clock,
                 self._random,
-                library=WorkflowCache(store),
-                reach=self._reach(),
+                workflows=WorkflowCache(store),
+                environment=self._environment(),
                 holder="w",
                 internal=internal_matching(rule_cache, self.clock),
                 learn=lambda: rule_cache.learn(INTERNAL),  # noqa: B023
@@ -92,7 +92,7 @@ class Stage:
             self.working = asyncio.create_task(self.worker.run())
             return
 
-    def _reach(self) -> Environment:
+    def _environment(self) -> Environment:
         nothing: Any = None
         return Environment(
             http=nothing,

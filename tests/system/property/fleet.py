@@ -86,8 +86,8 @@ class Fleet(Stage):
         shard = (polled.index(feed.name) + moved) % SHARDS if feed.name in polled else 0
         return msgspec.structs.replace(feed, shard=shard)
 
-    def reach(self) -> Environment:
-        return self._reach()
+    def environment(self) -> Environment:
+        return self._environment()
 
     async def _act(self, call: Any) -> Any:
         """A step of a workflow: some take nearly as long as they may."""

@@ -56,7 +56,7 @@ class Office(Protocol):
 
     def definitions(self, *, starting: bool = False) -> Definitions: ...
 
-    def reach(self) -> Environment: ...
+    def environment(self) -> Environment: ...
 
 
 class Thawed:
@@ -88,8 +88,8 @@ class Life:
             store,
             self._clock,
             random,
-            library=WorkflowCache(store),
-            reach=office.reach(),
+            workflows=WorkflowCache(store),
+            environment=office.environment(),
             holder=self.name,
             internal=internal_matching(rule_cache, self._clock),
             learn=lambda: rule_cache.learn(INTERNAL),

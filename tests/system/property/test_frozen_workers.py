@@ -75,7 +75,7 @@ class Office:
     def hire(self, holder: str) -> Freezing:
         view: Any = Freezing(self.store, self.clock)
         nothing: Any = None
-        reach = Environment(
+        environment = Environment(
             http=nothing,
             clock=self.clock,
             random=Random(1),
@@ -88,8 +88,8 @@ class Office:
             view,
             self.clock,
             Random(1),
-            library=WorkflowCache(view),
-            reach=reach,
+            workflows=WorkflowCache(view),
+            environment=environment,
             holder=holder,
             internal=lambda events: None,
             timings=RARE_LOOKS,

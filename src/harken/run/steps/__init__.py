@@ -1,10 +1,10 @@
-"""Every kind of step by its name. The empty name stands for services' own actions, `kind.action`."""
+"""Every kind of step by its name. The empty name is for actions of services, such as `slack.post`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harken.run.plan import Kind
+from harken.run.plan import StepKind
 from harken.run.steps.branch import FILTER, IF, SWITCH
 from harken.run.steps.call import ACTION, HTTP, NOTIFY
 from harken.run.steps.llm import LLM
@@ -20,4 +20,4 @@ _ALL = (
     ACTION, APPROVE, EMIT, FILTER, FOREACH, HTTP, IF, LLM, NOTIFY, PARALLEL, SHELL, SWITCH, TRANSFORM, WAIT, WORKFLOW,
 )  # fmt: skip
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
+KINDS: Mapping[str, StepKind] = {kind.name: kind for kind in _ALL}

@@ -1,4 +1,4 @@
-"""Steps that decide: filter, if, switch. They are pure, and are walked through again when a run resumes."""
+"""Steps that choose what follows: filter, if, switch. They are pure, and executed again when a run resumes."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pydantic import Field, model_validator
 
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame, walk
-from harken.run.plan import Block, Kind, Made
+from harken.run.plan import CompiledAct, StepKind, Steps
 from harken.run.signals import Filtered
 
 __all__ = ["FILTER", "IF", "SWITCH"]
 
 
-class FilterWords(Strict):
+class FilterBlock(Strict):
     condition: str | bool
 
 
-class IfWords(Strict):
+class IfBlock(Strict):
     condition: str | bool
     then: list[Any]
     otherwise: list[Any] = Field(default_factory=list, alias="else")
 
 
-class CaseWords(Strict):
+class CaseBlock(Strict):
     when: str | bool
     steps: list[Any]
 
 
-class SwitchWords(Strict):
+class SwitchBlock(Strict):
     on: Any = None
-    cases: dict[str | int | bool, list[Any]] | list[CaseWords]
+    cases: dict[str | int | bool, list[Any]] | list[CaseBlock]
     default: list[Any] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _one_way(self) -> SwitchWords:
+    def _one_form(self) -> SwitchBlock:
         if isinstance(self.cases, list) and self.on is not None:
             raise ValueError("cases with when: decide for themselves; leave on: out, or write cases as a mapping")
         if not isinstance(self.cases, list) and self.on is None:
@@ -44,8 +44,8 @@ class SwitchWords(Strict):
         return self
 
 
-def _filter(params: FilterWords, builder: Compiler) -> Made:
-    condition = builder.condition(params.condition, "condition")
+def _filter(params: FilterBlock, compiler: Compiler) -> CompiledAct:
+    condition = compiler.condition(params.condition, "condition")
 
     async def act(frame: Frame) -> Any:
         decision = frame.scope.decide(condition)
@@ -53,61 +53,61 @@ def _filter(params: FilterWords, builder: Compiler) -> Made:
             raise Filtered(decision.reason)
         return {"passed": True}
 
-    return Made(act=act, instant=True)
+    return CompiledAct(act=act, instant=True)
 
 
-def _if(params: IfWords, builder: Compiler) -> Made:
-    condition = builder.condition(params.condition, "condition")
-    then, otherwise = builder.block(params.then, "then"), builder.block(params.otherwise, "else")
+def _if(params: IfBlock, compiler: Compiler) -> CompiledAct:
+    condition = compiler.condition(params.condition, "condition")
+    then, otherwise = compiler.steps(params.then, "then"), compiler.steps(params.otherwise, "else")
 
     async def act(frame: Frame) -> Any:
         chosen, steps = ("then", then) if frame.scope.holds(condition) else ("else", otherwise)
         return await walk(frame.execution, steps, frame.scope, f"{frame.path}.{chosen}.")
 
-    return Made(act=act, instant=_instant(then) and _instant(otherwise))
+    return CompiledAct(act=act, instant=_instant(then) and _instant(otherwise))
 
 
-def _switch(params: SwitchWords, builder: Compiler) -> Made:
-    default = builder.block(params.default, "default")
+def _switch(params: SwitchBlock, compiler: Compiler) -> CompiledAct:
+    default = compiler.steps(params.default, "default")
     if isinstance(params.cases, list):
-        return _by_condition(params.cases, default, builder)
-    on = builder.value(params.on, "on")
-    blocks = {_word(case): builder.block(steps, "cases", str(case)) for case, steps in params.cases.items()}
+        return _by_condition(params.cases, default, compiler)
+    on = compiler.value(params.on, "on")
+    blocks = {_case_key(case): compiler.steps(steps, "cases", str(case)) for case, steps in params.cases.items()}
 
     async def act(frame: Frame) -> Any:
-        value = _word(on(frame.names))
+        value = _case_key(on(frame.names))
         place = f"cases[{value}]" if value in blocks else "default"
         return await walk(frame.execution, blocks.get(value, default), frame.scope, f"{frame.path}.{place}.")
 
-    return Made(act=act, instant=all(map(_instant, (default, *blocks.values()))))
+    return CompiledAct(act=act, instant=all(map(_instant, (default, *blocks.values()))))
 
 
-def _by_condition(cases: list[CaseWords], default: Block, builder: Compiler) -> Made:
-    made = [
-        (builder.condition(case.when, "cases", at, "when"), builder.block(case.steps, "cases", at, "steps"))
+def _by_condition(cases: list[CaseBlock], default: Steps, compiler: Compiler) -> CompiledAct:
+    compiled = [
+        (compiler.condition(case.when, "cases", at, "when"), compiler.steps(case.steps, "cases", at, "steps"))
         for at, case in enumerate(cases)
     ]
 
     async def act(frame: Frame) -> Any:
-        for at, (condition, steps) in enumerate(made):
+        for at, (condition, steps) in enumerate(compiled):
             if frame.scope.holds(condition):
                 return await walk(frame.execution, steps, frame.scope, f"{frame.path}.cases[{at}].")
         return await walk(frame.execution, default, frame.scope, f"{frame.path}.default.")
 
-    return Made(act=act, instant=all(map(_instant, (default, *(steps for _, steps in made)))))
+    return CompiledAct(act=act, instant=all(map(_instant, (default, *(steps for _, steps in compiled)))))
 
 
-def _word(value: Any) -> str:
-    """Cases are keys in YAML, so they are compared as the words a person would write."""
+def _case_key(value: Any) -> str:
+    """Cases are keys in YAML, so values are compared as they would be written there."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None or isinstance(value, Mapping | list) else str(value)
 
 
-def _instant(steps: Block) -> bool:
+def _instant(steps: Steps) -> bool:
     return all(step.instant for step in steps)
 
 
-FILTER = Kind(name="filter", params=FilterWords, build=_filter, pure=True, replays=True)
-IF = Kind(name="if", params=IfWords, build=_if, pure=True, replays=True)
-SWITCH = Kind(name="switch", params=SwitchWords, build=_switch, pure=True, replays=True)
+FILTER = StepKind(name="filter", params=FilterBlock, build=_filter, pure=True, replays=True)
+IF = StepKind(name="if", params=IfBlock, build=_if, pure=True, replays=True)
+SWITCH = StepKind(name="switch", params=SwitchBlock, build=_switch, pure=True, replays=True)

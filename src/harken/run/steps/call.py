@@ -1,4 +1,4 @@
-"""Steps that reach out: http, notify and the services' own actions."""
+"""Steps that call something outside: http, notify and the services' actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harken.http import Reply, raise_for
 from harken.language.fields import fill
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
-from harken.run.plan import Kind, Made, Shaped
+from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 from harken.source import Act, Call, Message
 
 __all__ = ["ACTION", "HTTP", "NOTIFY"]
@@ -23,7 +23,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-request-id")
 
 
-class HttpWords(Strict):
+class HttpBlock(Strict):
     url: str
     method: str = ""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -34,13 +34,13 @@ class HttpWords(Strict):
     allow_private_networks: bool = False
 
     @model_validator(mode="after")
-    def _one_body(self) -> HttpWords:
+    def _one_body(self) -> HttpBlock:
         if self.body is not None and self.json_body is not None:
             raise ValueError("takes either json: or body:, not both")
         return self
 
 
-class NotifyWords(Strict):
+class NotifyBlock(Strict):
     channel: str
     to: str = ""
     text: str
@@ -49,66 +49,66 @@ class NotifyWords(Strict):
     placeholders: Literal["template", "fields"] = "template"
 
 
-class ActionWords(BaseModel):
+class ActionBlock(BaseModel):
     """The parameters of a service's action belong to the service."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-def _http(params: HttpWords, builder: Compiler) -> Made:
-    url, headers = builder.value(params.url, "url"), builder.value(params.headers, "headers")
-    query, json = builder.value(params.query, "query"), builder.value(params.json_body, "json")
-    body = builder.value(params.body, "body")
+def _http(params: HttpBlock, compiler: Compiler) -> CompiledAct:
+    url, headers = compiler.value(params.url, "url"), compiler.value(params.headers, "headers")
+    query, json = compiler.value(params.query, "query"), compiler.value(params.json_body, "json")
+    body = compiler.value(params.body, "body")
     has_body = params.json_body is not None or params.body is not None
     method = (params.method or ("POST" if has_body else "GET")).upper()
     expected = params.expect if isinstance(params.expect, list) else [params.expect or "2xx"]
 
-    async def act(frame: Frame) -> Shaped:
+    async def act(frame: Frame) -> DetailedOutput:
         names = frame.names
         sent = {name: str(value) for name, value in headers(names).items()}
         if method not in _SAFE and not any(name.lower() == "idempotency-key" for name in sent):
             sent["Idempotency-Key"] = frame.key
         text = body(names)
-        reply = await frame.reach.http.request(
+        reply = await frame.environment.http.request(
             method,
             str(url(names)),
             headers=sent,
             params={name: value if isinstance(value, int) else str(value) for name, value in query(names).items()},
             json=json(names),
-            data=None if text is None else _encoded(text),
+            data=None if text is None else _encode(text),
             timeout=frame.step.timeout,
             allow_private=params.allow_private_networks,
         )
-        _check(reply, expected)
+        _check_status(reply, expected)
         kept = {name: reply.headers[name] for name in _KEPT_HEADERS if name in reply.headers}
-        return Shaped(_content(reply), {"status_code": reply.status, "headers": kept})
+        return DetailedOutput(_parse_body(reply), {"status_code": reply.status, "headers": kept})
 
-    return Made(act=act)
+    return CompiledAct(act=act)
 
 
-def _encoded(text: Any) -> bytes:
+def _encode(text: Any) -> bytes:
     return text.encode() if isinstance(text, str) else msgspec.json.encode(text)
 
 
-def _check(reply: Reply, expected: list[Status]) -> None:
+def _check_status(reply: Reply, expected: list[Status]) -> None:
     if reply.status in expected or f"{reply.status // 100}xx" in expected:
         return
     raise_for(reply)
     raise NeedsAttention(f"the answer had status {reply.status}", fix="List it under expect: if it is fine")
 
 
-def _content(reply: Reply) -> Any:
+def _parse_body(reply: Reply) -> Any:
     kind = reply.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if reply.body and (kind == "application/json" or kind.endswith("+json")):
         return reply.json()
     return reply.text()
 
 
-def _notify(params: NotifyWords, builder: Compiler) -> Made:
-    channel, to = builder.value(params.channel, "channel"), builder.value(params.to, "to")
-    text = _fields(params.text) if params.placeholders == "fields" else builder.prose(params.text, "text")
-    title = builder.prose(params.title, "title")
-    data = builder.value(params.data, "data")
+def _notify(params: NotifyBlock, compiler: Compiler) -> CompiledAct:
+    channel, to = compiler.value(params.channel, "channel"), compiler.value(params.to, "to")
+    text = _fields_text(params.text) if params.placeholders == "fields" else compiler.text(params.text, "text")
+    title = compiler.text(params.title, "title")
+    data = compiler.value(params.data, "data")
 
     async def act(frame: Frame) -> Any:
         names = frame.names
@@ -119,13 +119,13 @@ def _notify(params: NotifyWords, builder: Compiler) -> Made:
             data=data(names),
             idempotency_key=frame.key,
         )
-        return dict(await frame.reach.destination(str(channel(names))).deliver(message))
+        return dict(await frame.environment.destination(str(channel(names))).deliver(message))
 
-    return Made(act=act)
+    return CompiledAct(act=act)
 
 
-def _fields(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
-    """Text with `{field}` placeholders over the event, and over the answers of the steps before by their ids."""
+def _fields_text(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
+    """Compile text with `{field}` placeholders: fields of the event, or the response of an earlier step by its id."""
 
     def render(names: Mapping[str, Any], warnings: list[str]) -> str:
         answers = {step: known["response"] for step, known in names["steps"].items()}
@@ -137,29 +137,29 @@ def _fields(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
     return render
 
 
-def _action(params: ActionWords, builder: Compiler) -> Made:
-    name = builder.action
-    given = {key: builder.value(value, key) for key, value in (params.model_extra or {}).items()}
+def _action(params: ActionBlock, compiler: Compiler) -> CompiledAct:
+    name = compiler.action
+    given = {key: compiler.value(value, key) for key, value in (params.model_extra or {}).items()}
 
     async def act(frame: Frame) -> Any:
-        verb, account, host = frame.reach.action(name)
-        params = _fitting(verb, {key: value(frame.names) for key, value in given.items()}, name)
+        action, account, host = frame.environment.action(name)
+        params = _validate(action, {key: value(frame.names) for key, value in given.items()}, name)
         call = Call(params=params, account=account, host=host, idempotency_key=frame.key)
-        return _plain(await verb.run(call), name)
+        return _expect_json(await action.run(call), name)
 
-    return Made(act=act)
+    return CompiledAct(act=act)
 
 
-def _fitting(verb: Act, values: Mapping[str, Any], name: str) -> BaseModel:
+def _validate(action: Act, values: Mapping[str, Any], name: str) -> BaseModel:
     try:
-        return verb.params.model_validate(values)
+        return action.params.model_validate(values)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False)]
         raise Misconfigured(f"{name} cannot be called like that: {'; '.join(wrong)}") from None
 
 
-def _plain(value: Any, name: str) -> Any:
-    """What an action returns goes into the journal, so it must be JSON."""
+def _expect_json(value: Any, name: str) -> Any:
+    """Return the value as plain JSON, because it is stored in the journal; raises Misconfigured."""
     if isinstance(value, Mapping | list | str | int | float | None):
         try:
             return msgspec.json.decode(msgspec.json.encode(value))
@@ -168,6 +168,6 @@ def _plain(value: Any, name: str) -> Any:
     raise Misconfigured(f"{name} returned something that cannot be written down as JSON")
 
 
-HTTP = Kind(name="http", params=HttpWords, build=_http, timeout=30.0, shaped=True)
-NOTIFY = Kind(name="notify", params=NotifyWords, build=_notify, timeout=30.0)
-ACTION = Kind(name="", params=ActionWords, build=_action, timeout=60.0)
+HTTP = StepKind(name="http", params=HttpBlock, build=_http, timeout=30.0, detailed=True)
+NOTIFY = StepKind(name="notify", params=NotifyBlock, build=_notify, timeout=30.0)
+ACTION = StepKind(name="", params=ActionBlock, build=_action, timeout=60.0)

@@ -1,4 +1,4 @@
-"""The workflow step: start another workflow as a run of its own, and wait for it unless told otherwise."""
+"""The workflow step: start another workflow as a run of its own, and wait for its end unless `wait: false`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic import Field
 from harken.errors import NotFound, Refused
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
-from harken.run.plan import Kind, Made, Shaped
-from harken.run.retry import patiently
+from harken.run.plan import CompiledAct, DetailedOutput, StepKind
+from harken.run.retry import retry_store
 from harken.run.signals import Parked
 from harken.runs import FINAL, Park, Run
 from harken.store import NewRun
@@ -21,33 +21,33 @@ from harken.store import NewRun
 __all__ = ["WORKFLOW"]
 
 LOOK_AGAIN = timedelta(seconds=60)
-"""A sub-run wakes its parent; should that be missed (a crash in between), the parent looks for itself."""
+"""A sub-run wakes its parent when it ends. If a crash prevents that, the parent looks after this time."""
 
 
-class WorkflowWords(Strict):
+class WorkflowBlock(Strict):
     name: str = Field(alias="workflow")
     inputs: dict[str, Any] = Field(default_factory=dict)
     wait: bool = True
 
 
-def _workflow(params: WorkflowWords, builder: Compiler) -> Made:
-    name, inputs = builder.value(params.name, "workflow"), builder.value(params.inputs, "inputs")
+def _workflow(params: WorkflowBlock, compiler: Compiler) -> CompiledAct:
+    name, inputs = compiler.value(params.name, "workflow"), compiler.value(params.inputs, "inputs")
 
-    async def act(frame: Frame) -> Shaped:
-        child = _started(frame) or await _start(frame, str(name(frame.names)), inputs(frame.names), params.wait)
+    async def act(frame: Frame) -> DetailedOutput:
+        child = _started_run(frame) or await _start(frame, str(name(frame.names)), inputs(frame.names), params.wait)
         if not params.wait:
-            return Shaped(None, {"run": child})
+            return DetailedOutput(None, {"run": child})
         store = frame.execution.store
-        run = await patiently(lambda: store.run(child), frame.execution.clock)
+        run = await retry_store(lambda: store.run(child), frame.execution.clock)
         if run is None or run.status not in FINAL:
             until = frame.execution.clock.now() + LOOK_AGAIN
             raise Parked(Park(until=until, waiting_for=f"run:{child}"))
         return _response(run)
 
-    return Made(act=act)
+    return CompiledAct(act=act)
 
 
-def _started(frame: Frame) -> str | None:
+def _started_run(frame: Frame) -> str | None:
     earlier = frame.earlier
     if earlier is None or earlier.status != "waiting" or not isinstance(earlier.output, Mapping):
         return None
@@ -57,7 +57,7 @@ def _started(frame: Frame) -> str | None:
 
 async def _start(frame: Frame, name: str, inputs: Any, wait: bool) -> str:
     execution, claimed = frame.execution, frame.execution.claimed
-    rev = frame.reach.workflow_rev(name)
+    rev = frame.environment.workflow_rev(name)
     if rev is None:
         raise NotFound(f"there is no workflow {name!r}", fix="See: harken workflows list")
     new = NewRun(
@@ -65,22 +65,23 @@ async def _start(frame: Frame, name: str, inputs: Any, wait: bool) -> str:
         workflow_rev=rev,
         workflow=name,
         id_key=frame.key,
-        input=msgspec.json.encode(frame.reach.discreet(inputs)),
+        input=msgspec.json.encode(frame.environment.redact(inputs)),
         event_ids=tuple(event.id for event in claimed.events),
         parent=claimed.id if wait else "",
         max_attempts=claimed.max_attempts,
     )
-    # started under our token first: a worker that lost the run must not start anything; then asked for its id
-    await execution.ledger.write([frame.waiting({"workflow": name})], start=[new])
-    child = await patiently(lambda: execution.store.start(new), execution.clock)
-    execution.ledger.note(frame.waiting({"workflow": name, "run": child}), pure=True)
+    # journaled with our token first, because a worker that lost the run must not start anything; `start` then returns
+    # the id of the run that exists already
+    await execution.journal.write([frame.waiting_record({"workflow": name})], start=[new])
+    child = await retry_store(lambda: execution.store.start(new), execution.clock)
+    execution.journal.add(frame.waiting_record({"workflow": name, "run": child}), pure=True)
     return child
 
 
-def _response(run: Run) -> Shaped:
+def _response(run: Run) -> DetailedOutput:
     if run.status != "done":
         raise Refused(f"sub-run {run.id[:8]} of {run.workflow} is {run.status}: {run.error}".rstrip(": "))
-    return Shaped(run.output, {"run": run.id})
+    return DetailedOutput(run.output, {"run": run.id})
 
 
-WORKFLOW = Kind(name="workflow", params=WorkflowWords, build=_workflow, shaped=True)
+WORKFLOW = StepKind(name="workflow", params=WorkflowBlock, build=_workflow, detailed=True)
