@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -61,13 +61,17 @@ class Anything(BaseModel):
 
 
 class Desk:
-    """A destination and a service action that keep what they got; `says` are the errors and answers to come."""
+    """A destination and a service action that keep what they got; `says` are the errors and answers to come.
+
+    `before` is called with the idempotency key before each effect.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.got: list[Any] = []
         self.keys: list[str] = []
         self.says: list[Any] = []
+        self.before: Callable[[str], Awaitable[None]] | None = None
         self.seconds = 0.0
         self.at_once = self.most_at_once = 0
 
@@ -79,6 +83,8 @@ class Desk:
         return await self._take(call.params.model_extra, call.idempotency_key)
 
     async def _take(self, what: Any, key: str) -> Any:
+        if self.before is not None:
+            await self.before(key)
         self.got.append(what)
         self.keys.append(key)
         self.at_once += 1
