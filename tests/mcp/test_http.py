@@ -21,9 +21,9 @@ WITHOUT = """
 import sys
 sys.modules["mcp"] = None
 from harken.errors import Misconfigured
-from harken.mcp.library import protocol
+from harken.mcp import load_server
 try:
-    protocol()
+    load_server()
 except Misconfigured as error:
     print(error)
 """

@@ -10,6 +10,7 @@ import pytest
 
 from harken.backoff import Health
 from harken.feed import FeedState
+from harken.operate.configuration import Site
 from harken.operate.doctor import (
     check_clock,
     check_config,
@@ -19,7 +20,6 @@ from harken.operate.doctor import (
     check_port,
     check_store,
 )
-from harken.operate.run_file import Site
 from harken.testing import START
 from tests.operate.operator_world import Office
 

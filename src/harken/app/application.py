@@ -16,7 +16,6 @@ import structlog
 from harken.app.controller import Controller
 from harken.app.factory import Factory
 from harken.app.fleet import tell_all
-from harken.app.run_file import drop_run_file, write_run_file
 from harken.app.store import KEY, OpenedStore, open_home, patiently
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
@@ -26,7 +25,7 @@ from harken.errors import HarkenError, Misconfigured, Refused
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.fleet import READERS
-from harken.operate.run_file import run_file
+from harken.operate.run_file import drop_run_file, run_file, write_run_file
 from harken.runs import Claimed
 from harken.services import registry
 from harken.store.transfer import refuse_marked

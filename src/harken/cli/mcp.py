@@ -24,12 +24,12 @@ def mcp_command(session: Session, agent: str, schemas: bool) -> None:
     if schemas:
         _print_schemas(session, agent)
         return
-    from harken.mcp.library import protocol
+    from harken.mcp import load_server
     from harken.operate.agent_tools import Tools
 
     # what would fail at every call is better said before the first
     found = session.needs_controller().call("tools.list", {"agent": agent, "ask": False})
-    asyncio.run(protocol().serve_stdio(Tools(_Remote(session).operate, str(found["agent"]))))
+    asyncio.run(load_server().serve_stdio(Tools(_Remote(session).operate, str(found["agent"]))))
 
 
 def _print_schemas(session: Session, agent: str) -> None:

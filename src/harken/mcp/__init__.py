@@ -1,1 +1,21 @@
-"""The door for agents: the Model Context Protocol on stdio and over HTTP. `protocol` needs the extra `mcp`."""
+"""The door for agents: the Model Context Protocol on stdio and over HTTP. Its library is the extra `mcp`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harken.errors import Misconfigured
+
+__all__ = ["load_server"]
+
+
+def load_server() -> Any:
+    """Import `harken.mcp.server`, which takes a second; raises Misconfigured when its library is not installed."""
+    try:
+        from harken.mcp import server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        message = "agents' tools need a package that is not installed"
+        raise Misconfigured(message, fix="Run: pip install 'harken[mcp]', then start the controller again") from None
+    return server

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from harken.errors import Malformed
-from harken.mcp.library import protocol
+from harken.mcp import load_server
 from harken.operate import Operator
 from harken.operate.agent_tools import Tools, known_agent, only_agent
 
@@ -32,7 +32,7 @@ class McpEndpoint:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._library: Any = None
+        self._server: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         agent = _agent(scope) or only_agent(self._operator.loaded)
@@ -40,10 +40,10 @@ class McpEndpoint:
         if scope["method"] != "POST":
             # there are no sessions, so there is nothing to listen to and nothing to end
             raise HTTPException(405, headers={"Allow": "POST"})
-        if self._library is None:
+        if self._server is None:
             # importing the library takes a second: in a thread, so that webhooks do not wait
-            self._library = await asyncio.to_thread(protocol)
-        await self._library.answer(Tools(self._operate, agent), scope, receive, send)
+            self._server = await asyncio.to_thread(load_server)
+        await self._server.answer(Tools(self._operate, agent), scope, receive, send)
 
     async def _operate(self, operation: str, **params: Any) -> Plain:
         answer = msgspec.json.encode(await self._operator.call(operation, **params))

@@ -8,21 +8,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from harken.credentials import Credentials
 from harken.errors import Misconfigured, NotFound
 from harken.operate.rows import Plain
-from harken.operate.run_file import findings
 from harken.suggest import suggest_fix
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from harken.config.accounts import AccountStore
+    from harken.config.findings import Finding
     from harken.config.loaded import Loaded
     from harken.config.workflows import Checker
     from harken.source import Plugin
 
-__all__ = ["config_findings", "credentials_of", "load_directory", "only_workflows", "workflow_findings"]
+__all__ = [
+    "Site",
+    "config_findings",
+    "credentials_of",
+    "finding_row",
+    "finding_rows",
+    "load_directory",
+    "only_workflows",
+    "site_of",
+    "workflow_findings",
+]
 
 
 def load_directory(
@@ -62,15 +74,37 @@ def credentials_of(directory: Path, environ: Mapping[str, str] | None = None) ->
     return Credentials(local_base(find_store(directory, given), directory), given)
 
 
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a configuration is on this machine, and where its controller listens. A server has no `store_path`."""
+
+    directory: Path
+    store_path: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 9091
+
+
+def site_of(loaded: Loaded | None) -> Site:
+    if loaded is None:
+        return Site(directory=Path.cwd())
+    from harken.config.settings import is_url
+
+    return Site(
+        directory=loaded.directory,
+        store_path=None if is_url(loaded.store) else Path(loaded.store),
+        host=loaded.settings.server.host,
+        port=loaded.settings.server.port,
+    )
+
+
 def config_findings(directory: Path) -> list[Plain]:
     """Every finding in the directory's files."""
-    return list(findings(_loaded(directory)))
+    return list(finding_rows(_loaded(directory)))
 
 
 def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
     """The findings in workflow files: all of them, or those of one workflow or file name."""
     loaded = _loaded(directory)
-    rows = only_workflows(list(findings(loaded)), name)
+    rows = only_workflows(list(finding_rows(loaded)), name)
     if name and not rows and name not in loaded.workflows:
         raise NotFound(f"there is no workflow {name}", fix=suggest_fix(name, loaded.workflows))
     return rows
@@ -79,6 +113,25 @@ def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
 def only_workflows(rows: list[Plain], name: str = "") -> list[Plain]:
     mine = [row for row in rows if "workflows" in Path(row["file"]).parts]
     return [row for row in mine if name in ("", Path(row["file"]).stem, Path(row["file"]).name, row["file"])]
+
+
+def finding_rows(loaded: Loaded | None) -> Iterator[Plain]:
+    """Each finding as a flat row; `text` is the whole line that a terminal shows."""
+    for found in loaded.findings if loaded else ():
+        yield finding_row(found)
+
+
+def finding_row(found: Finding) -> Plain:
+    return {
+        "severity": found.severity,
+        "code": found.code,
+        "file": found.file,
+        "line": found.line,
+        "column": found.column,
+        "message": found.message,
+        "fix": found.fix,
+        "text": str(found),
+    }
 
 
 def _loaded(directory: Path) -> Loaded:

@@ -14,9 +14,10 @@ from typing import Literal
 import msgspec
 
 from harken.feed import FeedState
+from harken.operate.configuration import Site, finding_rows, site_of
 from harken.operate.context import Context
+from harken.operate.models import configured_models
 from harken.operate.rows import Plain, plain
-from harken.operate.run_file import Site, findings, models, site
 from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
 
@@ -35,11 +36,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 async def doctor(context: Context) -> Plain:
     """Run every check. `ok` is False when one of them fails."""
-    place = site(context.loaded)
+    place = site_of(context.loaded)
     feeds = await context.store.feeds()
     newest = (await context.store.events(limit=1)).items
     checks = [
-        check_config(findings(context.loaded)),
+        check_config(finding_rows(context.loaded)),
         check_store(context.store.trouble, place),
         check_file_system(place, _mounts()),
         check_disk(place),
@@ -144,7 +145,7 @@ def check_clock(now: datetime, newest: datetime | None) -> Check:
 
 
 def check_models(context: Context) -> Check:
-    known = models(context.loaded)
+    known = configured_models(context.loaded)
     needing = sorted(name for name, flow in context.workflows().items() if _uses_llm(flow.definition))
     if needing and not known:
         message = f"{', '.join(needing)} has llm steps, and no model is configured"

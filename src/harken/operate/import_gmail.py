@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harken.errors import Refused
+from harken.operate.configuration import finding_row
 from harken.operate.rows import Plain
-from harken.operate.run_file import row
 
 __all__ = ["import_gmail_poller"]
 
@@ -33,7 +33,7 @@ def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
     text = as_yaml(usable) if usable else ""
     return {
         "jobs": [to_storable(job.node) for job in usable],
-        "findings": [row(finding) for finding in sorted(findings, key=lambda one: (one.line, one.column))],
+        "findings": [finding_row(finding) for finding in sorted(findings, key=lambda one: (one.line, one.column))],
         "yaml": text,
         "written": _write(into / TARGET, text) if into is not None and usable else "",
     }

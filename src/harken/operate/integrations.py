@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, NotFound, RetryLater, addressed
 from harken.feed import Feed, FeedState, Trigger
 from harken.http.redact import hush, scrub
-from harken.operate.configuration import credentials_of, load_directory
+from harken.operate.configuration import credentials_of, load_directory, site_of
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
-from harken.operate.run_file import site
 from harken.source import Checked, Host, Plugin
 from harken.store import Store
 from harken.suggest import suggest_fix
@@ -140,7 +139,7 @@ def _stored(context: Context) -> tuple[dict[str, Plain], list[str]]:
     rows: dict[str, Plain] = {}
     notes: list[str] = []
     try:
-        credentials = credentials_of(site(context.loaded).directory)
+        credentials = credentials_of(site_of(context.loaded).directory)
         for name, kind in credentials.accounts().items():
             rows[name] = _row(name, kind, "stored")
             entry = credentials.account(name)
@@ -196,7 +195,7 @@ async def test(context: Context, *, name: str) -> Plain:
 
 
 async def _loaded(context: Context, name: str) -> Loaded:
-    return await asyncio.to_thread(load_directory, site(context.loaded).directory, wanted=(name,))
+    return await asyncio.to_thread(load_directory, site_of(context.loaded).directory, wanted=(name,))
 
 
 def account_of(loaded: Loaded, name: str) -> tuple[Account, Plugin]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harken.operate.context import Context
 from harken.operate.rows import Plain
-from harken.operate.run_file import models
 
 if TYPE_CHECKING:
     from harken.config.loaded import Loaded
     from harken.run.models import Models
 
-__all__ = ["list_models", "models_of", "test"]
+__all__ = ["configured_models", "list_models", "models_of", "test"]
+
+TIERS = ("default", "fast", "balanced", "strategic")
+
+
+def configured_models(loaded: Loaded | None) -> Mapping[str, str]:
+    """The model of each tier that is configured."""
+    if loaded is None:
+        return {}
+    configured = {tier: getattr(loaded.settings.models, tier) for tier in TIERS}
+    return {tier: str(model) for tier, model in configured.items() if model}
 
 
 def models_of(loaded: Loaded | None) -> Models:
@@ -26,7 +36,7 @@ def models_of(loaded: Loaded | None) -> Models:
         )
         for name, given in providers.items()
     }
-    names = models(loaded)
+    names = configured_models(loaded)
     priced = loaded.settings.models.prices if loaded else {}
     prices = {names.get(name, name): (price.input, price.output) for name, price in priced.items()}
     triggers = loaded.triggers if loaded else ()

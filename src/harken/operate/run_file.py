@@ -1,53 +1,23 @@
-"""Where things are on this machine, and what the configuration says about itself."""
+"""The run file, which tells commands whether a controller runs for this configuration, and at which URL."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from harken.operate.rows import Plain
+__all__ = ["drop_run_file", "run_file", "run_file_of", "store_file", "write_run_file"]
 
-if TYPE_CHECKING:
-    from harken.config.findings import Finding
-    from harken.config.loaded import Loaded
-
-__all__ = ["Site", "findings", "models", "row", "run_file", "run_file_of", "site", "store_file"]
+STORE_VARIABLES = ("HARKEN_STORE", "REDIS_URL")
 
 _NAMES_A_STORE = re.compile(r"\b(store|state_db)\b")
 
-VARIABLES = ("HARKEN_STORE", "REDIS_URL")
-TIERS = ("default", "fast", "balanced", "strategic")
-
-
-class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """`store_path` is None when the store is not a file."""
-
-    directory: Path
-    store_path: Path | None = None
-    host: str = "127.0.0.1"
-    port: int = 9091
-
-
-def site(loaded: Loaded | None) -> Site:
-    if loaded is None:
-        return Site(directory=Path.cwd())
-    from harken.config.settings import is_url
-
-    return Site(
-        directory=loaded.directory,
-        store_path=None if is_url(loaded.store) else Path(loaded.store),
-        host=loaded.settings.server.host,
-        port=loaded.settings.server.port,
-    )
-
 
 def run_file(base: Path) -> Path:
-    """The file beside the store in which a running controller says who and where it is."""
+    """The path of the run file: beside the store's file, or beside `base` where the store is a server."""
     return base.with_name(base.name + ".run.json")
 
 
@@ -57,10 +27,10 @@ def run_file_of(directory: Path) -> Path:
 
 
 def store_file(directory: Path) -> Path | None:
-    """The store's file, or None for a server; without the cost of loading everything where nothing names a store."""
+    """The store's file, or None for a server. The configuration is loaded only if something in it names a store."""
     files = [file for name in ("harken.yaml", "pollers.yaml") if (file := directory / name).exists()]
     named = any(_NAMES_A_STORE.search(file.read_text(encoding="utf-8", errors="replace")) for file in files)
-    if not named and not any(os.environ.get(variable) for variable in VARIABLES):
+    if not named and not any(os.environ.get(variable) for variable in STORE_VARIABLES):
         return (directory / "harken.db").absolute()
     from harken.config.settings import is_url
     from harken.operate.configuration import load_directory
@@ -69,28 +39,25 @@ def store_file(directory: Path) -> Path | None:
     return None if is_url(location) else Path(location)
 
 
-def findings(loaded: Loaded | None) -> Iterator[Plain]:
-    """Each finding as a flat row; `text` is the whole line that a terminal shows."""
-    for found in loaded.findings if loaded else ():
-        yield row(found)
+def write_run_file(path: Path, url: str, *, shared: bool) -> None:
+    """Write that this process serves at `url`. Raises OSError unless the store is shared, where it is optional."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        if not shared:
+            raise
+        # commands import this module too, and have to start fast
+        import structlog
+
+        # the files of a replica are often mounted read-only; commands then ask the store
+        structlog.get_logger("harken.operate").info("run_file.unwritable", path=str(path), reason=error.strerror)
+        return
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.encode({"pid": os.getpid(), "url": url}))
 
 
-def row(found: Finding) -> Plain:
-    return {
-        "severity": found.severity,
-        "code": found.code,
-        "file": found.file,
-        "line": found.line,
-        "column": found.column,
-        "message": found.message,
-        "fix": found.fix,
-        "text": str(found),
-    }
-
-
-def models(loaded: Loaded | None) -> Mapping[str, str]:
-    """The model that each configured tier stands for."""
-    if loaded is None:
-        return {}
-    configured = {tier: getattr(loaded.settings.models, tier) for tier in TIERS}
-    return {tier: str(model) for tier, model in configured.items() if model}
+def drop_run_file(path: Path) -> None:
+    """Remove the run file, unless another replica on this machine has written it since."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        if msgspec.json.decode(path.read_bytes())["pid"] == os.getpid():
+            path.unlink()

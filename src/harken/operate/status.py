@@ -8,11 +8,10 @@ from pathlib import Path
 
 from harken import __version__
 from harken.errors import Refused
-from harken.operate.configuration import config_findings
+from harken.operate.configuration import config_findings, finding_rows, site_of
 from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.rows import Plain, plain
-from harken.operate.run_file import findings, site
 from harken.operate.triggers import list_triggers
 
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
@@ -22,7 +21,7 @@ async def status(context: Context) -> Plain:
     """Whether a controller runs, totals, and what needs a person."""
     running = dict(context.engine.status()) if context.engine else {}
     triggers = (await list_triggers(context))["items"]
-    found = list(findings(context.loaded))
+    found = list(finding_rows(context.loaded))
     attention = [
         {"name": row["name"], "status": row["status"], "reason": row["reason"], "advice": row["advice"]}
         for row in triggers
@@ -31,7 +30,7 @@ async def status(context: Context) -> Plain:
     return {
         "running": bool(running),
         "version": __version__,
-        "config": str(site(context.loaded).directory),
+        "config": str(site_of(context.loaded).directory),
         "store_trouble": context.store.trouble,
         "triggers": dict(Counter(row["status"] for row in triggers)),
         "counts": dict(await context.store.counts()),
@@ -54,7 +53,7 @@ async def diff(context: Context) -> Plain:
 
 async def check_config(context: Context) -> Plain:
     """Every finding in the files as they are now, which a running controller may not have loaded yet."""
-    rows = await asyncio.to_thread(config_findings, site(context.loaded).directory)
+    rows = await asyncio.to_thread(config_findings, site_of(context.loaded).directory)
     return {"items": rows, "next": None}
 
 

@@ -8,10 +8,9 @@ from uuid import uuid4
 
 import msgspec
 
-from harken.operate.configuration import only_workflows
+from harken.operate.configuration import finding_rows, only_workflows
 from harken.operate.context import Context
 from harken.operate.rows import Plain
-from harken.operate.run_file import findings
 from harken.store import NewRun
 
 __all__ = ["check", "list_workflows", "run"]
@@ -36,7 +35,7 @@ async def list_workflows(context: Context) -> Plain:
 
 async def check(context: Context, *, name: str = "") -> Plain:
     """The findings in the files of workflows as they were last loaded."""
-    rows = only_workflows(list(findings(context.loaded)), name)
+    rows = only_workflows(list(finding_rows(context.loaded)), name)
     if name and not rows:
         context.workflow(name)
     return {"items": rows, "next": None}
