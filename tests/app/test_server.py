@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from harken.app.server import MOST, Corked, Listener, bind
+from harken.app.server import MAX_BUFFERED, Corked, Listener, bind
 
 
 class Wire:
@@ -63,10 +63,10 @@ async def test_nothing_is_written_to_a_connection_that_has_gone() -> None:
 
 async def test_a_long_answer_does_not_wait_for_its_end() -> None:
     transport, wire = corked()
-    transport.write(b"x" * MOST)
+    transport.write(b"x" * MAX_BUFFERED)
     assert wire.done == []
     transport.write(b"y")
-    assert wire.done == [b"x" * MOST + b"y"]
+    assert wire.done == [b"x" * MAX_BUFFERED + b"y"]
     await asyncio.sleep(0)
     assert len(wire.done) == 1
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from harken.app import App
-from harken.app.fleet import HousekeepingLease, Membership, drop_dead_replicas, tell_all
-from harken.app.store import OpenedStore, alone
+from harken.app.fleet import HousekeepingLease, Membership, drop_dead_replicas, notify_replicas
+from harken.app.store import OpenedStore, exclusive
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.configuration import load_directory
@@ -76,12 +76,12 @@ async def test_one_who_is_silent_is_no_peer_before_its_leases_have_run_out(
 
 
 async def test_news_are_heard_once_by_everybody_but_not_those_of_before(store: SqliteStore, clock: HandClock) -> None:
-    await tell_all(store)
+    await notify_replicas(store)
     one, two = Ear(store, clock, "one"), Ear(store, clock, "two")
     for ear in (one, two):
         await ear.beats.beat()
     assert (one.news, two.news) == (0, 0)
-    await tell_all(store)
+    await notify_replicas(store)
     for ear in (one, two, one, two):
         await ear.beats.beat()
     assert (one.news, two.news) == (1, 1)
@@ -140,7 +140,7 @@ async def test_who_is_alone_keeps_the_house_without_a_lease(store: SqliteStore, 
 
 
 def shared(store: SqliteStore) -> OpenedStore:
-    home = alone(store)
+    home = exclusive(store)
     return OpenedStore(store=home.store, shared=True, connect=home.connect, listen=home.listen)
 
 

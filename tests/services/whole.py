@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
-from harken.app.store import alone
+from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.config.loaded import Loaded
 from harken.operate.configuration import load_directory
@@ -43,7 +43,7 @@ async def started(loaded: Loaded, clock: VirtualClock, *, timings: Timings = Tim
     """The same, of what has been loaded already."""
     assert [str(finding) for finding in loaded.findings] == []
     store = SqliteStore.at(loaded.directory / "harken.db", clock, inline=True)
-    app = App(loaded, alone(store), clock, timings=timings)
+    app = App(loaded, opened_store(store), clock, timings=timings)
     await app.begin()
     yield app
     await app.stop()

@@ -27,7 +27,18 @@ from harken.runs import Run
 from harken.store import Store
 from harken.store.documents import ALERT
 
-__all__ = ["OPENED", "PAUSED", "RECOVERED", "AlertMemo", "Alerts", "facts", "is_due", "pause_before", "text", "trouble"]
+__all__ = [
+    "OPENED",
+    "PAUSED",
+    "RECOVERED",
+    "AlertMemo",
+    "Alerts",
+    "alert_facts",
+    "alert_text",
+    "alert_type",
+    "is_due",
+    "resend_pause",
+]
 
 log = structlog.get_logger("harken.app")
 
@@ -57,7 +68,7 @@ class AlertMemo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     down: float = 0.0
 
 
-def trouble(health: Health) -> str:
+def alert_type(health: Health) -> str:
     """The type of event that says how bad it is; empty when it is not, or not yet."""
     if health.state == "paused":
         return PAUSED
@@ -69,12 +80,12 @@ def is_due(last: float, cooldown: float, now: float) -> bool:
     return not 0 <= now - last < cooldown
 
 
-def pause_before(tries: int) -> float:
+def resend_pause(tries: int) -> float:
     """How long an alert that did not arrive waits before it is sent again."""
     return float(min(RETRY_CAP, RETRY_FIRST * 2 ** min(tries, 10)))
 
 
-def facts(live: LiveFeed, job: Job | None, type: str) -> dict[str, Any]:
+def alert_facts(live: LiveFeed, job: Job | None, type: str) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": live.feed.kind, "integration": live.feed.integration}
     if job is not None:
         found |= {"job": job.id, "agent": job.agent}
@@ -84,7 +95,7 @@ def facts(live: LiveFeed, job: Job | None, type: str) -> dict[str, Any]:
     return found
 
 
-def text(live: LiveFeed, job: Job | None, type: str, triggers: list[str], since: float, now: float) -> str:
+def alert_text(live: LiveFeed, job: Job | None, type: str, triggers: list[str], since: float, now: float) -> str:
     """One message for a person: who, what, since when, and what to do."""
     health, began = live.health, f"{from_unix(since):%Y-%m-%d %H:%M} UTC"
     whose = f" for {job.agent}" if job else ""
@@ -134,7 +145,7 @@ class Alerts:
             if not self._intake.registry.reads(live):
                 continue
             memo = self._memos.get(name, _NOTHING)
-            if memo is not _NOTHING or trouble(live.health):
+            if memo is not _NOTHING or alert_type(live.health):
                 await self._keep(name, memo, await self._look_at(live, jobs.get(name), memo))
         for name in [name for name in self._memos if name not in self._intake.feeds]:
             # it left the configuration: nobody waits for it any more
@@ -152,7 +163,7 @@ class Alerts:
     async def _look_at(self, live: LiveFeed, job: Job | None, memo: AlertMemo) -> AlertMemo:
         if memo.event:
             memo = await self._follow(live, job, memo)
-        if trouble(live.health):
+        if alert_type(live.health):
             return await self._of_trouble(live, job, memo)
         if memo.since and not memo.event and await self._is_over(live, memo.since):
             since = memo.down or memo.since
@@ -163,7 +174,7 @@ class Alerts:
         return _NOTHING if over else memo
 
     async def _of_trouble(self, live: LiveFeed, job: Job | None, memo: AlertMemo) -> AlertMemo:
-        type, since, now = trouble(live.health), live.health.since or 0.0, self._clock.time()
+        type, since, now = alert_type(live.health), live.health.since or 0.0, self._clock.time()
         new = (memo.type, memo.since) != (type, since)
         if new:
             memo = _change(memo, type=type, since=since, told=False)
@@ -186,7 +197,7 @@ class Alerts:
             return _arrived(memo)
         if run.status not in ("dead", "failed"):
             return memo
-        if not memo.told or (trouble(live.health), live.health.since or 0.0) != (memo.type, memo.since):
+        if not memo.told or (alert_type(live.health), live.health.since or 0.0) != (memo.type, memo.since):
             return _change(memo, event=0, at=0.0)
         return await self._send_again(run, memo)
 
@@ -198,7 +209,7 @@ class Alerts:
             return memo
         await self._store.retry(run.id, workflow_rev=rev)
         self._nudge()
-        return _change(memo, tries=memo.tries + 1, again_at=now + pause_before(memo.tries))
+        return _change(memo, tries=memo.tries + 1, again_at=now + resend_pause(memo.tries))
 
     async def _is_over(self, live: LiveFeed, since: float) -> bool:
         if not live.health.clean:
@@ -217,11 +228,11 @@ class Alerts:
         triggers = sorted(rule.name for rule in rules.rules) if rules else []
         data: dict[str, Any] = {
             "feed": name,
-            **facts(live, job, type),
+            **alert_facts(live, job, type),
             "triggers": triggers,
             "since": from_unix(since).isoformat(),
             "alert": alert,
-            "text": text(live, job, type, triggers, since, now.timestamp()),
+            "text": alert_text(live, job, type, triggers, since, now.timestamp()),
         }
         # the same trouble has the same key, so telling it again after a crash is a repeat that starts nothing; what was
         # only recorded has another, so that it can still be told

@@ -15,8 +15,8 @@ import structlog
 
 from harken.app.controller import Controller
 from harken.app.factory import Factory
-from harken.app.fleet import tell_all
-from harken.app.store import KEY, OpenedStore, open_home, patiently
+from harken.app.fleet import notify_replicas
+from harken.app.store import KEY, OpenedStore, open_store, wait_for_store
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
@@ -149,15 +149,15 @@ class App:
         """
         clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
-        home = open_home(loaded.store, clock, key=os.environ.get(KEY, ""))
+        home = open_store(loaded.store, clock, key=os.environ.get(KEY, ""))
         with suppress(Misconfigured):
             # one that cannot be read was told of where an account needs it
             credentials_of(directory).finish_key_change()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(home.store.close)
-            for line in await patiently(home, clock, say, home.connect):
+            for line in await wait_for_store(home, clock, say, home.connect):
                 say(line)
-            await patiently(home, clock, say, lambda: refuse_marked(home.store))
+            await wait_for_store(home, clock, say, lambda: refuse_marked(home.store))
             app = cls(loaded, home, clock, role, timings)
             app.say = say
             stack.push_async_callback(app.stop)
@@ -247,7 +247,7 @@ class App:
         from harken.app.alerts import Alerts
         from harken.app.fleet import HousekeepingLease
         from harken.app.freshness import Freshness
-        from harken.app.housekeeping import keep_house
+        from harken.app.housekeeping import do_housekeeping
 
         self._compile()
         await self._patiently(lambda: self.factory.recall_budgets(self.store))
@@ -264,7 +264,7 @@ class App:
         self._telemetry.stale = lambda: freshness.stale
         self._spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
         self._spawn(
-            keep_house(
+            do_housekeeping(
                 self.home,
                 self.factory,
                 alerts,
@@ -283,7 +283,7 @@ class App:
         self.over.set()
 
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        return await patiently(self.home, self._clock, self.say, ask)
+        return await wait_for_store(self.home, self._clock, self.say, ask)
 
     def _join(self) -> None:
         """Be one of the replicas that share the store."""
@@ -306,12 +306,12 @@ class App:
         self._spawn(self._told_all(), "news")
 
     async def _told_all(self) -> None:
-        await self._patiently(lambda: tell_all(self.store))
+        await self._patiently(lambda: notify_replicas(self.store))
 
     async def _listen(self, host: str, sockets: list[Any]) -> None:
         from harken.api.app import build
         from harken.api.origin_guard import hosts_of
-        from harken.app.server import listeners, nothing
+        from harken.app.server import listeners, not_found
         from harken.mcp.http import McpEndpoint
 
         port = int(sockets[0].getsockname()[1])
@@ -321,7 +321,7 @@ class App:
         health = self._telemetry.health
         hosts, mcp = hosts_of(host, port), McpEndpoint(self.operator)
         api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
-        webhooks = self.intake.webhooks if takes_webhooks(self.role) else nothing
+        webhooks = self.intake.webhooks if takes_webhooks(self.role) else not_found
         self._listeners = listeners(api, webhooks, sockets)
         for listener in self._listeners:
             await listener.start()

@@ -14,8 +14,8 @@ import structlog
 from harken import __version__
 from harken.app.dry_run import preview
 from harken.app.factory import Factory
-from harken.app.file_watch import marks
-from harken.app.fleet import Behind, host, tell_all
+from harken.app.file_watch import file_stamps
+from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
@@ -32,7 +32,7 @@ from harken.source import Closable, Host
 from harken.store import Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
-__all__ = ["Controller", "last_applied", "preview_of", "remember", "said", "start_lines"]
+__all__ = ["Controller", "finding_lines", "last_applied", "preview_trigger", "save_applied", "start_lines"]
 
 log = structlog.get_logger("harken.app")
 
@@ -47,7 +47,7 @@ async def last_applied(store: Store, loaded: Loaded) -> Loaded:
     return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
 
 
-async def remember(store: Store, definitions: Definitions) -> None:
+async def save_applied(store: Store, definitions: Definitions) -> None:
     value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
     await store.put(CONFIG, APPLIED, value)
 
@@ -56,7 +56,7 @@ async def start_lines(store: Store) -> Mapping[str, datetime]:
     return {state.name: state.start_line for state in await store.triggers()}
 
 
-async def preview_of(
+async def preview_trigger(
     store: Store, factory: Factory, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
 ) -> Preview:
     loaded = factory.loaded
@@ -74,7 +74,7 @@ async def preview_of(
             await source.aclose()
 
 
-def said(loaded: Loaded) -> list[str]:
+def finding_lines(loaded: Loaded) -> list[str]:
     """The findings as a person reads them."""
     return [str(finding) for finding in loaded.findings]
 
@@ -97,7 +97,7 @@ class Controller:
         self._refresh_again = False
         self._reloading = asyncio.Lock()
         self._stopping = False
-        self._behind = Behind()
+        self._behind = OtherGeneration()
         self._looked: Any = None
         self.url = ""
         self.on_change: Callable[[], None] = lambda: None
@@ -112,7 +112,7 @@ class Controller:
         pause = {job.id: AT_START for job in loaded.jobs.values() if job.paused_on_boot}
         definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True, pause=pause)
         await wait(lambda: self._intake.start(definitions))
-        await wait(lambda: remember(self._store, definitions))
+        await wait(lambda: save_applied(self._store, definitions))
 
     @property
     def behind(self) -> str:
@@ -179,7 +179,7 @@ class Controller:
     def _found(self, wanted: str) -> bool:
         """Whether the files give this generation by now. They are read again only when they look otherwise."""
         old = self._factory.loaded
-        looks = (old.generation, wanted, marks(old.directory), marks(old.directory / "workflows"))
+        looks = (old.generation, wanted, file_stamps(old.directory), file_stamps(old.directory / "workflows"))
         if looks == self._looked:
             return False
         self._looked = looks
@@ -197,7 +197,7 @@ class Controller:
             self._use(merged)
             try:
                 await self._intake.apply(definitions, renew=renewed)
-                await remember(self._store, definitions)
+                await save_applied(self._store, definitions)
             except BaseException:
                 # nothing is lost: the next reload finds the same differences
                 self._use(old)
@@ -226,12 +226,12 @@ class Controller:
             return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
         # another replica holds the feed's shard: it reads as soon as it hears of it
         await self._store.wake(feed)
-        await tell_all(self._store)
+        await notify_replicas(self._store)
         return dict(msgspec.to_builtins(TickReport(feed=feed, result="asked", error="another replica reads it now")))
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         begun = await start_lines(self._store)
-        return await preview_of(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
+        return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         worker, intake = self._worker, self._intake
@@ -338,5 +338,5 @@ def _renewed(old: Loaded, new: Loaded) -> frozenset[str]:
 def _planned(old: Loaded, merged: Loaded, found: Loaded) -> dict[str, Any]:
     answer: dict[str, Any] = msgspec.to_builtins(plan(old, merged))
     answer["refused"] = sorted(found.refused)
-    answer["findings"] = said(found)
+    answer["findings"] = finding_lines(found)
     return answer

@@ -18,19 +18,19 @@ from harken.errors import HarkenError, RetryLater
 if TYPE_CHECKING:
     from harken.app.controller import Controller
 
-__all__ = ["SUFFIXES", "Marks", "marks", "watch"]
+__all__ = ["SUFFIXES", "FileStamps", "file_stamps", "watch"]
 
 log = structlog.get_logger("harken.app")
 
 
 SUFFIXES = (".yaml", ".yml")
 
-Marks = dict[str, tuple[int, int]]
+FileStamps = dict[str, tuple[int, int]]
 
 
-def marks(directory: Path) -> Marks:
+def file_stamps(directory: Path) -> FileStamps:
     """How the files in this directory look: another answer means that one of them changed."""
-    found: Marks = {}
+    found: FileStamps = {}
     try:
         files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
     except OSError:
@@ -48,7 +48,7 @@ LOOK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 
 
-async def watch(directory: Path, controller: Controller, asked: asyncio.Event, known: Marks) -> None:
+async def watch(directory: Path, controller: Controller, asked: asyncio.Event, known: FileStamps) -> None:
     """Watch until cancelled; `known` is how the top directory looked before it was loaded."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_on_top(directory, asked, known))
@@ -56,9 +56,9 @@ async def watch(directory: Path, controller: Controller, asked: asyncio.Event, k
         tasks.create_task(_on_asked(controller, asked))
 
 
-async def _on_top(directory: Path, asked: asyncio.Event, known: Marks) -> None:
+async def _on_top(directory: Path, asked: asyncio.Event, known: FileStamps) -> None:
     while True:
-        if (found := marks(directory)) != known:
+        if (found := file_stamps(directory)) != known:
             known = found
             asked.set()
         await asyncio.sleep(LOOK_SECONDS)

@@ -16,7 +16,7 @@ from harken.store.documents import FLEET, NEWS, REPLICA
 from harken.store.transfer import refuse_marked
 from harken.timings import Timings
 
-__all__ = ["Behind", "HousekeepingLease", "Membership", "drop_dead_replicas", "host", "tell_all"]
+__all__ = ["HousekeepingLease", "Membership", "OtherGeneration", "drop_dead_replicas", "host", "notify_replicas"]
 
 log = structlog.get_logger("harken.app")
 
@@ -98,7 +98,7 @@ class Membership:
         self._known_news = revision
 
 
-class Behind:
+class OtherGeneration:
     """The configuration that the store is at and we do not run: its `name`, empty while we run the same."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class HousekeepingLease:
                 await self._store.release_lease(lease, self._holder)
 
 
-async def tell_all(store: Store) -> None:
+async def notify_replicas(store: Store) -> None:
     """Let every replica look at what was changed in the store."""
     await store.put(FLEET, NEWS, {})
 

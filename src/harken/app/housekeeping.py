@@ -15,7 +15,7 @@ from harken.run.worker import Worker
 from harken.store import Store
 from harken.timings import Timings
 
-__all__ = ["keep_house"]
+__all__ = ["do_housekeeping"]
 
 log = structlog.get_logger("harken.app")
 
@@ -24,7 +24,7 @@ AFTER_A_JUMP = 120.0
 """After a sleep every claim looks stale: let the living ones renew before anyone judges them."""
 
 
-async def keep_house(
+async def do_housekeeping(
     home: OpenedStore,
     factory: Factory,
     alerts: Alerts,

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from harken.app.application import refuse_blocking
-from harken.app.controller import last_applied, preview_of, said, start_lines
+from harken.app.controller import finding_lines, last_applied, preview_trigger, start_lines
 from harken.app.factory import Factory
-from harken.app.fleet import tell_all
-from harken.app.store import KEY, open_home, rekey_home, shown
+from harken.app.fleet import notify_replicas
+from harken.app.store import KEY, open_store, rekey_store, without_password
 from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
@@ -31,7 +31,7 @@ from harken.source import Host
 from harken.store import Store
 from harken.store.transfer import refuse_marked
 
-__all__ = ["lending", "open_offline", "rekey"]
+__all__ = ["open_factory", "open_offline", "rekey"]
 
 
 class Offline:
@@ -52,14 +52,14 @@ class Offline:
     async def diff(self) -> Mapping[str, Any]:
         before = await last_applied(self._store, self._factory.loaded)
         answer: dict[str, Any] = msgspec.to_builtins(plan(before, self._factory.loaded))
-        return answer | {"findings": said(self._factory.loaded)}
+        return answer | {"findings": finding_lines(self._factory.loaded)}
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         begun = {} if self._made_up else await start_lines(self._store)
-        return await preview_of(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
+        return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
 
     def status(self) -> Mapping[str, Any]:
         return {}
@@ -89,14 +89,14 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
     async with AsyncExitStack() as stack:
         made_up = not write and not is_url(loaded.store) and not Path(loaded.store).exists()
         if not made_up:
-            home = open_home(loaded.store, clock, readonly=not write, key=key)
+            home = open_store(loaded.store, clock, readonly=not write, key=key)
             stack.push_async_callback(home.store.close)
             await home.connect()
             if write:
                 await refuse_marked(home.store)
         else:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-"))
-            home = open_home(str(Path(scratch) / "new.db"), clock)
+            home = open_store(str(Path(scratch) / "new.db"), clock)
             stack.push_async_callback(home.store.close)
             await home.store.open(loaded.definitions())
         factory = Factory(loaded, registry(), clock, Random())
@@ -104,7 +104,7 @@ async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator
         stack.push_async_callback(factory.close)
         yield Operator(home.store, Offline(home.store, factory, clock, made_up=made_up), loaded, clock)
         if write and home.shared:
-            await tell_all(home.store)
+            await notify_replicas(home.store)
 
 
 def rekey(directory: Path, new_key: str) -> str:
@@ -123,16 +123,16 @@ def rekey(directory: Path, new_key: str) -> str:
     credentials.add_key(new_key)
     if there:
         try:
-            asyncio.run(rekey_home(location, old, new_key))
+            asyncio.run(rekey_store(location, old, new_key))
         except HarkenError:
             credentials.finish_key_change()
             raise
     credentials.change_key(new_key)
-    return shown(location)
+    return without_password(location)
 
 
 @asynccontextmanager
-async def lending(loaded: Loaded) -> AsyncIterator[Factory]:
+async def open_factory(loaded: Loaded) -> AsyncIterator[Factory]:
     """What a configuration describes, for as long as it is asked something; no store is touched."""
     factory = Factory(loaded, registry(), SystemClock(), Random())
     try:

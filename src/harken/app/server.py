@@ -17,10 +17,10 @@ from harken.ingest.webhook import PREFIX
 if TYPE_CHECKING:
     from harken.config.settings import Server
 
-__all__ = ["Corked", "CorkedProtocol", "Listener", "bind", "bind_all", "is_loopback", "listeners", "nothing", "root"]
+__all__ = ["Corked", "CorkedProtocol", "Listener", "bind", "bind_all", "is_loopback", "listeners", "not_found", "route"]
 
 
-MOST = 65_536
+MAX_BUFFERED = 65_536
 
 """Bytes that wait at most: a stream keeps to the pace of whoever reads it."""
 
@@ -39,7 +39,7 @@ class Corked:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
         self._size += len(data)
-        if self._size > MOST:
+        if self._size > MAX_BUFFERED:
             self._flush()
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def root(api: App, webhooks: App) -> App:
+def route(api: App, webhooks: App) -> App:
     async def route(scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].startswith(PREFIX):
             await webhooks(scope, receive, send)
@@ -86,7 +86,7 @@ def root(api: App, webhooks: App) -> App:
     return route
 
 
-async def nothing(scope: Scope, receive: Any, send: Any) -> None:
+async def not_found(scope: Scope, receive: Any, send: Any) -> None:
     """What is served beside the webhooks on a port of their own."""
     await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
@@ -177,4 +177,4 @@ class Listener:
 def listeners(api: App, webhooks: App, sockets: Sequence[socket.socket]) -> list[Listener]:
     """One for each of the sockets that `bind_all` gave."""
     first, *others = sockets
-    return [Listener(root(api, webhooks), first), *(Listener(root(nothing, webhooks), sock) for sock in others)]
+    return [Listener(route(api, webhooks), first), *(Listener(route(not_found, webhooks), sock) for sock in others)]

@@ -42,7 +42,7 @@ def run(
 
 
 async def _serve(directory: Path, host: str | None, port: int | None, role: Role, timings: Timings) -> int:
-    from harken.app.file_watch import marks, watch
+    from harken.app.file_watch import file_stamps, watch
     from harken.app.logs import set_up_logs
 
     stop = asyncio.Event()
@@ -54,7 +54,7 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
     loop.add_signal_handler(signal.SIGHUP, reloading.set)
     holder: dict[str, App] = {}
     # before the files are read: what is changed while we start is not missed
-    known = marks(directory)
+    known = file_stamps(directory)
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)

@@ -1,4 +1,4 @@
-"""The store that a location names, opened: a file, PostgreSQL or Redis. The only place where they are told apart."""
+"""Opens the store at a location: a SQLite file, PostgreSQL or Redis. No other module knows which one it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harken.backends.transfer import bare_url
+from harken.backoff import doubling, retry
 from harken.clock import Clock, SystemClock
 from harken.config.settings import is_url
 from harken.errors import Misconfigured, Refused, RetryLater
@@ -21,31 +22,27 @@ from harken.store.transfer import StoreTransfer
 __all__ = [
     "KEY",
     "OpenedStore",
-    "alone",
     "copy_between",
-    "moving_at",
-    "open_home",
-    "patiently",
-    "rekey_home",
+    "open_store",
+    "opened_store",
+    "rekey_store",
     "reopen",
-    "shown",
+    "transfer_at",
+    "wait_for_store",
+    "without_password",
 ]
 
-
 KEY = "HARKEN_ENCRYPTION_KEY"
-
-FIRST_PAUSE = 0.5
-
-LONGEST_PAUSE = 15.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedStore:
-    """A store. `connect` reaches it, and returns what a person should know about it.
+    """A store, and how to connect to it. `connect` returns lines that the person who starts it should see.
 
-    `shared`: replicas may write it together. `listen` calls back when another of them made something ready.
+    `shared`: several replicas may use it. `listen` registers a callback for runs that another replica made ready.
     """
 
     store: Store
@@ -54,43 +51,43 @@ class OpenedStore:
     listen: Callable[[Callable[[], object]], None]
 
 
-def alone(store: Store) -> OpenedStore:
-    """A store that is open already."""
+def opened_store(store: Store) -> OpenedStore:
     return OpenedStore(store=store, shared=store.shared, connect=store.connect, listen=store.listen)
 
 
-def open_home(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> OpenedStore:
-    """Open the store at a path or URL. A server is not reached before `connect`, or the first verb.
+def open_store(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> OpenedStore:
+    """Open the store at a path or URL. A server is contacted by `connect`, or by the first call.
 
-    Raise Misconfigured for a location that is none, Refused when another process has the file.
+    Raises Misconfigured for an invalid location, Refused when another process has the file.
     """
     backend = _backend(location)
-    return alone(backend.at(location, None if backend.shared else clock, readonly=readonly, key=key))
+    return opened_store(backend.at(location, None if backend.shared else clock, readonly=readonly, key=key))
 
 
-async def patiently(home: OpenedStore, clock: Clock, say: Callable[[str], None], ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask the store, and where it is a server wait for it as long as it takes; `say` hears why."""
-    pause, said = FIRST_PAUSE, ""
-    while True:
-        try:
-            return await ask()
-        except RetryLater as error:
-            if not home.shared:
-                raise
-            if str(error) != said:
-                said = str(error)
-                say(f"{said}; trying again until it answers")
-        await clock.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+async def wait_for_store(
+    opened: OpenedStore, clock: Clock, say: Callable[[str], None], call: Callable[[], Awaitable[T]]
+) -> T:
+    """Call the store. A server that does not answer is waited for, without end; `say` gets the reason."""
+    if not opened.shared:
+        return await call()
+    return await retry(
+        call,
+        clock,
+        on=(RetryLater,),
+        pauses=doubling(FIRST_PAUSE, LONGEST_PAUSE),
+        on_wait=lambda error: say(f"{error}; trying again until it answers"),
+        # nothing works before the store answers, so ask more often than it would like
+        honour_after=False,
+    )
 
 
-async def rekey_home(location: str, old: str, new: str) -> None:
-    """Make the store open with another key."""
+async def rekey_store(location: str, old: str, new: str) -> None:
+    """Encrypt the store with another key."""
     await _backend(location).rekey(location, old, new)
 
 
 def _backend(location: str) -> type[Store]:
-    """The store class for a path or URL. Raise Misconfigured when its library is not installed."""
+    """The store class for a path or URL. Raises Misconfigured when its library is not installed."""
     if not is_url(location):
         from harken.backends.sqlite import SqliteStore
 
@@ -117,8 +114,7 @@ def _missing(extra: str, error: ImportError) -> Misconfigured:
     return Misconfigured(message, fix=f"pip install 'harken[{extra}]'")
 
 
-def shown(location: str) -> str:
-    """The location without its password."""
+def without_password(location: str) -> str:
     return bare_url(location) if is_url(location) else location
 
 
@@ -131,7 +127,7 @@ async def copy_between(source: str, target: str, watching: CopyProgress, *, live
 
 
 async def reopen(location: str) -> str:
-    """Let a store be used again that moved away; where it is."""
+    """Allow a store that was moved elsewhere to be used again. Returns its place."""
     async with _opened(location) as store:
         await store.mark("", "")
         return store.place
@@ -140,13 +136,13 @@ async def reopen(location: str) -> str:
 @asynccontextmanager
 async def _opened(location: str) -> AsyncIterator[StoreTransfer]:
     async with AsyncExitStack() as stack:
-        moving = moving_at(location, os.environ.get(KEY, ""))
-        stack.push_async_callback(moving.close)
-        yield moving
+        transfer = transfer_at(location, os.environ.get(KEY, ""))
+        stack.push_async_callback(transfer.close)
+        yield transfer
 
 
-def moving_at(location: str, key: str) -> StoreTransfer:
-    """The store at a path or URL. Nothing is read or made before it is asked something."""
+def transfer_at(location: str, key: str) -> StoreTransfer:
+    """The store at a path or URL, for copying. It is neither read nor created before the first call."""
     if not is_url(location):
         from harken.backends.sqlite.transfer import SqliteTransfer
 

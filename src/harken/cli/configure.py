@@ -61,7 +61,7 @@ def obtain_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions
 
 
 async def _asked(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
-    from harken.app import lending
+    from harken.app import open_factory
     from harken.config import Account
     from harken.operate.configuration import load_directory
     from harken.source import Asking
@@ -78,7 +78,7 @@ async def _asked(form: Form, values: Mapping[str, Any], wished: ConsentOptions) 
         browse=_browse,
         answer=_answer,
     )
-    async with lending(load_directory(form.directory)) as parts:
+    async with open_factory(load_directory(form.directory)) as parts:
         host: Host = parts.lend(account)
         return await consent.obtain({**values, **form.plain}, asking, host)
 
@@ -256,9 +256,9 @@ def _try(form: Form, loaded: Any) -> None:
 
 
 async def _lent(loaded: Any, question: Any, name: str) -> Any:
-    from harken.app import lending
+    from harken.app import open_factory
 
-    async with lending(loaded) as parts:
+    async with open_factory(loaded) as parts:
         return await question(loaded, name, parts.lend)
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from harken.app.store import open_home
+from harken.app.store import open_store
 from harken.clock import SystemClock
 from harken.event import Recorded
 from harken.runs import OPEN, Run
@@ -195,7 +195,7 @@ class Fleet:
 
 @asynccontextmanager
 async def opened(place: str) -> AsyncIterator[Store]:
-    home = open_home(place, SystemClock())
+    home = open_store(place, SystemClock())
     try:
         await home.connect()
         yield home.store

@@ -11,7 +11,7 @@ import watchfiles
 
 from harken.app import file_watch as watching
 from harken.app.controller import Controller
-from harken.app.file_watch import marks
+from harken.app.file_watch import file_stamps
 from harken.tasks import end
 
 
@@ -46,7 +46,7 @@ async def test_files_are_taken_up_without_watches_and_after_a_reload_that_broke(
     (tmp_path / "workflows").mkdir()
     reloads = Reloads()
     wish = asyncio.Event()
-    task = asyncio.create_task(watching.watch(tmp_path, cast(Controller, reloads), wish, marks(tmp_path)))
+    task = asyncio.create_task(watching.watch(tmp_path, cast(Controller, reloads), wish, file_stamps(tmp_path)))
     try:
         async with asyncio.timeout(20):
             while not reloads.again.is_set():

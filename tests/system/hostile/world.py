@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.app import App
-from harken.app.store import alone
+from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.operate.configuration import load_directory
 from harken.runs import Run
@@ -48,7 +48,7 @@ class House:
         loaded = load_directory(self.directory)
         self.store = store = SqliteStore.at(loaded.store, self.clock, inline=True)
         self._before = asyncio.all_tasks()
-        self.app = App(loaded, alone(store), self.clock, timings=self._timings)
+        self.app = App(loaded, opened_store(store), self.clock, timings=self._timings)
         await self.app.begin()
         return self.app
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harken.app.alerts import is_due, pause_before
+from harken.app.alerts import is_due, resend_pause
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer
 from tests.system.hostile.world import House
@@ -301,4 +301,4 @@ def test_a_cooldown_that_began_in_the_future_is_over() -> None:
 
 
 def test_an_alert_is_sent_again_ever_more_rarely() -> None:
-    assert [pause_before(tries) for tries in (0, 1, 2, 6, 40)] == [60.0, 120.0, 240.0, 3_600.0, 3_600.0]
+    assert [resend_pause(tries) for tries in (0, 1, 2, 6, 40)] == [60.0, 120.0, 240.0, 3_600.0, 3_600.0]

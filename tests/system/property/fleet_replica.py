@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from harken.app.fleet import Behind, HousekeepingLease, Membership, tell_all
+from harken.app.fleet import HousekeepingLease, Membership, OtherGeneration, notify_replicas
 from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed
@@ -106,7 +106,7 @@ class Life:
             news=self.look_again,
             timings=TIMINGS,
         )
-        self.behind = Behind()
+        self.behind = OtherGeneration()
         self._looking: asyncio.Task[None] | None = None
 
     def _source(self, feed: Feed) -> Thawed | None:
@@ -195,7 +195,7 @@ class Life:
             await self.line.reset(trigger, cursor=what == "reset_cursor")
         self.look_again()
         store: Any = self.line
-        await tell_all(store)
+        await notify_replicas(store)
 
     async def act(self, act: Callable[[], Awaitable[Any]]) -> bool:
         """Do something as this replica: False when it could not, or died meanwhile."""
