@@ -1,4 +1,4 @@
-"""When to try again: backoff and circuit breaker as pure functions over a stored `Health`, and one loop that retries."""
+"""When to try again: backoff and circuit breaker as pure functions over a stored `Health`, and a loop that retries."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ async def passes(process: Process, freshness: Freshness, seconds: float) -> None
     """Time goes by, with a look every minute."""
     for _ in range(int(seconds // 60)):
         await process.clock.sleep(60)
-        await freshness.look(process.triggers)
+        await freshness.check(process.triggers)
 
 
 def watching(process: Process) -> Freshness:
@@ -95,7 +95,7 @@ async def test_nothing_is_judged_before_the_reads_had_time_to_come(clock: Virtua
     process.world.latency = 8.0
     await process.start()
     freshness = watching(process)
-    await freshness.look(process.triggers)
+    await freshness.check(process.triggers)
     last = (await process.store.state("inbox")).last_success
     assert last is not None
     assert last < clock.now() - timedelta(seconds=WATCHED.stale_after)

@@ -104,6 +104,6 @@ async def _dry_run(directory: Path) -> None:
 async def _blocked(directory: Path) -> None:
     async with App.start(directory, port=0) as app:
         feed = app.intake.feeds["items"]
-        budget = app.factory._budgets[app.loaded.integrations["shop"].credential]
+        budget = app.factory._rate_limits[app.loaded.integrations["shop"].credential]
         assert feed.feed.name == "items"
         budget.learn({"Retry-After": "700"}, 429)

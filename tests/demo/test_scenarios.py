@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from harken.app import App
-from harken.app.store import exclusive
+from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.demo import SCENARIOS
 from harken.demo.audit import Summary
@@ -34,7 +34,7 @@ async def staged(scenario: Scenario, directory: Path, clock: VirtualClock) -> As
     async with scenario.serve() as environment:
         loaded = load_directory(directory, environment)
         assert [str(finding) for finding in loaded.findings] == []
-        app = App(loaded, exclusive(SqliteStore.at(directory / "harken.db", clock, inline=True)), clock)
+        app = App(loaded, opened_store(SqliteStore.at(directory / "harken.db", clock, inline=True)), clock)
         await app.begin()
         scenario.open("")
         yield app

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harken.app import App
-from harken.app.store import exclusive
+from harken.app.store import opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.operate.configuration import load_directory
 from harken.services import registry
@@ -55,7 +55,7 @@ class Agency:
 
     async def up(self) -> None:
         store = SqliteStore.at(self.directory / "harken.db", self.clock, inline=True)
-        self.app = App(load_directory(self.directory), exclusive(store), self.clock)
+        self.app = App(load_directory(self.directory), opened_store(store), self.clock)
         self.pollers = self.app.operator.pollers
         await self.app.begin()
 

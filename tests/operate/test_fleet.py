@@ -13,7 +13,7 @@ import pytest
 
 from harken.app import App
 from harken.app.fleet import HousekeepingLease, Membership, drop_dead_replicas, notify_replicas
-from harken.app.store import OpenedStore, exclusive
+from harken.app.store import OpenedStore, opened_store
 from harken.backends.sqlite import SqliteStore
 from harken.errors import Refused, StoreUnavailable
 from harken.operate.configuration import load_directory
@@ -45,7 +45,9 @@ class Ear:
         self.members: list[str] = []
         self.generation = Generation()
         self.news = 0
-        self.beats = Membership(store, clock, describe=lambda: Member(holder=name), heard=self._heard, news=self._news)
+        self.beats = Membership(
+            store, clock, describe=lambda: Member(holder=name), on_members=self._heard, on_change=self._news
+        )
 
     async def _heard(self, living: Any, generation: Generation) -> None:
         self.members, self.generation = sorted(one.holder for one in living), generation
@@ -103,7 +105,9 @@ async def test_only_a_store_that_moved_ends_a_replica_and_not_a_configuration_th
     def describe() -> Member:
         return Member(holder="one")
 
-    members = Membership(store, clock, describe=describe, heard=refuses, news=lambda: None, moved=ended.append)
+    members = Membership(
+        store, clock, describe=describe, on_members=refuses, on_change=lambda: None, on_moved=ended.append
+    )
     beating = asyncio.create_task(members.keep())
     await asyncio.sleep(20)
     assert (beats > 2, ended) == (True, [])
@@ -140,7 +144,7 @@ async def test_who_is_alone_keeps_the_house_without_a_lease(store: SqliteStore, 
 
 
 def shared(store: SqliteStore) -> OpenedStore:
-    home = exclusive(store)
+    home = opened_store(store)
     return OpenedStore(store=home.store, shared=True, connect=home.connect, listen=home.listen)
 
 
@@ -160,7 +164,7 @@ async def replicas(clock: VirtualClock, *directories: Path) -> AsyncIterator[tup
     for directory in directories:
         app = App(load_directory(directory), shared(store), clock)
         await app.begin()
-        app._join()
+        app._join_fleet()
         apps.append(app)
     await clock.sleep(15)
     yield store, apps
@@ -276,7 +280,7 @@ async def test_a_store_that_moved_away_meanwhile_is_left(clock: VirtualClock, tm
         app.say = said.append
         await store.put("moving", "here", {"words": "this store moved to PostgreSQL", "fix": "Go there", "holder": ""})
         await clock.sleep(6)
-        assert app.over.is_set()
+        assert app.ended.is_set()
         assert "this store moved to PostgreSQL" in said[0]
 
 

@@ -1,4 +1,4 @@
-"""A running Harken: the only place where the parts are joined, started and stopped in order."""
+"""A running Harken: builds its parts, and starts and stops them in order. What each role does is decided here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import structlog
 
 from harken.app.controller import Controller
 from harken.app.factory import Factory
@@ -39,74 +38,27 @@ if TYPE_CHECKING:
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
 
-__all__ = ["App", "NoExecutor", "Role", "executes", "not_reading", "reads", "refuse_blocking", "takes_webhooks"]
-
-log = structlog.get_logger("harken.app")
-
+__all__ = ["App", "Role", "not_reading", "refuse_blocking"]
 
 Role = Literal["all", "ingest", "run", "api"]
 
-
-def reads(role: Role) -> bool:
-    """Polls and follows streams."""
-    return role in READERS
-
-
-def executes(role: Role) -> bool:
-    """Claims runs and executes their steps."""
-    return role in ("all", "run")
-
-
-def takes_webhooks(role: Role) -> bool:
-    return role != "run"
-
-
-def not_reading(role: Role, shared: bool, behind: str) -> tuple[str, str]:
-    """State and reason of a replica that holds no lease; `behind` is the generation of the others, if it is another."""
-    if not reads(role):
-        return "disabled", f"as --role {role} it reads nothing"
-    if shared and not behind:
-        return "up", "the other replicas read all feeds"
-    return "degraded", "it holds no lease, so it reads nothing"
-
-
-class NoExecutor:
-    """Executes nothing here: the runs are left to those replicas that do."""
-
-    def __init__(self, holder: str) -> None:
-        self.holder = holder
-
-    def reserve(self, wanted: int) -> int:
-        return 0
-
-    def unreserve(self, count: int) -> None:
-        """Nothing was reserved."""
-
-    def accept(self, claimed: Sequence[Claimed]) -> None:
-        """Nothing was reserved, so nothing is handed over."""
-
-    def nudge(self) -> None:
-        """Others look for themselves."""
-
-
-PLANS = 10_000
-
-"""Compiled workflows that are kept: more than anybody configures, as each job has one or two."""
+MAX_PLANS = 10_000
+"""Compiled workflows that are cached: more than anybody configures, as each job has one or two."""
 
 
 class App:
-    """A running Harken: `store`, `operator`, `url`."""
+    """A running Harken. `say` prints a line for whoever started it; `ended` is set when it must stop by itself."""
 
     def __init__(
         self,
         loaded: Loaded,
-        home: OpenedStore,
+        opened: OpenedStore,
         clock: Clock,
         role: Role = "all",
         timings: Timings = Timings(),
     ) -> None:
-        self.home = home
-        self.store = home.store
+        self.opened = opened
+        self.store = opened.store
         self.role = role
         self._timings = timings
         self.loaded = loaded
@@ -114,20 +66,19 @@ class App:
         self._random = Random()
         self.holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
         self.factory = Factory(loaded, registry(), clock, self._random)
-        self.worker, self.intake = self._engine()
+        self.worker, self.intake = self._build_engine()
         self.controller = Controller(self.store, self.factory, self.intake, self.worker, clock)
         self.operator = Operator(self.store, self.controller, loaded, clock, timings)
-        self.controller.on_loaded = self._adopt
-        self.intake.committer.on_commit = self._committed
-        self._telemetry = self._measure()
+        self.controller.on_loaded = self._on_loaded
+        self.intake.committer.on_commit = self._on_commit
+        self._telemetry = self._build_telemetry()
         self._tasks: list[asyncio.Task[Any]] = []
         self._listeners: list[Listener] = []
         self._membership: Membership | None = None
         self._housekeeping_lease: HousekeepingLease | None = None
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
-        # it ended by itself: whoever started it stops it
-        self.over = asyncio.Event()
+        self.ended = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
@@ -143,28 +94,28 @@ class App:
         loaded: Loaded | None = None,
         timings: Timings = Timings(),
     ) -> AsyncIterator[App]:
-        """Start everything; stop it in order at the end. Raise Misconfigured when it cannot start.
+        """Start everything, and stop it in order at the end. Raises Misconfigured when it cannot start.
 
-        A server that does not answer yet is waited for; `say` hears of it, and what to know about the store.
+        A store on a server that does not answer yet is waited for; `say` gets the reason.
         """
         clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
-        home = open_store(loaded.store, clock, key=os.environ.get(KEY, ""))
+        opened = open_store(loaded.store, clock, key=os.environ.get(KEY, ""))
         with suppress(Misconfigured):
-            # one that cannot be read was told of where an account needs it
+            # credentials that cannot be read are reported where an account needs them
             credentials_of(directory).finish_key_change()
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(home.store.close)
-            for line in await wait_for_store(home, clock, say, home.connect):
+            stack.push_async_callback(opened.store.close)
+            for line in await wait_for_store(opened, clock, say, opened.connect):
                 say(line)
-            await wait_for_store(home, clock, say, lambda: refuse_marked(home.store))
-            app = cls(loaded, home, clock, role, timings)
+            await wait_for_store(opened, clock, say, lambda: refuse_marked(opened.store))
+            app = cls(loaded, opened, clock, role, timings)
             app.say = say
             stack.push_async_callback(app.stop)
             await app._start(host or loaded.settings.server.host, port)
             yield app
 
-    def _engine(self) -> tuple[Worker, Intake]:
+    def _build_engine(self) -> tuple[Worker, Intake]:
         from harken.feed import INTERNAL
         from harken.ingest.commit import RuleCache
         from harken.ingest.intake import Intake
@@ -173,7 +124,7 @@ class App:
         from harken.run.workflows import WorkflowCache
 
         rule_cache = RuleCache(self.store)
-        self._workflows = WorkflowCache(self.store, size=PLANS, reveal=self._reveal)
+        self._workflows = WorkflowCache(self.store, size=MAX_PLANS, reveal=self._reveal)
         worker = Worker(
             self.store,
             self._clock,
@@ -201,35 +152,35 @@ class App:
         )
         return worker, intake
 
-    def _measure(self) -> Telemetry:
+    def _build_telemetry(self) -> Telemetry:
         from harken.app.telemetry import Telemetry
 
         telemetry = Telemetry(self.store, self.intake, self.worker, self._clock, self.loaded)
         telemetry.behind = lambda: self.controller.behind
-        telemetry.not_reading = lambda: not_reading(self.role, self.home.shared, self.controller.behind)
+        telemetry.not_reading = lambda: not_reading(self.role, self.opened.shared, self.controller.behind)
         telemetry.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
         return telemetry
 
-    def _adopt(self, loaded: Loaded) -> None:
+    def _on_loaded(self, loaded: Loaded) -> None:
         if loaded.references != self.loaded.references:
             self._workflows.forget()
         self.loaded = self.operator.loaded = self._telemetry.loaded = loaded
         self.intake.leases.shards = shards_of(loaded)
-        self._compile()
+        self._compile_workflows()
 
     def _reveal(self, definition: Any) -> Any:
         return self.loaded.reveal(definition)
 
-    def _compile(self) -> None:
-        """Have every workflow ready, with the secrets of now."""
+    def _compile_workflows(self) -> None:
+        """Compile every workflow with the current secrets."""
         for workflow in self.loaded.workflows.values():
             if self._workflows.peek(workflow.rev) is None:
                 revealed = self.loaded.reveal(workflow.definition)
                 self._workflows.put(msgspec.structs.replace(workflow, definition=revealed))
 
-    def _committed(self, feed: str, commit: Any, committed: Any) -> None:
-        self._telemetry.committed(feed, commit, committed)
-        self.controller.tell()
+    def _on_commit(self, feed: str, commit: Any, committed: Any) -> None:
+        self._telemetry.count_commit(feed, commit, committed)
+        self.controller.notify_watchers()
 
     async def _start(self, host: str, port: int | None) -> None:
         from harken.app.server import bind_all
@@ -238,34 +189,34 @@ class App:
         sockets = bind_all(server, host, server.port if port is None else port)
         await self.begin()
         await self._listen(host, sockets)
-        if self.home.shared:
-            self._join()
-        write_run_file(self._run_file, self.url, shared=self.home.shared)
+        if self.opened.shared:
+            self._join_fleet()
+        write_run_file(self._run_file, self.url, shared=self.opened.shared)
 
     async def begin(self) -> None:
-        """Read, match and run; `stop` ends it. Nobody can ask it anything yet."""
+        """Start to read, match and run, without listening for requests; `stop` ends it."""
         from harken.app.alerts import Alerts
         from harken.app.fleet import HousekeepingLease
         from harken.app.freshness import Freshness
         from harken.app.housekeeping import do_housekeeping
 
-        self._compile()
-        await self._patiently(lambda: self.factory.recall_budgets(self.store))
-        await self.controller.open(self._patiently)
-        # also who executes nothing: whoever listens is who tells the others
-        self.home.listen(self.worker.nudge)
+        self._compile_workflows()
+        await self._wait_for_store(lambda: self.factory.load_rate_limits(self.store))
+        await self.controller.open(self._wait_for_store)
+        # also without a role that executes: a store sends notifications only if it listens to them
+        self.opened.listen(self.worker.nudge)
         if executes(self.role):
-            self._spawn(self.worker.run(), "worker")
+            self.spawn(self.worker.run(), "worker")
         self._housekeeping_lease = housekeeping_lease = HousekeepingLease(
-            self.store, self._clock, self.holder, shared=self.home.shared, seconds=self._timings.lease_seconds
+            self.store, self._clock, self.holder, shared=self.opened.shared, seconds=self._timings.lease_seconds
         )
         alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
         freshness = Freshness(self.store, self.intake, self._clock, self._timings.freshness_round)
         self._telemetry.stale = lambda: freshness.stale
-        self._spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
-        self._spawn(
+        self.spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
+        self.spawn(
             do_housekeeping(
-                self.home,
+                self.opened,
                 self.factory,
                 alerts,
                 self.intake.scheduler,
@@ -277,16 +228,16 @@ class App:
             "upkeep",
         )
 
-    def _moved(self, error: Refused) -> None:
-        """The store was copied to another home while this replica was frozen or away: it ends."""
+    def _on_moved(self, error: Refused) -> None:
+        """End, because the store was moved elsewhere while this replica was suspended or cut off."""
         self.say(str(error))
-        self.over.set()
+        self.ended.set()
 
-    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        return await wait_for_store(self.home, self._clock, self.say, ask)
+    async def _wait_for_store(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        return await wait_for_store(self.opened, self._clock, self.say, call)
 
-    def _join(self) -> None:
-        """Be one of the replicas that share the store."""
+    def _join_fleet(self) -> None:
+        """Become one of the replicas that share the store."""
         from harken.app.fleet import Membership
 
         controller = self.controller
@@ -294,19 +245,16 @@ class App:
             self.store,
             self._clock,
             describe=lambda: controller.member(self.holder, self.role),
-            heard=controller.heard,
-            news=controller.look_again,
-            moved=self._moved,
+            on_members=controller.on_members,
+            on_change=controller.refresh,
+            on_moved=self._on_moved,
             timings=self._timings,
         )
-        controller.on_change = self._tell_all
-        self._spawn(self._membership.keep(), "fleet")
+        controller.on_change = self._notify_replicas
+        self.spawn(self._membership.keep(), "fleet")
 
-    def _tell_all(self) -> None:
-        self._spawn(self._told_all(), "news")
-
-    async def _told_all(self) -> None:
-        await self._patiently(lambda: notify_replicas(self.store))
+    def _notify_replicas(self) -> None:
+        self.spawn(self._wait_for_store(lambda: notify_replicas(self.store)), "news")
 
     async def _listen(self, host: str, sockets: list[Any]) -> None:
         from harken.api.app import build
@@ -330,15 +278,15 @@ class App:
     def _run_file(self) -> Path:
         return run_file(local_base(self.loaded.store, self.loaded.directory))
 
-    def _spawn(self, work: Any, name: str) -> None:
+    def spawn(self, work: Any, name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.append(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         if task in self._tasks:
             self._tasks.remove(task)
-        self._telemetry.task_ended(task)
+        self._telemetry.note_task_end(task)
 
     async def stop(self) -> None:
         drop_run_file(self._run_file)
@@ -347,22 +295,64 @@ class App:
             await listener.stop()
         await self.intake.stop()
         if self._membership is not None:
-            # the others take what we gave up while our runs come to their end
+            # the others take over our shards while our runs come to their end
             with suppress(HarkenError):
                 await self._membership.beat()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
         await end(list(self._tasks))
-        for leaving in (self._housekeeping_lease, self._membership):
+        for part in (self._housekeeping_lease, self._membership):
             with suppress(HarkenError):
-                if leaving is not None:
-                    await leaving.leave()
+                if part is not None:
+                    await part.leave()
         with suppress(HarkenError):
-            await self.factory.save_budgets(self.store)
+            await self.factory.save_rate_limits(self.store)
         await self.factory.close()
 
 
 def refuse_blocking(loaded: Loaded) -> None:
-    """Defaults in place of settings that are wrong would not be what was meant."""
+    """Raise Misconfigured for invalid settings: using the defaults instead would not be what was meant."""
     if loaded.blocking:
         rest = [finding for finding in loaded.findings if finding not in loaded.blocking]
         raise Misconfigured("\n".join(str(finding) for finding in [*loaded.blocking, *rest]))
+
+
+def reads(role: Role) -> bool:
+    """Whether this role polls and follows streams."""
+    return role in READERS
+
+
+def executes(role: Role) -> bool:
+    """Whether this role claims and executes runs."""
+    return role in ("all", "run")
+
+
+def takes_webhooks(role: Role) -> bool:
+    return role != "run"
+
+
+def not_reading(role: Role, shared: bool, behind: str) -> tuple[str, str]:
+    """Health and reason of a replica that holds no lease; `behind` is the others' generation, if it is not ours."""
+    if not reads(role):
+        return "disabled", f"as --role {role} it reads nothing"
+    if shared and not behind:
+        return "up", "the other replicas read all feeds"
+    return "degraded", "it holds no lease, so it reads nothing"
+
+
+class NoExecutor:
+    """Stands in for the worker where this replica executes no runs: others claim them."""
+
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
+
+    def reserve(self, wanted: int) -> int:
+        return 0
+
+    def unreserve(self, count: int) -> None:
+        """Nothing was reserved."""
+
+    def accept(self, claimed: Sequence[Claimed]) -> None:
+        """Nothing was reserved, so nothing is claimed."""
+
+    def nudge(self) -> None:
+        """Other replicas look for runs themselves."""

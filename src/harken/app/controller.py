@@ -1,4 +1,4 @@
-"""The running engine as operations see it: reload, tick, preview, status."""
+"""The running engine as operations use it: reload, tick, preview, status, and following the fleet's configuration."""
 
 from __future__ import annotations
 
@@ -32,58 +32,16 @@ from harken.source import Closable, Host
 from harken.store import Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
 
-__all__ = ["Controller", "finding_lines", "last_applied", "preview_trigger", "save_applied", "start_lines"]
+__all__ = ["Controller", "finding_lines", "last_applied", "load_start_lines", "preview_trigger", "save_applied"]
 
 log = structlog.get_logger("harken.app")
-
-
-async def last_applied(store: Store, loaded: Loaded) -> Loaded:
-    """The feeds and triggers that were applied last, whoever did it; empty for a new store."""
-    document = await store.get(CONFIG, APPLIED)
-    if document is None:
-        return Loaded(directory=loaded.directory)
-    feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
-    triggers = msgspec.convert(document.value["triggers"], tuple[Trigger, ...])
-    return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
-
-
-async def save_applied(store: Store, definitions: Definitions) -> None:
-    value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
-    await store.put(CONFIG, APPLIED, value)
-
-
-async def start_lines(store: Store) -> Mapping[str, datetime]:
-    return {state.name: state.start_line for state in await store.triggers()}
-
-
-async def preview_trigger(
-    store: Store, factory: Factory, clock: Clock, trigger: str, lookback: float, begun: Mapping[str, datetime]
-) -> Preview:
-    loaded = factory.loaded
-    wanted = next((found for found in loaded.triggers if found.name == trigger), None)
-    if wanted is None:
-        raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
-    feed = next(found for found in loaded.feeds if found.name == wanted.feed)
-    names = await check_query(feed, loaded, factory.plugins, factory.lend)
-    start_line = begun.get(trigger)
-    source = factory.source(feed)
-    try:
-        return await preview(store, feed, wanted, source, clock, lookback, names, start_line)
-    finally:
-        if isinstance(source, Closable):
-            await source.aclose()
-
-
-def finding_lines(loaded: Loaded) -> list[str]:
-    """The findings as a person reads them."""
-    return [str(finding) for finding in loaded.findings]
 
 
 REFRESH_PAUSE = 5.0
 
 
 class Controller:
-    """Joins intake, worker and configuration, and keeps them in step."""
+    """Applies the configuration to intake and worker, again after each change of the files or of the fleet."""
 
     def __init__(self, store: Store, factory: Factory, intake: Intake, worker: Worker, clock: Clock) -> None:
         self._store = store
@@ -97,15 +55,15 @@ class Controller:
         self._refresh_again = False
         self._reloading = asyncio.Lock()
         self._stopping = False
-        self._behind = OtherGeneration()
-        self._looked: Any = None
+        self._other = OtherGeneration()
+        self._compared: Any = None
         self.url = ""
         self.on_change: Callable[[], None] = lambda: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
 
-    async def open(self, patiently: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
-        """Apply the configuration for the first time in this process, each part again until the store is there."""
-        wait = patiently or _at_once
+    async def open(self, wait: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]] | None = None) -> None:
+        """Apply the configuration for the first time in this process; `wait` repeats a call until the store answers."""
+        wait = wait or _call_once
         loaded = self._factory.loaded
         before = await wait(lambda: last_applied(self._store, loaded))
         feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
@@ -116,11 +74,11 @@ class Controller:
 
     @property
     def behind(self) -> str:
-        """The generation that the other replicas run, where our files do not give it."""
-        return self._behind.name
+        """The generation that the other replicas run, if it is not ours; else empty."""
+        return self._other.name
 
     def member(self, holder: str, role: str) -> Member:
-        """What this replica says of itself to the others."""
+        """This replica's row in the fleet."""
         return Member(
             holder=holder,
             host=host(),
@@ -136,17 +94,17 @@ class Controller:
             started_at=from_unix(self._started),
         )
 
-    async def heard(self, living: Sequence[Member], current: Generation) -> None:
-        """Who else lives, and which configuration the store is at: share the feeds, and follow it."""
+    async def on_members(self, living: Sequence[Member], current: Generation) -> None:
+        """Share the feeds with the live replicas, and follow the configuration that the store is at."""
         if self._stopping:
             return
         ours = self._factory.loaded.generation
         readers = [one for one in living if one.reads and one.generation == ours]
         await self._share_with(max(1, len(readers)))
         if current.name == ours:
-            self._behind.agree()
+            self._other.clear()
         elif not current.name:
-            # the store has lost what it knew, or was exchanged for an empty one
+            # the store has lost its data, or was replaced by an empty one
             await self.reload()
         else:
             await self._follow(current.name, any(one.generation == current.name for one in living))
@@ -155,57 +113,57 @@ class Controller:
         fewer = peers < self._intake.leases.peers
         self._intake.leases.peers = peers
         if fewer:
-            # what one of them has left is read again now, and not only at the next look
+            # take the shards of a replica that left now, and not only at the next round
             await self._intake.leases.balance()
 
-    async def _follow(self, wanted: str, lives: bool) -> None:
-        """Another replica has applied another configuration: run it too, once our files give the same.
+    async def _follow(self, wanted: str, is_run: bool) -> None:
+        """Reload when our files give the wanted generation. `is_run`: a live replica runs it.
 
-        Where nobody runs it who `lives`, and nobody has for a while, the fleet runs what we run.
+        If no replica has run it for a while, apply our own again.
         """
-        known = self._behind.name
-        if await asyncio.to_thread(self._found, wanted):
-            # again at the next beat, should this one fail
-            self._looked = None
+        known = self._other.name
+        if await asyncio.to_thread(self._files_give, wanted):
+            # compare the files again if the reload fails
+            self._compared = None
             await self.reload()
-            self._behind.agree()
-        elif self._behind.is_abandoned(wanted, lives, self._clock.monotonic()):
+            self._other.clear()
+        elif self._other.is_abandoned(wanted, is_run, self._clock.monotonic()):
             log.warning("config.taken_back", runs=self._factory.loaded.generation, nobody_runs=wanted)
-            self._behind.agree()
+            self._other.clear()
             await self.reload()
         elif known != wanted:
             log.warning("config.behind", runs=self._factory.loaded.generation, fleet=wanted)
 
-    def _found(self, wanted: str) -> bool:
-        """Whether the files give this generation by now. They are read again only when they look otherwise."""
+    def _files_give(self, wanted: str) -> bool:
+        """Whether our files give this generation now. They are loaded only if their stamps have changed."""
         old = self._factory.loaded
-        looks = (old.generation, wanted, file_stamps(old.directory), file_stamps(old.directory / "workflows"))
-        if looks == self._looked:
+        compared = (old.generation, wanted, file_stamps(old.directory), file_stamps(old.directory / "workflows"))
+        if compared == self._compared:
             return False
-        self._looked = looks
+        self._compared = compared
         return carry_over(old, load_directory(old.directory)).generation == wanted
 
     async def reload(self) -> Mapping[str, Any]:
         async with self._reloading:
             old = self._factory.loaded
-            # reads go on meanwhile: with a thousand jobs this takes its time
-            merged, answer, definitions, renewed = await asyncio.to_thread(_prepared, old)
+            # in a thread, because a thousand jobs take their time and reads must go on
+            merged, answer, definitions, renewed = await asyncio.to_thread(_prepare_reload, old)
             if self.behind not in ("", merged.generation) and merged.generation == old.generation:
                 message = f"the other replicas run generation {self.behind}, and the files here are those of before"
                 raise Refused(message, fix="Bring the same files here; they are taken up by themselves")
-            # first of all what runs need: those of the new triggers may begin at once
+            # before the feeds: runs of new triggers may begin at once
             self._use(merged)
             try:
                 await self._intake.apply(definitions, renew=renewed)
                 await save_applied(self._store, definitions)
             except BaseException:
-                # nothing is lost: the next reload finds the same differences
+                # the next reload finds the same differences
                 self._use(old)
                 raise
             if merged.generation == self.behind:
-                self._behind.agree()
+                self._other.clear()
             answer["freed"] = (await resume_stopped_feeds(self._store, merged.triggers, renewed)).freed
-            # feeds that were freed stand where the store says; the others go on undisturbed
+            # feeds whose pause was lifted must be read from the store again
             (self.nudge if answer["freed"] else self._worker.nudge)()
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
             return answer
@@ -218,20 +176,20 @@ class Controller:
     async def diff(self) -> Mapping[str, Any]:
         old = self._factory.loaded
         found = await asyncio.to_thread(load_directory, old.directory)
-        return _planned(old, carry_over(old, found), found)
+        return _differences(old, carry_over(old, found), found)
 
     async def tick(self, feed: str, by_hand: str = "") -> Mapping[str, Any]:
         live = self._intake.feeds.get(feed)
         if live is None or live.poll is None or self._intake.registry.reads(live):
             return dict(msgspec.to_builtins(await self._intake.tick(feed, by_hand)))
-        # another replica holds the feed's shard: it reads as soon as it hears of it
+        # another replica holds the feed's shard, and reads it when it is notified
         await self._store.wake(feed)
         await notify_replicas(self._store)
         return dict(msgspec.to_builtins(TickReport(feed=feed, result="asked", error="another replica reads it now")))
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        begun = await start_lines(self._store)
-        return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
+        lines = await load_start_lines(self._store)
+        return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, lines)
 
     def status(self) -> Mapping[str, Any]:
         worker, intake = self._worker, self._intake
@@ -260,18 +218,18 @@ class Controller:
         return self._factory.budgets()
 
     def nudge(self) -> None:
-        """A person changed the store: feeds stand where it says, and runs that became ready are claimed."""
-        self.look_again()
+        """An operation changed the store: refresh the feeds, claim runs, and notify the other replicas."""
+        self.refresh()
         self.on_change()
 
-    def look_again(self) -> None:
-        """Something was changed in the store, here or by another replica."""
+    def refresh(self) -> None:
+        """Something was changed in the store, here or by another replica: read it again."""
         self._worker.nudge()
         self._refresh_again = True
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh(), name="refresh")
+            self._refreshing = asyncio.create_task(self._refresh_feeds(), name="refresh")
 
-    async def _refresh(self) -> None:
+    async def _refresh_feeds(self) -> None:
         while self._refresh_again:
             self._refresh_again = False
             try:
@@ -283,15 +241,12 @@ class Controller:
                 log.warning("refresh.failed", reason=str(error))
                 self._refresh_again = True
                 await self._clock.sleep(REFRESH_PAUSE)
-        self.tell()
+        self.notify_watchers()
 
-    def tell(self, *_: object) -> None:
-        """Something was committed: wake whoever watches."""
+    def notify_watchers(self) -> None:
+        """Something was committed: let `changed` return True."""
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(True)
+            self._resolve_watchers(True)
 
     async def changed(self, seconds: float) -> bool:
         if self._stopping:
@@ -305,27 +260,73 @@ class Controller:
             return True
 
     def stop(self) -> None:
-        """End whoever watches."""
+        """Let `changed` return False: nothing more will be committed."""
         self._stopping = True
+        self._resolve_watchers(False)
+
+    def _resolve_watchers(self, more: bool) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
-                future.set_result(False)
+                future.set_result(more)
 
 
-async def _at_once(ask: Callable[[], Awaitable[Any]]) -> Any:
-    return await ask()
+async def last_applied(store: Store, loaded: Loaded) -> Loaded:
+    """The feeds and triggers that were applied last, by any replica; empty for a new store."""
+    document = await store.get(CONFIG, APPLIED)
+    if document is None:
+        return Loaded(directory=loaded.directory)
+    feeds = msgspec.convert(document.value["feeds"], tuple[Feed, ...])
+    triggers = msgspec.convert(document.value["triggers"], tuple[Trigger, ...])
+    return Loaded(directory=loaded.directory, feeds=feeds, triggers=triggers)
 
 
-def _prepared(old: Loaded) -> tuple[Loaded, dict[str, Any], Definitions, frozenset[str]]:
-    """What the files say now, what it changes, and what the engine needs to run it."""
+async def save_applied(store: Store, definitions: Definitions) -> None:
+    """Store what `last_applied` returns."""
+    value = {"feeds": list(definitions.feeds), "triggers": list(definitions.triggers)}
+    await store.put(CONFIG, APPLIED, value)
+
+
+async def load_start_lines(store: Store) -> Mapping[str, datetime]:
+    return {state.name: state.start_line for state in await store.triggers()}
+
+
+async def preview_trigger(
+    store: Store, factory: Factory, clock: Clock, trigger: str, lookback: float, start_lines: Mapping[str, datetime]
+) -> Preview:
+    loaded = factory.loaded
+    wanted = next((found for found in loaded.triggers if found.name == trigger), None)
+    if wanted is None:
+        raise NotFound(f"there is no trigger {trigger}", fix="See: harken triggers list")
+    feed = next(found for found in loaded.feeds if found.name == wanted.feed)
+    names = await check_query(feed, loaded, factory.plugins, factory.lend)
+    start_line = start_lines.get(trigger)
+    source = factory.source(feed)
+    try:
+        return await preview(store, feed, wanted, source, clock, lookback, names, start_line)
+    finally:
+        if isinstance(source, Closable):
+            await source.aclose()
+
+
+def finding_lines(loaded: Loaded) -> list[str]:
+    """Each finding as the line that people see."""
+    return [str(finding) for finding in loaded.findings]
+
+
+async def _call_once(call: Callable[[], Awaitable[Any]]) -> Any:
+    return await call()
+
+
+def _prepare_reload(old: Loaded) -> tuple[Loaded, dict[str, Any], Definitions, frozenset[str]]:
+    """Load the files again: the merged configuration, its differences, its definitions, and the feeds to reopen."""
     found = load_directory(old.directory)
     merged = carry_over(old, found)
-    return merged, _planned(old, merged, found), merged.definitions(), _renewed(old, merged)
+    return merged, _differences(old, merged, found), merged.definitions(), _reopened_feeds(old, merged)
 
 
-def _renewed(old: Loaded, new: Loaded) -> frozenset[str]:
-    """The feeds that go on as they are, but with another credential, or with other things that a service may do."""
+def _reopened_feeds(old: Loaded, new: Loaded) -> frozenset[str]:
+    """Feeds whose source must be opened again: their account, query or the services' settings have changed."""
     return frozenset(
         feed.name
         for feed in new.feeds
@@ -335,7 +336,7 @@ def _renewed(old: Loaded, new: Loaded) -> frozenset[str]:
     )
 
 
-def _planned(old: Loaded, merged: Loaded, found: Loaded) -> dict[str, Any]:
+def _differences(old: Loaded, merged: Loaded, found: Loaded) -> dict[str, Any]:
     answer: dict[str, Any] = msgspec.to_builtins(plan(old, merged))
     answer["refused"] = sorted(found.refused)
     answer["findings"] = finding_lines(found)

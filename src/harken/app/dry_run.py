@@ -1,4 +1,4 @@
-"""A true dry run: read the service and match, and write nothing."""
+"""A dry run of a trigger: reads the service and matches, but writes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from harken.store import Feeds, Intent, Listeners
 
 __all__ = ["preview"]
 
-MOST_PAGES = 50
+MAX_PAGES = 50
+UNDATED = "Items without a time count as new once they appear after the first read, which is a quiet baseline"
 
 
 async def preview(
@@ -32,9 +33,9 @@ async def preview(
     names: Checked | None = None,
     start_line: datetime | None = None,
 ) -> Preview:
-    """What the trigger would make of what the service shows of the last `lookback` seconds.
+    """What the trigger would do with the service's items of the last `lookback` seconds.
 
-    `names` is what the service says about those in the query. A trigger without a start line is as new as that span.
+    `names` is the service's answer about the names in the query. A trigger without a start line starts with that span.
     """
     since = clock.now() - timedelta(seconds=lookback)
     if not isinstance(source, PollSource):
@@ -43,14 +44,14 @@ async def preview(
     try:
         events, complete = await _read(source, feed, since)
     except NeedsAttention as error:
-        # a read that wrong names spoil tells of the first; the check knows them all
-        told = [*names.unknown] if names else []
-        told += [] if any(error.message in sentence for sentence in told) else [error.message]
-        raise NeedsAttention("; ".join(told), fix=error.fix) from error
+        # the error of a read names one wrong name at most; the check has found all of them
+        reasons = [*names.unknown] if names else []
+        reasons += [] if any(error.message in reason for reason in reasons) else [error.message]
+        raise NeedsAttention("; ".join(reasons), fix=error.fix) from error
     rules = _rules(feed, trigger, start_line or since)
     known = await _known(store, feed, events)
     notes = () if all(event.occurred_at for event in events) else (UNDATED,)
-    shown = _judged(events, known, rules, clock)
+    shown = _judge(events, known, rules, clock)
     return Preview(
         trigger=trigger.name,
         feed=feed.name,
@@ -63,13 +64,10 @@ async def preview(
     )
 
 
-UNDATED = "Items without a time count as new once they appear after the first read, which is a quiet baseline"
-
-
 async def _read(source: PollSource, feed: Feed, since: datetime) -> tuple[list[Event], bool]:
     cursor = None
     events: list[Event] = []
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         try:
             async with asyncio.timeout(feed.page_timeout):
                 batch = await source.poll(cursor, since)
@@ -93,17 +91,17 @@ async def _known(store: Feeds | None, feed: Feed, events: Sequence[Event]) -> Ma
     return await store.recall(feed.name, [memory_id(event, feed.identity) for event in events])
 
 
-def _judged(events: Sequence[Event], known: Mapping[str, Known], rules: Rules, clock: Clock) -> list[Shown]:
+def _judge(events: Sequence[Event], known: Mapping[str, Known], rules: Rules, clock: Clock) -> list[Shown]:
     fresh = recognise(events, known, rules.feed.identity)
     entries = {id(entry): entry for entry in match(fresh, rules, Read(now=clock.now()))}
-    shown = [_shown(entry.event, entry.decisions[0]) for entry in entries.values() if entry.decisions]
+    shown = [_to_shown(entry.event, entry.decisions[0]) for entry in entries.values() if entry.decisions]
     new = {sighting.memory_id for sighting in fresh}
     repeats = [event for event in events if memory_id(event, rules.feed.identity) not in new]
     seen = Verdict(trigger="", outcome="duplicate", reason="seen in an earlier read")
-    return [_shown(event, seen) for event in repeats] + shown
+    return [_to_shown(event, seen) for event in repeats] + shown
 
 
-def _shown(event: Event, decision: Verdict | Intent) -> Shown:
+def _to_shown(event: Event, decision: Verdict | Intent) -> Shown:
     if isinstance(decision, Intent):
         outcome, reason = "gathered" if decision.gather else "fired", decision.reason
     else:

@@ -1,4 +1,4 @@
-"""Sources, destinations and actions, made of plugins, accounts, the HTTP client and each credential's budget."""
+"""Makes sources, destinations and actions of plugins, accounts, the HTTP client and each credential's rate limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = structlog.get_logger("harken.app")
 
 
 class Factory:
-    """What the configuration describes, ready for use. `loaded` may be exchanged; budgets outlive it."""
+    """Makes what the configuration describes. `loaded` may be replaced by a reload; the rate limits stay."""
 
     def __init__(self, loaded: Loaded, plugins: Mapping[str, Plugin], clock: Clock, random: Random) -> None:
         self.loaded = loaded
@@ -39,34 +39,34 @@ class Factory:
         settings = HttpSettings(proxy=http.proxy, ca_bundle=http.ca_bundle, client_cert=http.client_cert)
         self.http = Client(clock, settings=settings)
         self._http_of_steps = RedactingClient(clock, settings, self.secrets)
-        self._budgets: dict[str, RateLimit] = {}
+        self._rate_limits: dict[str, RateLimit] = {}
         self._shared: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, int] = {}
-        self._kept_in: Registry | None = None
+        self._saved_in: Registry | None = None
 
-    async def recall_budgets(self, store: Registry, *, keep: bool = True) -> None:
-        """Take up the limits that other people's servers told us before we stopped; `keep` new ones there at once."""
-        self._kept_in = store if keep else None
+    async def load_rate_limits(self, store: Registry, *, save: bool = True) -> None:
+        """Load the rate limits that services reported before we stopped; with `save`, changes are stored at once."""
+        self._saved_in = store if save else None
         for document in await store.documents(RATE_LIMIT):
             rate = self._rate(document.name)
-            self._budgets[document.name] = RateLimit(self._clock, rate=rate, state=document.value)
+            self._rate_limits[document.name] = RateLimit(self._clock, rate=rate, state=document.value)
 
     def budgets(self) -> Mapping[str, Level]:
-        """What each credential may still do, as far as it is known."""
-        return {name: budget.level for name, budget in self._budgets.items()}
+        """How much of its rate limit each credential has left, as far as it is known."""
+        return {name: limit.level for name, limit in self._rate_limits.items()}
 
-    async def _keep(self) -> None:
-        if self._kept_in is not None:
-            await self.save_budgets(self._kept_in)
+    async def _save(self) -> None:
+        if self._saved_in is not None:
+            await self.save_rate_limits(self._saved_in)
 
-    async def save_budgets(self, store: Registry) -> None:
-        # another credential may turn up while one is being written
-        for name, budget in list(self._budgets.items()):
-            if self._saved.get(name, 0) == budget.revision:
+    async def save_rate_limits(self, store: Registry) -> None:
+        # a copy: another credential may be added while one is written
+        for name, limit in list(self._rate_limits.items()):
+            if self._saved.get(name, 0) == limit.revision:
                 continue
-            revision = budget.revision
+            revision = limit.revision
             try:
-                await store.put(RATE_LIMIT, name, budget.to_doc())
+                await store.put(RATE_LIMIT, name, limit.to_doc())
             except RetryLater as error:
                 log.warning("store.trouble", reason=str(error))
                 return
@@ -77,7 +77,7 @@ class Factory:
         await self._http_of_steps.close()
 
     def secrets(self) -> frozenset[str]:
-        """The secrets of now, and of before the last reload."""
+        """The current secrets, and those from before the last reload."""
         return self.loaded.secrets
 
     def source(self, feed: Feed) -> Source:
@@ -87,17 +87,17 @@ class Factory:
         except HarkenError as error:
             raise hush(error, self.secrets()) from None
         except Exception as error:
-            # its text may quote anything, and one bad plugin must not stop the others
+            # not its text, which may quote anything; and one bad plugin must not stop the others
             message = f"{feed.kind} broke with {type(error).__name__} before it was asked anything"
             raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
         if feed.way == "push" and isinstance(source, PushSource):
             return RedactingPush(source, self.secrets)
         if not isinstance(source, PollSource):
             return source
-        return RedactingSource(source, self.secrets, _signs_in_at(self.plugins[feed.kind]), feed.integration)
+        return RedactingSource(source, self.secrets, _configured_by(self.plugins[feed.kind]), feed.integration)
 
     def lend(self, account: Account) -> Host:
-        """A host for what a person asks about this account; its calls are paid like any other."""
+        """A host for operations of people on this account; its calls count against the same rate limit."""
         return self._host(account.credential, "people", allow_private=account.allow_private)
 
     def environment(self) -> Environment:
@@ -115,11 +115,11 @@ class Factory:
         )
 
     def _host(self, credential: str, who: str, *, allow_private: bool = False) -> Host:
-        budget = self._budgets.get(credential)
-        if budget is None:
-            budget = self._budgets[credential] = RateLimit(self._clock)
-        budget.rate = self._rate(credential)
-        client = Metered(self.http, budget, who, self._keep)
+        limit = self._rate_limits.get(credential)
+        if limit is None:
+            limit = self._rate_limits[credential] = RateLimit(self._clock)
+        limit.rate = self._rate(credential)
+        client = Metered(self.http, limit, who, self._save)
         shared = self._shared.setdefault(credential, {})
         return Host(
             http=client,
@@ -142,12 +142,12 @@ class Factory:
         return RedactingDestination(plugin.destination(None, account, host), self.secrets, plugin.kind, channel)
 
     def _action(self, name: str) -> tuple[Act, Any, Host]:
-        channel, _, verb = name.rpartition(".")
+        channel, _, action = name.rpartition(".")
         plugin, account, host = self._service(channel)
-        if verb not in plugin.actions:
+        if action not in plugin.actions:
             known = ", ".join(plugin.actions) or "none"
-            raise NotFound(f"{channel} has no action {verb!r}", fix=f"It has: {known}")
-        return redacting_act(plugin.actions[verb], self.secrets, _signs_in_at(plugin), channel), account, host
+            raise NotFound(f"{channel} has no action {action!r}", fix=f"It has: {known}")
+        return redacting_act(plugin.actions[action], self.secrets, _configured_by(plugin), channel), account, host
 
     def _service(self, name: str) -> tuple[Plugin, Any, Host]:
         account = self.loaded.integrations.get(name)
@@ -167,6 +167,6 @@ class Factory:
         return workflow.rev if workflow else None
 
 
-def _signs_in_at(plugin: Plugin) -> str:
-    """The service whose `configure` mends the credential of this one."""
+def _configured_by(plugin: Plugin) -> str:
+    """The service whose `configure` command sets this one's credential."""
     return plugin.uses or plugin.kind

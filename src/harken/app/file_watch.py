@@ -1,7 +1,7 @@
-"""Reload when a file changes or a SIGHUP comes; a typo keeps the old version of what it broke.
+"""Reloads the configuration when one of its files changes or a SIGHUP comes.
 
-The top directory is looked at once a second instead of being watched: the database lives there, and every write to it
-would wake the watcher (a third of the CPU of a webhook was spent on that).
+The top directory is listed once a second instead of being watched: the database is in it, and every write to it would
+wake the watcher (that took a third of the CPU time of a webhook).
 """
 
 from __future__ import annotations
@@ -18,98 +18,94 @@ from harken.errors import HarkenError, RetryLater
 if TYPE_CHECKING:
     from harken.app.controller import Controller
 
-__all__ = ["SUFFIXES", "FileStamps", "file_stamps", "watch"]
+__all__ = ["FileStamps", "file_stamps", "watch"]
+
+SUFFIXES = (".yaml", ".yml")
+LOOK_SECONDS = 1.0
+RETRY_SECONDS = 5.0
+
+FileStamps = dict[str, tuple[int, int]]
 
 log = structlog.get_logger("harken.app")
 
 
-SUFFIXES = (".yaml", ".yml")
-
-FileStamps = dict[str, tuple[int, int]]
+async def watch(directory: Path, controller: Controller, reload_wanted: asyncio.Event, known: FileStamps) -> None:
+    """Watch until cancelled; `known` are the stamps of the top directory from before it was loaded."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_watch_directory(directory, reload_wanted, known))
+        tasks.create_task(_watch_workflows(directory / "workflows", reload_wanted))
+        tasks.create_task(_reload_when_wanted(controller, reload_wanted))
 
 
 def file_stamps(directory: Path) -> FileStamps:
-    """How the files in this directory look: another answer means that one of them changed."""
+    """Modification time and size of each file in this directory; they differ when a file has changed."""
     found: FileStamps = {}
     try:
         files = [path for path in directory.iterdir() if path.suffix in SUFFIXES]
     except OSError:
-        return found  # being replaced; the next look sees what became of it
+        return found  # it is being replaced: the next call sees the new one
     for path in files:
-        # an editor's lock is a link that leads nowhere; it must not hide the others
+        # an editor's lock file is a dangling link; it must not hide the others
         with suppress(OSError):
             stat = path.stat()
             found[path.name] = (stat.st_mtime_ns, stat.st_size)
     return found
 
 
-LOOK_SECONDS = 1.0
-
-RETRY_SECONDS = 5.0
-
-
-async def watch(directory: Path, controller: Controller, asked: asyncio.Event, known: FileStamps) -> None:
-    """Watch until cancelled; `known` is how the top directory looked before it was loaded."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_on_top(directory, asked, known))
-        tasks.create_task(_on_tree(directory / "workflows", asked))
-        tasks.create_task(_on_asked(controller, asked))
-
-
-async def _on_top(directory: Path, asked: asyncio.Event, known: FileStamps) -> None:
+async def _watch_directory(directory: Path, reload_wanted: asyncio.Event, known: FileStamps) -> None:
     while True:
         if (found := file_stamps(directory)) != known:
             known = found
-            asked.set()
+            reload_wanted.set()
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _on_tree(directory: Path, asked: asyncio.Event) -> None:
+async def _watch_workflows(directory: Path, reload_wanted: asyncio.Event) -> None:
     from watchfiles import Change, awatch
 
-    def configuration(change: Change, path: str) -> bool:
+    def is_configuration(change: Change, path: str) -> bool:
         return path.endswith(SUFFIXES)
 
-    polls: bool | None = None
+    poll: bool | None = None
     while True:
         if not directory.is_dir():
-            await _appears(directory)
-            asked.set()
+            await _wait_for_directory(directory)
+            reload_wanted.set()
         try:
             async for _ in awatch(
                 directory,
-                watch_filter=configuration,
+                watch_filter=is_configuration,
                 debounce=1_000,
                 step=250,
                 rust_timeout=60_000,
-                force_polling=polls,
+                force_polling=poll,
             ):
-                asked.set()
+                reload_wanted.set()
                 if not directory.is_dir():
                     break
         except (OSError, RuntimeError) as error:
-            # the machine has no watch left, or the folder went as we came
-            log.warning("config.unwatched", reason=str(error), instead="the files are looked at again and again")
-            polls = True
+            # the limit of watches is reached, or the directory was removed meanwhile
+            log.warning("config.unwatched", reason=str(error), instead="the files are listed periodically")
+            poll = True
             await asyncio.sleep(LOOK_SECONDS)
-            asked.set()
+            reload_wanted.set()
 
 
-async def _appears(directory: Path) -> None:
-    while not directory.is_dir():  # noqa: ASYNC110 (nobody tells us when a directory appears)
+async def _wait_for_directory(directory: Path) -> None:
+    while not directory.is_dir():  # noqa: ASYNC110 (nothing notifies us when a directory appears)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _on_asked(controller: Controller, asked: asyncio.Event) -> None:
+async def _reload_when_wanted(controller: Controller, reload_wanted: asyncio.Event) -> None:
     while True:
-        await asked.wait()
-        asked.clear()
+        await reload_wanted.wait()
+        reload_wanted.clear()
         try:
             await controller.reload()
         except RetryLater as error:
             log.warning("config.reload_later", reason=str(error))
             await asyncio.sleep(error.after or RETRY_SECONDS)
-            asked.set()
+            reload_wanted.set()
         except HarkenError as error:
             log.error("config.reload_failed", reason=str(error))
         except Exception:

@@ -1,4 +1,4 @@
-"""The replicas that share a store: who lives, what each of them runs, and what one has to tell the others."""
+"""The replicas that share a store: which are alive, what each runs, and how they notify each other of changes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,15 @@ log = structlog.get_logger("harken.app")
 
 GONE_SECONDS = 3_600.0
 ABANDONED_SECONDS = 15.0
-"""Longer than it takes to hear of a replica that has just begun."""
-
-
-def _ignored(error: Refused) -> None:
-    """Whoever asks for nothing more finds out by itself."""
+"""A generation that no live replica runs for so long is abandoned. Longer than a new replica needs to show up."""
 
 
 class Membership:
-    """Says every few seconds that this replica lives, and hears of the others.
+    """Writes every few seconds that this replica is alive, and reads which others are.
 
-    `describe` is what it says of itself; `heard` is told who lives and which configuration the store is at; `news` is
-    called when another replica, or a person without one, changed something in the store; `moved` hears that the store
-    is not to be used any more.
+    `describe` returns this replica's row. `on_members` is called with the live replicas and the configuration that the
+    store is at; `on_change` when another replica, or a command, has changed something in the store; `on_moved` when the
+    store was moved elsewhere and must not be used any more.
     """
 
     def __init__(
@@ -43,22 +39,22 @@ class Membership:
         clock: Clock,
         *,
         describe: Callable[[], Member],
-        heard: Callable[[Sequence[Member], Generation], Awaitable[None]],
-        news: Callable[[], None],
-        moved: Callable[[Refused], None] = _ignored,
+        on_members: Callable[[Sequence[Member], Generation], Awaitable[None]],
+        on_change: Callable[[], None],
+        on_moved: Callable[[Refused], None] = lambda error: None,
         timings: Timings = Timings(),
     ) -> None:
         self._store = store
         self._clock = clock
         self._describe = describe
-        self._heard = heard
-        self._news = news
-        self._moved = moved
+        self._on_members = on_members
+        self._on_change = on_change
+        self._on_moved = on_moved
         self._timings = timings
-        self._known_news: int | None = None
+        self._known_revision: int | None = None
 
     async def keep(self) -> None:
-        """Beat for ever; a beat that fails is made up for by the next."""
+        """Beat until cancelled. A beat that fails is not repeated: the next one follows soon."""
         while True:
             try:
                 if not await self._is_moved():
@@ -74,7 +70,7 @@ class Membership:
         try:
             await refuse_marked(self._store)
         except Refused as error:
-            self._moved(error)
+            self._on_moved(error)
             return True
         return False
 
@@ -82,42 +78,42 @@ class Membership:
         me = self._describe()
         mine = await self._store.put(REPLICA, me.holder, msgspec.to_builtins(me))
         assert mine is not None
-        documents = await self._store.documents(REPLICA)
-        await self._heard(living(documents, mine.updated_at, self._timings.alive), await self._store.generation())
-        await self._hear_news()
+        members = living(await self._store.documents(REPLICA), mine.updated_at, self._timings.alive)
+        await self._on_members(members, await self._store.generation())
+        await self._check_changes()
 
     async def leave(self) -> None:
-        """The others need not wait until it shows."""
+        """Remove this replica's row, so that the others need not wait until it expires."""
         await self._store.delete(REPLICA, self._describe().holder)
 
-    async def _hear_news(self) -> None:
+    async def _check_changes(self) -> None:
         document = await self._store.get(FLEET, NEWS)
         revision = document.revision if document else 0
-        if self._known_news is not None and revision != self._known_news:
-            self._news()
-        self._known_news = revision
+        if self._known_revision is not None and revision != self._known_revision:
+            self._on_change()
+        self._known_revision = revision
 
 
 class OtherGeneration:
-    """The configuration that the store is at and we do not run: its `name`, empty while we run the same."""
+    """The generation that the store is at, while this replica runs another one; `name` is empty when they agree."""
 
     def __init__(self) -> None:
         self.name = ""
-        self._lived_at = 0.0
+        self._last_run_at = 0.0
 
-    def agree(self) -> None:
+    def clear(self) -> None:
         self.name = ""
 
-    def is_abandoned(self, name: str, lives: bool, now: float) -> bool:
-        """We do not run `name`. Whether nobody who lives has run it for a while either, so that ours is as good."""
-        if lives or self.name != name:
-            self._lived_at = now
+    def is_abandoned(self, name: str, is_run: bool, now: float) -> bool:
+        """Note that we do not run `name`, and tell whether no live replica has run it for a while (`is_run`)."""
+        if is_run or self.name != name:
+            self._last_run_at = now
         self.name = name
-        return now - self._lived_at >= ABANDONED_SECONDS
+        return now - self._last_run_at >= ABANDONED_SECONDS
 
 
 class HousekeepingLease:
-    """Housekeeping is done by one replica at a time; where there is only one, by that."""
+    """The right to do housekeeping, which one replica at a time has. A store that is not shared needs no lease."""
 
     def __init__(
         self, store: Store, clock: Clock, holder: str, *, shared: bool, seconds: float = Timings().lease_seconds
@@ -131,7 +127,7 @@ class HousekeepingLease:
         self.kept = not shared
 
     async def keep(self) -> bool:
-        """Take or renew the lease; whether the house is ours."""
+        """Take or renew the lease when due; whether it is ours."""
         now = self._clock.monotonic()
         due = self._taken_at is None or now - self._taken_at >= self._seconds / 3
         if self._shared and due:
@@ -148,12 +144,12 @@ class HousekeepingLease:
 
 
 async def notify_replicas(store: Store) -> None:
-    """Let every replica look at what was changed in the store."""
+    """Make every replica read again what was changed in the store."""
     await store.put(FLEET, NEWS, {})
 
 
 async def drop_dead_replicas(store: Store) -> None:
-    """Forget those that have been gone for long."""
+    """Delete the rows of replicas that stopped long ago."""
     documents = await store.documents(REPLICA)
     newest = max((document.updated_at for document in documents), default=None)
     for document in documents:

@@ -1,4 +1,4 @@
-"""Housekeeping: runs whose worker is gone, records that are old, budgets that changed, feeds that stopped."""
+"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves rate limits, alerts about feeds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["do_housekeeping"]
 
 log = structlog.get_logger("harken.app")
 
-RETAIN_EVERY = 12
+PRUNE_EVERY = 12
 AFTER_A_JUMP = 120.0
-"""After a sleep every claim looks stale: let the living ones renew before anyone judges them."""
+"""After the machine was suspended every claim looks expired: give live workers time to renew theirs."""
 
 
 async def do_housekeeping(
-    home: OpenedStore,
+    opened: OpenedStore,
     factory: Factory,
     alerts: Alerts,
     scheduler: Scheduler,
@@ -34,38 +34,38 @@ async def do_housekeeping(
     housekeeping_lease: HousekeepingLease,
     round: float = Timings().housekeeping_round,
 ) -> None:
-    """Each replica looks after what it reads; what concerns all of it is done by the one that keeps the house."""
-    store, rounds = home.store, 0
+    """Do what concerns this replica, and with the housekeeping lease what concerns the whole store, until cancelled."""
+    store, rounds = opened.store, 0
     while True:
         await clock.sleep(round)
         rounds += 1
         try:
-            await factory.save_budgets(store)
-            await alerts.look()
-            if rounds % RETAIN_EVERY == 0:
-                # a server may have been set up anew, and may keep less than it did
-                await home.connect()
+            await factory.save_rate_limits(store)
+            await alerts.check()
+            if rounds % PRUNE_EVERY == 0:
+                # a server may have been configured anew, and may be less durable than before
+                await opened.connect()
             jumped = scheduler.jumped_at is not None and clock.time() - scheduler.jumped_at < AFTER_A_JUMP
-            if jumped and home.shared:
-                # one whose clock did not jump may judge at once
+            if jumped and opened.shared:
+                # a replica whose clock did not jump need not wait
                 await housekeeping_lease.leave()
                 continue
             if not await housekeeping_lease.keep():
                 continue
             if not jumped and await store.requeue_expired():
                 worker.nudge()
-            if rounds % RETAIN_EVERY == 0:
-                await _retain(store, factory)
+            if rounds % PRUNE_EVERY == 0:
+                await _prune(store, factory)
                 await drop_dead_replicas(store)
         except HarkenError as error:
-            # whatever could not be done now is done in a later round
+            # what could not be done now is done in a later round
             away = isinstance(error, StoreUnavailable)
-            (log.debug if away else log.warning)("upkeep.trouble", reason=str(error))
+            (log.debug if away else log.warning)("housekeeping.trouble", reason=str(error))
         except Exception:
-            log.exception("upkeep.failed")
+            log.exception("housekeeping.failed")
 
 
-async def _retain(store: Store, factory: Factory) -> None:
+async def _prune(store: Store, factory: Factory) -> None:
     keep = factory.loaded.settings.retention
     pushed = max((feed.memory_seconds for feed in factory.loaded.feeds if feed.way != "poll"), default=259_200.0)
     while await store.prune(events=keep.events, ticks=keep.ticks, runs=keep.runs, pushed=pushed):

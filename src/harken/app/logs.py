@@ -1,4 +1,4 @@
-"""Structured logs: one line per change of state, and no secret in any of them."""
+"""Sets up structured logs, with our own secrets replaced in every line."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["set_up_logs"]
 
 
 def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -> None:
-    """Send logs to stderr as text for people or JSON for machines; `secrets` are replaced wherever they appear."""
+    """Send logs to stderr as text or JSON (`form`: text, json or auto); `secrets` are replaced wherever they appear."""
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     renderer: Any = (
         structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
 
-    def hide(logger: Any, method: str, fields: Any) -> Any:
+    def redact_fields(logger: Any, method: str, fields: Any) -> Any:
         known = secrets()
-        return {name: _hidden(value, known) for name, value in fields.items()}
+        return {name: _redact_value(value, known) for name, value in fields.items()}
 
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            hide,
+            redact_fields,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -38,18 +38,18 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Hiding(secrets))
+    handler.setFormatter(_RedactingFormatter(secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # they would be printed as they are
+    # warnings would be printed without redaction
     logging.captureWarnings(True)
 
 
-def _hidden(value: Any, known: Collection[str]) -> Any:
+def _redact_value(value: Any, known: Collection[str]) -> Any:
     if isinstance(value, Mapping):
-        return {name: _hidden(inner, known) for name, inner in value.items()}
+        return {name: _redact_value(inner, known) for name, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_hidden(inner, known) for inner in value]
-    # anything else is printed as its repr, which may hold anything
+        return [_redact_value(inner, known) for inner in value]
+    # anything else is printed as its repr, which may contain a secret
     return value if value is None or isinstance(value, bool | int | float) else redact(_text(value), known)
 
 
@@ -57,8 +57,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-class _Hiding(logging.Formatter):
-    """What libraries log, with their tracebacks."""
+class _RedactingFormatter(logging.Formatter):
+    """Formats what libraries log, tracebacks included."""
 
     def __init__(self, secrets: Callable[[], Collection[str]]) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")

@@ -1,4 +1,4 @@
-"""Plain counters while running, Prometheus text when asked."""
+"""Counters, histograms and gauges, and their page in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Metrics"]
 Labels = tuple[tuple[str, str], ...]
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MOST_SERIES = 2_000
-"""Of one metric. A label that strangers could fill must not fill the memory: what comes after is counted as `other`."""
+"""Series of one metric. Outsiders choose some label values; beyond this number they are counted as `other`."""
 
 
 class Metrics:
-    """Counts by name and labels; gauges are asked for when the page is. `most` is None where no stranger counts."""
+    """Counts by name and labels; gauges are evaluated for each page. `most` bounds the series of a metric, if set."""
 
     def __init__(self, most: int | None = MOST_SERIES) -> None:
         self._most = most
         self._counters: dict[str, dict[Labels, float]] = {}
         self._histograms: dict[str, dict[Labels, tuple[list[int], list[float]]]] = {}
         self._buckets: dict[str, Sequence[float]] = {}
-        self._telemetry: dict[str, Callable[[], Mapping[Labels, float]]] = {}
+        self._gauges: dict[str, Callable[[], Mapping[Labels, float]]] = {}
         self._help: dict[str, str] = {}
 
     def counter(self, name: str, help: str) -> Callable[..., None]:
@@ -31,7 +31,7 @@ class Metrics:
         table = self._counters.setdefault(name, {})
 
         def count(by: float = 1, **labels: str) -> None:
-            # each caller names its labels in one order, so they need no sorting here
+            # each caller passes its labels in one order, so they need no sorting
             key = tuple(labels.items())
             if key not in table:
                 key = _bounded(table, key, self._most)
@@ -40,7 +40,7 @@ class Metrics:
         return count
 
     def histogram(self, name: str, help: str, buckets: Sequence[float] = BUCKETS) -> Callable[..., None]:
-        """A function that observes a value; with None the series is there, and empty."""
+        """A function that observes a value; None creates the series without one."""
         self._help[name] = help
         self._buckets[name] = buckets
         table = self._histograms.setdefault(name, {})
@@ -56,17 +56,17 @@ class Metrics:
 
         return observe
 
-    def gauge(self, name: str, help: str, ask: Callable[[], float]) -> None:
+    def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
         self._help[name] = help
-        self._telemetry[name] = lambda: {(): ask()}
+        self._gauges[name] = lambda: {(): read()}
 
-    def telemetry(self, name: str, help: str, label: str, ask: Callable[[], Mapping[str, float]]) -> None:
+    def gauges(self, name: str, help: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
         """One value for each value of the label."""
         self._help[name] = help
-        self._telemetry[name] = lambda: {((label, value),): number for value, number in ask().items()}
+        self._gauges[name] = lambda: {((label, value),): number for value, number in read().items()}
 
     def keep(self, label: str, values: Collection[str]) -> None:
-        """Forget every series whose `label` has another value: what it counted is no longer there."""
+        """Drop every series whose `label` has another value, because what it counted is gone."""
         kept = {None, *values} if self._most is None else {None, "other", *values}
         tables: list[dict[Labels, Any]] = [*self._counters.values(), *self._histograms.values()]
         for table in tables:
@@ -80,14 +80,14 @@ class Metrics:
     def _lines(self) -> Iterable[str]:
         for name, table in self._counters.items():
             yield from self._head(name, "counter")
-            yield from (f"{name}{_written(labels)} {_number(value)}" for labels, value in sorted(table.items()))
+            yield from (f"{name}{_label_text(labels)} {_number(value)}" for labels, value in sorted(table.items()))
         for name, series in self._histograms.items():
             yield from self._head(name, "histogram")
             for labels, (counts, total) in sorted(series.items()):
                 yield from _buckets(name, labels, self._buckets[name], counts, total[0])
-        for name, ask in self._telemetry.items():
+        for name, read in self._gauges.items():
             yield from self._head(name, "gauge")
-            yield from (f"{name}{_written(labels)} {_number(value)}" for labels, value in sorted(ask().items()))
+            yield from (f"{name}{_label_text(labels)} {_number(value)}" for labels, value in sorted(read().items()))
 
     def _head(self, name: str, kind: str) -> Iterable[str]:
         yield f"# HELP {name} {self._help[name]}"
@@ -102,18 +102,18 @@ def _buckets(name: str, labels: Labels, edges: Sequence[float], counts: list[int
     below = 0
     for edge, count in zip((*map(str, edges), "+Inf"), counts, strict=True):
         below += count
-        yield f"{name}_bucket{_written((*labels, ('le', edge)))} {below}"
-    yield f"{name}_sum{_written(labels)} {total:.6f}"
-    yield f"{name}_count{_written(labels)} {below}"
+        yield f"{name}_bucket{_label_text((*labels, ('le', edge)))} {below}"
+    yield f"{name}_sum{_label_text(labels)} {total:.6f}"
+    yield f"{name}_count{_label_text(labels)} {below}"
 
 
-def _written(labels: Labels) -> str:
+def _label_text(labels: Labels) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

@@ -1,4 +1,4 @@
-"""What commands do without a running controller: they ask the store and the files themselves."""
+"""What commands use when no controller runs: the store and the files themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from harken.app.application import refuse_blocking
-from harken.app.controller import finding_lines, last_applied, preview_trigger, start_lines
+from harken.app.controller import finding_lines, last_applied, load_start_lines, preview_trigger
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, open_store, rekey_store, without_password
@@ -35,16 +35,16 @@ __all__ = ["open_factory", "open_offline", "rekey"]
 
 
 class Offline:
-    """As much of an engine as a single command needs when no controller runs: it reads, and writes nothing.
+    """The engine of a single command when no controller runs: it reads, and writes nothing.
 
-    `made_up`: there is no store yet, and what this one says of when a trigger began means nothing.
+    `temporary`: there is no store yet, and the start lines of this one mean nothing.
     """
 
-    def __init__(self, store: Store, factory: Factory, clock: Clock, *, made_up: bool = False) -> None:
+    def __init__(self, store: Store, factory: Factory, clock: Clock, *, temporary: bool = False) -> None:
         self._store = store
         self._factory = factory
         self._clock = clock
-        self._made_up = made_up
+        self._temporary = temporary
 
     async def reload(self) -> Mapping[str, Any]:
         raise Refused("no controller is running", fix="Start one with: harken start")
@@ -58,8 +58,8 @@ class Offline:
         raise Refused("no controller is running", fix="Start one with: harken start")
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
-        begun = {} if self._made_up else await start_lines(self._store)
-        return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, begun)
+        lines = {} if self._temporary else await load_start_lines(self._store)
+        return await preview_trigger(self._store, self._factory, self._clock, trigger, lookback_seconds, lines)
 
     def status(self) -> Mapping[str, Any]:
         return {}
@@ -71,7 +71,7 @@ class Offline:
         return self._factory.budgets()
 
     def nudge(self) -> None:
-        """Nothing runs that would have to look."""
+        """There is no engine to notify."""
 
     async def changed(self, seconds: float) -> bool:
         await self._clock.sleep(min(seconds, 1.0))
@@ -80,35 +80,35 @@ class Offline:
 
 @asynccontextmanager
 async def open_offline(directory: Path, *, write: bool = False) -> AsyncIterator[Operator]:
-    """An operator on the store without a running controller; one that is not there yet is made up for the moment."""
+    """An operator on the store without a running controller. If there is no store yet, it gets a temporary one."""
     clock = SystemClock()
     loaded = load_directory(directory)
     if write:
         refuse_blocking(loaded)
     key = os.environ.get(KEY, "")
     async with AsyncExitStack() as stack:
-        made_up = not write and not is_url(loaded.store) and not Path(loaded.store).exists()
-        if not made_up:
-            home = open_store(loaded.store, clock, readonly=not write, key=key)
-            stack.push_async_callback(home.store.close)
-            await home.connect()
+        temporary = not write and not is_url(loaded.store) and not Path(loaded.store).exists()
+        if not temporary:
+            opened = open_store(loaded.store, clock, readonly=not write, key=key)
+            stack.push_async_callback(opened.store.close)
+            await opened.connect()
             if write:
-                await refuse_marked(home.store)
+                await refuse_marked(opened.store)
         else:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-"))
-            home = open_store(str(Path(scratch) / "new.db"), clock)
-            stack.push_async_callback(home.store.close)
-            await home.store.open(loaded.definitions())
+            opened = open_store(str(Path(scratch) / "new.db"), clock)
+            stack.push_async_callback(opened.store.close)
+            await opened.store.open(loaded.definitions())
         factory = Factory(loaded, registry(), clock, Random())
-        await factory.recall_budgets(home.store, keep=False)
+        await factory.load_rate_limits(opened.store, save=False)
         stack.push_async_callback(factory.close)
-        yield Operator(home.store, Offline(home.store, factory, clock, made_up=made_up), loaded, clock)
-        if write and home.shared:
-            await notify_replicas(home.store)
+        yield Operator(opened.store, Offline(opened.store, factory, clock, temporary=temporary), loaded, clock)
+        if write and opened.shared:
+            await notify_replicas(opened.store)
 
 
 def rekey(directory: Path, new_key: str) -> str:
-    """Make the store open with another key than HARKEN_ENCRYPTION_KEY. Returns where it is."""
+    """Encrypt store and credentials with another key than HARKEN_ENCRYPTION_KEY. Returns the store's location."""
     old = os.environ.get(KEY, "")
     if not new_key:
         raise Refused("the new key is empty", fix="Make one, for example with: openssl rand -base64 32")
@@ -116,12 +116,12 @@ def rekey(directory: Path, new_key: str) -> str:
         raise Refused("the new key is the old one", fix="Make another, for example with: openssl rand -base64 32")
     location = load_directory(directory).store
     credentials = credentials_of(directory)
-    there = is_url(location) or Path(location).exists()
-    if not there and not credentials.path.exists():
+    exists = is_url(location) or Path(location).exists()
+    if not exists and not credentials.path.exists():
         raise NotFound(f"there is no store at {location}", fix="Nothing has to be done: the first start takes any key")
     credentials.check()
     credentials.add_key(new_key)
-    if there:
+    if exists:
         try:
             asyncio.run(rekey_store(location, old, new_key))
         except HarkenError:
@@ -133,7 +133,7 @@ def rekey(directory: Path, new_key: str) -> str:
 
 @asynccontextmanager
 async def open_factory(loaded: Loaded) -> AsyncIterator[Factory]:
-    """What a configuration describes, for as long as it is asked something; no store is touched."""
+    """A factory for this configuration, without a store."""
     factory = Factory(loaded, registry(), SystemClock(), Random())
     try:
         yield factory

@@ -1,4 +1,4 @@
-"""Services as the engine uses them: whatever they say, return or complain about, our own secrets are not in it."""
+"""Wraps services so that our own secrets are never in their events, answers or errors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RedactingSource:
-    """A polled source. A server's link to the next page may hold our token, and must work as it is: the cursor that
-    is kept has a stand-in for it. When the token has been changed meanwhile, the read begins again.
+    """A polled source. A server's link to the next page may contain our token, so a stored cursor has a placeholder in
+    its place. If the token has changed since, the read starts without a cursor.
     """
 
     def __init__(self, source: PollSource, secrets: Secrets, kind: str, name: str) -> None:
@@ -48,7 +48,9 @@ class RedactingSource:
             raise hush(addressed(error, self._kind, self._name), known) from None
         if not known:
             return batch
-        return msgspec.structs.replace(batch, events=_all_hushed(batch.events, known), cursor=veil(batch.cursor, known))
+        return msgspec.structs.replace(
+            batch, events=_redact_events(batch.events, known), cursor=veil(batch.cursor, known)
+        )
 
     async def aclose(self) -> None:
         if isinstance(self._source, Closable):
@@ -56,7 +58,7 @@ class RedactingSource:
 
 
 class RedactingPush:
-    """A webhook. Some senders prove themselves with a token in the body."""
+    """A webhook. Some senders authenticate with a token in the body."""
 
     def __init__(self, source: PushSource, secrets: Secrets) -> None:
         self._source = source
@@ -66,21 +68,21 @@ class RedactingPush:
     async def receive(self, request: Request) -> list[Event]:
         known = self._secrets()
         events = await self._source.receive(request)
-        return _all_hushed(events, known) if known else events
+        return _redact_events(events, known) if known else events
 
 
-def _all_hushed(events: Sequence[Event], known: Collection[str]) -> list[Event]:
-    """Hardly any read holds a token: all of it is searched at once, and taken apart only where one is found."""
-    names = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
-    if not tainted(names.encode("utf-8", "surrogatepass"), known):
+def _redact_events(events: Sequence[Event], known: Collection[str]) -> list[Event]:
+    """Few reads contain a secret: search all events at once, and redact each only if one is found."""
+    texts = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
+    if not tainted(texts.encode("utf-8", "surrogatepass"), known):
         bodies = b"\0".join(event.raw for event in events)
         encoded = [event.data for event in events if not event.raw]
         if not tainted(bodies, known) and not (encoded and tainted(_encode(encoded), known)):
             return list(events)
-    return [_hushed(event, known) for event in events]
+    return [_redact_event(event, known) for event in events]
 
 
-def _hushed(event: Event, known: Collection[str]) -> Event:
+def _redact_event(event: Event, known: Collection[str]) -> Event:
     payload = event.payload()
     clean = scrub_bytes(payload, known)
     names = [event.subject, event.key, event.state, event.type]
@@ -116,7 +118,7 @@ class RedactingDestination:
 
 
 class RedactingClient(Client):
-    """The client of http steps, whose answers are journaled."""
+    """The client of http steps, whose replies are stored in the journal."""
 
     def __init__(self, clock: Clock, settings: HttpSettings, secrets: Secrets) -> None:
         super().__init__(clock, settings=settings)

@@ -1,4 +1,4 @@
-"""The listener: /webhooks goes straight to the hot path, everything else to the API."""
+"""Serves HTTP: requests to /webhooks go to the intake, all others to the API."""
 
 from __future__ import annotations
 
@@ -17,66 +17,21 @@ from harken.ingest.webhook import PREFIX
 if TYPE_CHECKING:
     from harken.config.settings import Server
 
-__all__ = ["Corked", "CorkedProtocol", "Listener", "bind", "bind_all", "is_loopback", "listeners", "not_found", "route"]
-
-
-MAX_BUFFERED = 65_536
-
-"""Bytes that wait at most: a stream keeps to the pace of whoever reads it."""
-
-
-class Corked:
-    """A transport whose writes wait for the end of the turn; everything else is as it was."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._waiting: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting.append(data)
-        self._size += len(data)
-        if self._size > MAX_BUFFERED:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        together = b"".join(self._waiting)
-        self._waiting.clear()
-        self._size = 0
-        if not self._transport.is_closing():
-            self._transport.write(together)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class CorkedProtocol(HttpToolsProtocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        corked: Any = Corked(transport, self.loop)  # type: ignore[arg-type]
-        super().connection_made(corked)
-
+__all__ = ["Corked", "Listener", "bind", "bind_all", "is_loopback", "listeners", "not_found"]
 
 Scope = MutableMapping[str, Any]
-
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_BUFFERED = 65_536
+"""Bytes that are buffered at most, so that a stream does not outrun its reader."""
 
 
 def is_loopback(host: str) -> bool:
     return host in LOOPBACK or host.startswith("127.")
 
 
-def route(api: App, webhooks: App) -> App:
+def route_webhooks(api: App, webhooks: App) -> App:
     async def route(scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["path"].startswith(PREFIX):
             await webhooks(scope, receive, send)
@@ -87,13 +42,13 @@ def route(api: App, webhooks: App) -> App:
 
 
 async def not_found(scope: Scope, receive: Any, send: Any) -> None:
-    """What is served beside the webhooks on a port of their own."""
+    """Answers 404: on the webhooks' own port there is nothing else."""
     await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 
 
 def bind_all(server: Server, host: str, port: int) -> list[socket.socket]:
-    """The socket of the API, and then that of the webhooks if they have a port of their own."""
+    """Bind the socket of the API, and a second one if the webhooks have a port of their own."""
     if not is_loopback(host):
         fix = "Leave server.host at 127.0.0.1; server.webhook_host may be any address"
         raise Misconfigured(f"the API has no tokens yet, so it does not listen on {host}", fix=fix)
@@ -120,18 +75,18 @@ def bind(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.leaving = asyncio.Event()
+        self.stopping = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the application, which stops its parts in order."""
+        """Do not handle signals: the application does, and stops its parts in order."""
         yield
 
     async def main_loop(self) -> None:
-        """Renew the date header once a second; uvicorn itself would wake ten times a second to see whether to stop."""
+        """Renew the date header once a second; uvicorn's own loop would wake up ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.leaving.wait(), 1.0)
+                await asyncio.wait_for(self.stopping.wait(), 1.0)
 
 
 class Listener:
@@ -168,13 +123,56 @@ class Listener:
 
     async def stop(self) -> None:
         self._server.should_exit = True
-        self._server.leaving.set()
+        self._server.stopping.set()
         if self._serving is not None:
             await self._serving
         self._socket.close()
 
 
 def listeners(api: App, webhooks: App, sockets: Sequence[socket.socket]) -> list[Listener]:
-    """One for each of the sockets that `bind_all` gave."""
+    """A listener for each of the sockets from `bind_all`."""
     first, *others = sockets
-    return [Listener(route(api, webhooks), first), *(Listener(route(not_found, webhooks), sock) for sock in others)]
+    return [
+        Listener(route_webhooks(api, webhooks), first),
+        *(Listener(route_webhooks(not_found, webhooks), sock) for sock in others),
+    ]
+
+
+class Corked:
+    """A transport that joins the writes of one turn of the event loop into one; all else is passed through."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > MAX_BUFFERED:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        joined = b"".join(self._waiting)
+        self._waiting.clear()
+        self._size = 0
+        if not self._transport.is_closing():
+            self._transport.write(joined)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class CorkedProtocol(HttpToolsProtocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        corked: Any = Corked(transport, self.loop)  # type: ignore[arg-type]
+        super().connection_made(corked)

@@ -1,4 +1,4 @@
-"""`harken start`: a process that runs until it is told to stop."""
+"""`harken start`: a controller process that runs until a signal stops it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["run", "settle_memory"]
 
 log = structlog.get_logger("harken.app")
 
-COLLECT = (5_000, 20, 20)
-"""Nearly everything here is freed by counting references; looking for cycles more seldom costs a few megabytes."""
+GC_THRESHOLDS = (5_000, 20, 20)
+"""Nearly everything is freed by reference counting; collecting cycles less often costs a few megabytes."""
 
 
 def run(
@@ -47,31 +47,31 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    reloading = asyncio.Event()
+    reload_wanted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    # from the start: a wish to reload that comes too early must not end the process
-    loop.add_signal_handler(signal.SIGHUP, reloading.set)
+    # from the beginning: an early SIGHUP must not end the process
+    loop.add_signal_handler(signal.SIGHUP, reload_wanted.set)
     holder: dict[str, App] = {}
-    # before the files are read: what is changed while we start is not missed
+    # before the files are read, so that a change during the start is not missed
     known = file_stamps(directory)
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
     async with App.start(directory, host=host, port=port, role=role, say=_say, loaded=loaded, timings=timings) as app:
         holder["app"] = app
-        app._spawn(watch(directory, app.controller, reloading, known), "watch")
+        app.spawn(watch(directory, app.controller, reload_wanted, known), "watch")
         for finding in app.loaded.findings:
             click.echo(str(finding), err=True)
-        click.echo(_ready(app))
+        click.echo(_ready_line(app))
         settle_memory()
-        await _first(stop, app.over)
-        log.info("stopping")
-    return 1 if app.over.is_set() else 0
+        await _wait_for_first(stop, app.ended)
+        log.info("controller.stopping")
+    return 1 if app.ended.is_set() else 0
 
 
-async def _first(*events: asyncio.Event) -> None:
-    """Wait for one of them."""
+async def _wait_for_first(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     await end(waiting)
@@ -82,13 +82,13 @@ def _say(line: str) -> None:
 
 
 def settle_memory() -> None:
-    """What was made to start stays: the collector need not look through it again and again."""
+    """Exclude what was made by the start from garbage collection: it stays until the end."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _ready(app: App) -> str:
+def _ready_line(app: App) -> str:
     counts: Mapping[str, int] = {"feed": len(app.intake.feeds), "trigger": len(app.loaded.triggers)}
-    said = ", ".join(f"{count} {name if count == 1 else name + 's'}" for name, count in counts.items())
-    return f"harken is ready at {app.url} ({said}); harken status shows more, Ctrl-C stops it"
+    counted = ", ".join(f"{count} {name if count == 1 else name + 's'}" for name, count in counts.items())
+    return f"harken is ready at {app.url} ({counted}); harken status shows more, Ctrl-C stops it"

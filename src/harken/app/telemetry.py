@@ -1,4 +1,4 @@
-"""What /metrics and /health say, counted where it happens."""
+"""The contents of /metrics and /health, counted from what intake, worker and store report."""
 
 from __future__ import annotations
 
@@ -23,165 +23,27 @@ from harken.runs import Claimed
 from harken.schedule import Every
 from harken.store import Commit, Committed, Store
 
-__all__ = ["Health", "PollerTelemetry", "Subsystem", "Telemetry"]
+__all__ = ["Telemetry"]
+
+Subsystem = tuple[str, str, str]
+"""name, state (up, degraded, down, disabled), reason"""
+
+STATUSES = ("success", "error", "not_modified", "rate_limited", "skipped")
+STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
+KINDS_OF_ERROR = ("retry", "attention", "cursor_expired", "timeout")
+ERRORS = {**{kind: kind for kind in KINDS_OF_ERROR}, **dict.fromkeys(REFUSED, "attention")}
+MAX_LAG = 10.0
+
+POLLER_STATUSES = ("ok", "transient", "permanent", "skipped")
+MILLISECONDS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
+CLOSED, HALF_OPEN, OPEN = 0, 1, 2
 
 log = structlog.get_logger("harken.app")
 
 
-Subsystem = tuple[str, str, str]
-
-"""name, state (up, degraded, down, disabled), reason"""
-
-
-class Health:
-    """Remembers since when each subsystem has been in its state."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since: dict[str, tuple[str, datetime]] = {}
-
-    def report(self, subsystems: list[Subsystem]) -> Mapping[str, Any]:
-        rows = [self._row(*subsystem) for subsystem in subsystems]
-        states = {row["state"] for row in rows}
-        status = "down" if "down" in states else "degraded" if "degraded" in states else "up"
-        return {"status": status, "subsystems": rows}
-
-    def _row(self, name: str, state: str, reason: str) -> dict[str, Any]:
-        before = self._since.get(name)
-        if before is None or before[0] != state:
-            before = self._since[name] = (state, self._clock.now())
-        return {"name": name, "state": state, "reason": reason, "since": before[1]}
-
-
-POLLER_STATUSES = ("ok", "transient", "permanent", "skipped")
-
-MILLISECONDS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
-
-CLOSED, HALF_OPEN, OPEN = 0, 1, 2
-
-
-class PollerTelemetry:
-    """Counts for each job from 0 on; `feeds` are all that are configured."""
-
-    def __init__(self, feeds: Mapping[str, LiveFeed], clock: Clock) -> None:
-        self._feeds = feeds
-        self._clock = clock
-        self._configured = False
-        self._jobs: dict[str, Job] = {}
-        self._by_feed: dict[str, Job] = {}
-        # jobs are written by the operator, so no stranger can make one more series
-        self._metrics = metrics = Metrics(most=None)
-        self._ticks = metrics.counter("poller_ticks_total", "Ticks of poller jobs.")
-        self._latency = metrics.histogram("poller_latency_ms", "How long reads of jobs took.", MILLISECONDS)
-        self._seen = metrics.counter("poller_items_seen_total", "New items that jobs found.")
-        self._dispatched = metrics.counter("poller_items_dispatched_total", "Messages that were delivered.")
-        self._takeovers = metrics.counter("poller_lease_takeovers_total", "Jobs taken over from another process.")
-        metrics.telemetry("poller_consecutive_errors", "Failed reads in a row.", "job_id", self._errors)
-        metrics.telemetry("poller_breaker_state", "0 closed, 1 half-open, 2 open.", "job_id", self._breakers)
-
-    def use(self, loaded: Loaded) -> None:
-        """What is counted is there from the start, and goes with its job, or when that is another kind or agent's."""
-        before, self._jobs = self._jobs, dict(loaded.jobs)
-        self._configured = loaded.pollers is not None
-        self._by_feed = {job.feed: job for job in self._jobs.values()}
-        same = {id for id, job in self._jobs.items() if id in before and _labels(before[id]) == _labels(job)}
-        self._metrics.keep("job_id", same)
-        for job in self._jobs.values():
-            labels = _labels(job)
-            for status in POLLER_STATUSES:
-                self._ticks(0, **labels, status=status)
-            self._latency(None, **labels)
-            self._seen(0, **labels)
-            self._dispatched(0, **labels)
-            self._takeovers(0, job_id=job.id)
-
-    def page(self) -> bytes:
-        return self._metrics.page() if self._configured else b""
-
-    def ticked(self, feed: str, status: str, seconds: float | None = None, count: int = 1) -> None:
-        """A tick was made, or `count` were due and not made; `seconds` where the source was asked."""
-        job = self._by_feed.get(feed)
-        if job is None:
-            return
-        self._ticks(count, **_labels(job), status=status)
-        if seconds is not None:
-            self._latency(seconds * 1_000, **_labels(job))
-
-    def saw(self, feed: str, count: int) -> None:
-        job = self._by_feed.get(feed)
-        if job is not None:
-            self._seen(count, **_labels(job))
-
-    def ended(self, what: str, claimed: Claimed) -> None:
-        """A try of a run ended so; the trigger of a job is called like the job."""
-        job = self._jobs.get(claimed.trigger) if what == "done" else None
-        if job is not None:
-            self._dispatched(**_labels(job))
-
-    def taken_over(self, shard: int) -> None:
-        for job, live in self._lives():
-            if live.feed.shard == shard:
-                self._takeovers(job_id=job.id)
-
-    def _errors(self) -> Mapping[str, float]:
-        return {job.id: live.health.failures for job, live in self._lives()}
-
-    def _breakers(self) -> Mapping[str, float]:
-        now = self._clock.time()
-        return {job.id: _breaker(live, now) for job, live in self._lives()}
-
-    def _lives(self) -> list[tuple[Job, LiveFeed]]:
-        return [(job, self._feeds[job.feed]) for job in self._jobs.values() if job.feed in self._feeds]
-
-
-def _labels(job: Job) -> dict[str, str]:
-    return {"kind": job.kind, "agent": job.agent, "job_id": job.id}
-
-
-def _breaker(live: LiveFeed, now: float) -> int:
-    """An open one whose wait is over is half-open: the next read is the probe, and then under way."""
-    return {"closed": CLOSED, "half_open": HALF_OPEN}.get(before_try(live.health, now).state, OPEN)
-
-
-STATUSES = ("success", "error", "not_modified", "rate_limited", "skipped")
-
-STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
-
-KINDS_OF_ERROR = ("retry", "attention", "cursor_expired", "timeout")
-
-ERRORS = {**{kind: kind for kind in KINDS_OF_ERROR}, **dict.fromkeys(REFUSED, "attention")}
-
-LAG = 10.0
-
-
-def _outcomes(committed: Committed) -> Iterable[tuple[str, int]]:
-    verdicts = committed.verdicts
-    if len(verdicts) == 1 and len(verdicts[0]) == 1:
-        return ((verdicts[0][0].outcome, 1),)
-    return Counter(verdict.outcome for found in verdicts for verdict in found).items()
-
-
-def _label(feed: Feed) -> str:
-    return feed.integration or feed.kind
-
-
-def _status(report: TickReport, live: LiveFeed, deferred: bool) -> str:
-    """What became of a tick of a job. A service that asks for patience has not failed, but was not read either."""
-    if deferred:
-        return "skipped"
-    if report.result == "rate_limited":
-        return "transient"
-    if report.result != "error":
-        return "ok"
-    return "permanent" if is_permanent(live.health.code) else "transient"
-
-
-def _missed(feed: Feed, seconds: float) -> int:
-    """How many reads were due while one took so long."""
-    return int(seconds // feed.schedule.seconds) if isinstance(feed.schedule, Every) else 0
-
-
 class Telemetry:
+    """Counts what the engine does. The application sets `stale`, `behind`, `idle` and `not_reading` for /health."""
+
     def __init__(self, store: Store, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
         self._store = store
         self._intake = intake
@@ -203,9 +65,9 @@ class Telemetry:
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
         self._pollers = PollerTelemetry(intake.feeds, clock)
-        intake.poller.observe = self._polled
-        intake.skipped = self._skipped
-        intake.leases.on_takeover = self._pollers.taken_over
+        intake.poller.observe = self._count_poll
+        intake.skipped = self._count_skipped
+        intake.leases.on_takeover = self._pollers.count_takeovers
         self.loaded = loaded
         self.stale: Callable[[], Sequence[str]] = tuple
         self.behind: Callable[[], str] = str
@@ -218,7 +80,7 @@ class Telemetry:
 
     @loaded.setter
     def loaded(self, loaded: Loaded) -> None:
-        """What is counted is there from the start, and goes with the last feed of its integration."""
+        """Create the series of each integration at 0; drop those of integrations without a feed."""
         self._loaded = loaded
         self._names = {_label(feed) for feed in loaded.feeds if feed.way == "poll"}
         self._metrics.keep("integration", self._names)
@@ -229,62 +91,62 @@ class Telemetry:
             for kind in KINDS_OF_ERROR:
                 self._errors(0, integration=name, error_type=kind)
         self._pollers.use(loaded)
-        # a call for each run costs; without jobs nobody needs it
-        self._worker.observe = self._pollers.ended if loaded.jobs else None
+        # observing costs a call for each run, so do it only if there are jobs
+        self._worker.observe = self._pollers.count_run if loaded.jobs else None
 
     def page(self) -> bytes:
         return self._metrics.page() + self._pollers.page()
 
     def health(self) -> Mapping[str, Any]:
-        factory = [self._store_state(), self._reading(), self._running(), self._configured()]
+        parts = [self._store_health(), self._ingest_health(), self._run_health(), self._config_health()]
         dead: list[Subsystem] = [(name, "down", why) for name, why in self._dead.items() if name != "worker"]
-        return self._health.report([*factory, *dead])
+        return self._health.report([*parts, *dead])
 
-    def committed(self, feed: str, commit: Commit, committed: Committed) -> None:
+    def count_commit(self, feed: str, commit: Commit, committed: Committed) -> None:
         live = self._intake.feeds.get(feed)
         provider = live.feed.kind if live else "harken"
-        # what is decided again was counted when it came
-        came = [entry.event for entry in commit.entries if not entry.again]
+        # events that are decided again were counted when they came
+        new = [entry.event for entry in commit.entries if not entry.again]
         if live is not None and live.feed.way == "poll":
-            for event in came:
+            for event in new:
                 self._new(integration=_label(live.feed), type=event.type)
-            self._pollers.saw(feed, len(came))
-        self._received(len(came), provider=provider)
+            self._pollers.count_items(feed, len(new))
+        self._received(len(new), provider=provider)
         for outcome, count in _outcomes(committed):
             if outcome in ("fired", "gathered"):
                 self._started(count, provider=provider)
             elif outcome != "before_start":
                 self._filtered(count, provider=provider, result=outcome)
 
-    def task_ended(self, task: asyncio.Task[Any]) -> None:
-        """A part that ended by itself is down, and said to be."""
+    def note_task_end(self, task: asyncio.Task[Any]) -> None:
+        """A task that failed is reported as down from now on."""
         if task.cancelled():
             return
         error = task.exception()
         if error is not None:
             self._dead[task.get_name()] = f"it stopped: {type(error).__name__}"
-            log.error("part.died", part=task.get_name(), exc_info=error)
+            log.error("task.died", task=task.get_name(), exc_info=error)
 
-    def _polled(self, live: LiveFeed, report: TickReport, seconds: float) -> None:
+    def _count_poll(self, live: LiveFeed, report: TickReport, seconds: float) -> None:
         name, code = _label(live.feed), live.health.code
         if name not in self._names:
-            # it left the configuration while it was being read
+            # its feed left the configuration during the read
             return
-        # no call was made: the budget of the credential put the read off
+        # no call was made: the credential's rate limit postponed the read
         deferred = report.result == "rate_limited" and code == "deferred"
         self._polls(integration=name, status="skipped" if deferred else STATUS.get(report.result, report.result))
         self._latency(seconds, integration=name)
-        self._pollers.ticked(live.feed.name, _status(report, live, deferred), None if deferred else seconds)
+        self._pollers.count_ticks(live.feed.name, _status(report, live, deferred), None if deferred else seconds)
         if missed := _missed(live.feed, seconds):
             self._polls(missed, integration=name, status="skipped")
-            self._pollers.ticked(live.feed.name, "skipped", count=missed)
+            self._pollers.count_ticks(live.feed.name, "skipped", count=missed)
         if report.result == "error":
             self._errors(integration=name, error_type=ERRORS.get(code, "retry"))
 
-    def _skipped(self, live: LiveFeed) -> None:
+    def _count_skipped(self, live: LiveFeed) -> None:
         if _label(live.feed) in self._names:
             self._polls(integration=_label(live.feed), status="skipped")
-            self._pollers.ticked(live.feed.name, "skipped")
+            self._pollers.count_ticks(live.feed.name, "skipped")
 
     def _active(self) -> float:
         return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")
@@ -293,11 +155,11 @@ class Telemetry:
         """The feeds that this process reads."""
         return [live for live in self._intake.feeds.values() if self._intake.registry.reads(live)]
 
-    def _store_state(self) -> Subsystem:
+    def _store_health(self) -> Subsystem:
         trouble = self._store.trouble
         return ("store", "down", trouble) if trouble else ("store", "up", "")
 
-    def _reading(self) -> Subsystem:
+    def _ingest_health(self) -> Subsystem:
         if not self._intake.scheduler.works():
             return "ingest", "down", "the schedule does not look at the clock any more"
         if not self._intake.leases.held:
@@ -305,21 +167,21 @@ class Telemetry:
         ours = self._ours()
         paused = [live.feed.name for live in ours if live.health.state == "paused"]
         failing = [live.feed.name for live in ours if live.health.failures and live.feed.name not in paused]
-        said = [f"{name} is paused" for name in paused] + [f"{name} fails" for name in failing]
-        said += [f"nothing came for the trigger {name}" for name in self.stale()]
-        if said:
-            return "ingest", "degraded", ", ".join(said[:5])
-        if self._intake.scheduler.lag > LAG:
+        troubles = [f"{name} is paused" for name in paused] + [f"{name} fails" for name in failing]
+        troubles += [f"nothing came for the trigger {name}" for name in self.stale()]
+        if troubles:
+            return "ingest", "degraded", ", ".join(troubles[:5])
+        if self._intake.scheduler.lag > MAX_LAG:
             return "ingest", "degraded", f"reads begin {self._intake.scheduler.lag:.0f} s late"
         return "ingest", "up", ""
 
-    def _running(self) -> Subsystem:
+    def _run_health(self) -> Subsystem:
         if self.idle:
             return "run", "disabled", self.idle
         dead = self._dead.get("worker")
         return ("run", "down", dead) if dead else ("run", "up", "")
 
-    def _configured(self) -> Subsystem:
+    def _config_health(self) -> Subsystem:
         if behind := self.behind():
             return (
                 "config",
@@ -328,3 +190,133 @@ class Telemetry:
             )
         refused = sorted(self.loaded.refused)
         return ("config", "degraded", f"refused: {', '.join(refused[:5])}") if refused else ("config", "up", "")
+
+
+def _outcomes(committed: Committed) -> Iterable[tuple[str, int]]:
+    verdicts = committed.verdicts
+    if len(verdicts) == 1 and len(verdicts[0]) == 1:
+        return ((verdicts[0][0].outcome, 1),)
+    return Counter(verdict.outcome for found in verdicts for verdict in found).items()
+
+
+def _label(feed: Feed) -> str:
+    return feed.integration or feed.kind
+
+
+def _status(report: TickReport, live: LiveFeed, deferred: bool) -> str:
+    """The status of a job's tick. A rate-limited service has not failed permanently, but was not read either."""
+    if deferred:
+        return "skipped"
+    if report.result == "rate_limited":
+        return "transient"
+    if report.result != "error":
+        return "ok"
+    return "permanent" if is_permanent(live.health.code) else "transient"
+
+
+def _missed(feed: Feed, seconds: float) -> int:
+    """How many reads were due during one that took so long."""
+    return int(seconds // feed.schedule.seconds) if isinstance(feed.schedule, Every) else 0
+
+
+class PollerTelemetry:
+    """Metrics for each poller job; `feeds` are all that are configured."""
+
+    def __init__(self, feeds: Mapping[str, LiveFeed], clock: Clock) -> None:
+        self._feeds = feeds
+        self._clock = clock
+        self._configured = False
+        self._jobs: dict[str, Job] = {}
+        self._by_feed: dict[str, Job] = {}
+        # jobs are configured by the operator, so no outsider can add series
+        self._metrics = metrics = Metrics(most=None)
+        self._ticks = metrics.counter("poller_ticks_total", "Ticks of poller jobs.")
+        self._latency = metrics.histogram("poller_latency_ms", "How long reads of jobs took.", MILLISECONDS)
+        self._seen = metrics.counter("poller_items_seen_total", "New items that jobs found.")
+        self._dispatched = metrics.counter("poller_items_dispatched_total", "Messages that were delivered.")
+        self._takeovers = metrics.counter("poller_lease_takeovers_total", "Jobs taken over from another process.")
+        metrics.gauges("poller_consecutive_errors", "Failed reads in a row.", "job_id", self._errors)
+        metrics.gauges("poller_breaker_state", "0 closed, 1 half-open, 2 open.", "job_id", self._breakers)
+
+    def use(self, loaded: Loaded) -> None:
+        """Create the series of each job at 0; drop those of jobs that are gone or have another kind or agent."""
+        before, self._jobs = self._jobs, dict(loaded.jobs)
+        self._configured = loaded.pollers is not None
+        self._by_feed = {job.feed: job for job in self._jobs.values()}
+        same = {id for id, job in self._jobs.items() if id in before and _labels(before[id]) == _labels(job)}
+        self._metrics.keep("job_id", same)
+        for job in self._jobs.values():
+            labels = _labels(job)
+            for status in POLLER_STATUSES:
+                self._ticks(0, **labels, status=status)
+            self._latency(None, **labels)
+            self._seen(0, **labels)
+            self._dispatched(0, **labels)
+            self._takeovers(0, job_id=job.id)
+
+    def page(self) -> bytes:
+        return self._metrics.page() if self._configured else b""
+
+    def count_ticks(self, feed: str, status: str, seconds: float | None = None, count: int = 1) -> None:
+        """Count ticks of a job, made or skipped; `seconds` if the source was called."""
+        job = self._by_feed.get(feed)
+        if job is None:
+            return
+        self._ticks(count, **_labels(job), status=status)
+        if seconds is not None:
+            self._latency(seconds * 1_000, **_labels(job))
+
+    def count_items(self, feed: str, count: int) -> None:
+        job = self._by_feed.get(feed)
+        if job is not None:
+            self._seen(count, **_labels(job))
+
+    def count_run(self, what: str, claimed: Claimed) -> None:
+        """Count a delivery when a run of a job is done; a job's trigger has the name of the job."""
+        job = self._jobs.get(claimed.trigger) if what == "done" else None
+        if job is not None:
+            self._dispatched(**_labels(job))
+
+    def count_takeovers(self, shard: int) -> None:
+        for job, live in self._lives():
+            if live.feed.shard == shard:
+                self._takeovers(job_id=job.id)
+
+    def _errors(self) -> Mapping[str, float]:
+        return {job.id: live.health.failures for job, live in self._lives()}
+
+    def _breakers(self) -> Mapping[str, float]:
+        now = self._clock.time()
+        return {job.id: _breaker(live, now) for job, live in self._lives()}
+
+    def _lives(self) -> list[tuple[Job, LiveFeed]]:
+        return [(job, self._feeds[job.feed]) for job in self._jobs.values() if job.feed in self._feeds]
+
+
+def _labels(job: Job) -> dict[str, str]:
+    return {"kind": job.kind, "agent": job.agent, "job_id": job.id}
+
+
+def _breaker(live: LiveFeed, now: float) -> int:
+    """An open breaker whose wait is over counts as half-open: the next read is its probe."""
+    return {"closed": CLOSED, "half_open": HALF_OPEN}.get(before_try(live.health, now).state, OPEN)
+
+
+class Health:
+    """Remembers since when each subsystem has been in its state."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[str, tuple[str, datetime]] = {}
+
+    def report(self, subsystems: list[Subsystem]) -> Mapping[str, Any]:
+        rows = [self._row(*subsystem) for subsystem in subsystems]
+        states = {row["state"] for row in rows}
+        status = "down" if "down" in states else "degraded" if "degraded" in states else "up"
+        return {"status": status, "subsystems": rows}
+
+    def _row(self, name: str, state: str, reason: str) -> dict[str, Any]:
+        before = self._since.get(name)
+        if before is None or before[0] != state:
+            before = self._since[name] = (state, self._clock.now())
+        return {"name": name, "state": state, "reason": reason, "since": before[1]}

@@ -157,9 +157,9 @@ async def test_a_credential_that_turns_up_while_budgets_are_written_disturbs_not
     factory = Factory(Loaded(directory=tmp_path), {}, HandClock(), Random(1))
     for name in ("one", "two"):
         factory.lend(Account(name=name, kind="json", credential=name))
-        factory._budgets[name].learn({"Retry-After": "700"}, 429)
+        factory._rate_limits[name].learn({"Retry-After": "700"}, 429)
     store = Meanwhile(factory)
-    await factory.save_budgets(cast(Any, store))
+    await factory.save_rate_limits(cast(Any, store))
     assert store.names == ["one", "two"]
     await factory.close()
 

@@ -102,8 +102,8 @@ class Life:
             store,
             self._clock,
             describe=self._describe,
-            heard=self._heard,
-            news=self.look_again,
+            on_members=self._heard,
+            on_change=self.look_again,
             timings=TIMINGS,
         )
         self.behind = OtherGeneration()
@@ -146,13 +146,13 @@ class Life:
         readers = [one for one in living if one.generation == self.generation]
         self.intake.leases.peers = max(1, len(readers))
         if not current.name or current.name == self.generation:
-            self.behind.agree()
+            self.behind.clear()
             return
         lives = any(one.generation == current.name for one in living)
         ours = current.name == self.office.definitions().generation
         abandoned = self.behind.is_abandoned(current.name, lives, self._clock.monotonic())
         if abandoned or ours:
-            self.behind.agree()
+            self.behind.clear()
             await self._apply(again=abandoned)
 
     def look_again(self) -> None:
