@@ -18,7 +18,7 @@ from harken.run.journal import InternalFeed, Journal, Unwritten, append_records,
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Stale
 from harken.testing.clock import START, VirtualClock, virtual
-from tests.run.world import World, do, living, steps
+from tests.run.world import World, do, running_world, steps
 
 CLAIMED = Claimed(
     id="r1", token=7, trigger="main", workflow_rev="main@1", attempt=1, max_attempts=3, events=(), created_at=START
@@ -98,7 +98,7 @@ def stored_at_effects(world: World) -> dict[str, list[str]]:
         run_id, _, path = key.partition(":")
         stored[path] = [record.path for record in (await world.look(run_id)).journal]
 
-    world.desk.before = look
+    world.service.before = look
     return stored
 
 
@@ -111,7 +111,7 @@ async def test_at_each_effect_the_store_has_the_records_of_all_steps_before(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     given = steps({**SET, "id": "x"}, do("a"), {**SET, "id": "y"}, do("b"), do("c"))
-    async with living(clock, tmp_path, given) as world:
+    async with running_world(clock, tmp_path, given) as world:
         stored = stored_at_effects(world)
         await world.end()
         assert stored == {"a": ["x"], "b": ["x", "a", "y"], "c": ["x", "a", "y", "b"]}
@@ -122,7 +122,7 @@ async def test_in_a_branch_too_the_store_has_the_record_before_the_next_effect(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     branches = {"one": [do("a"), do("b")], "two": [do("a"), do("b")]}
-    async with living(clock, tmp_path, steps({"action": "parallel", "id": "p", "branches": branches})) as world:
+    async with running_world(clock, tmp_path, steps({"action": "parallel", "id": "p", "branches": branches})) as world:
         stored = stored_at_effects(world)
         await world.end()
         assert {"p.one.a"} <= set(stored["p.one.b"])

@@ -13,7 +13,7 @@ from harken.run.models import Answer, Models, ModelSettings
 from harken.store import Definitions
 from harken.testing import VirtualClock
 from harken.testing.clock import virtual
-from tests.run.world import FEEDS, World, do, living, steps
+from tests.run.world import FEEDS, World, do, running_world, steps
 
 ASK = {"action": "llm", "id": "ask", "prompt": "Sum up {{.trigger.event.x}}"}
 
@@ -56,7 +56,7 @@ async def test_echo_counts_tokens_roughly() -> None:
 
 @virtual
 async def test_an_llm_step_is_charged_to_its_trigger(clock: VirtualClock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, steps(ASK)) as world:
+    async with running_world(clock, tmp_path, steps(ASK)) as world:
         run = await world.end(x="this")
         assert run.journal[0].tokens > 0
         assert await used(world) == run.journal[0].tokens
@@ -66,8 +66,8 @@ async def test_an_llm_step_is_charged_to_its_trigger(clock: VirtualClock, tmp_pa
 async def test_a_step_that_is_done_is_not_charged_again_when_its_run_is_tried_again(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    async with living(clock, tmp_path, steps(ASK, do("post"))) as world:
-        world.desk.says = [RetryLater("away"), RetryLater("away"), {"ok": True}]
+    async with running_world(clock, tmp_path, steps(ASK, do("post"))) as world:
+        world.service.says = [RetryLater("away"), RetryLater("away"), {"ok": True}]
         run = await world.end(x="this")
         assert (run.status, run.attempt) == ("done", 3)
         assert await used(world) == run.journal[0].tokens
@@ -77,8 +77,8 @@ async def test_a_step_that_is_done_is_not_charged_again_when_its_run_is_tried_ag
 async def test_the_count_survives_a_worker_that_dies_after_the_model_answered(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    async with living(clock, tmp_path, steps(ASK, do("post"))) as world:
-        world.desk.seconds = 10_000.0
+    async with running_world(clock, tmp_path, steps(ASK, do("post"))) as world:
+        world.service.seconds = 10_000.0
         run_id = await world.start(x="this")
         await clock.sleep(1)
         journaled = (await world.look(run_id)).journal
@@ -88,7 +88,7 @@ async def test_the_count_survives_a_worker_that_dies_after_the_model_answered(
 
 @virtual
 async def test_runs_beyond_the_tokens_of_a_day_are_held_until_the_next(clock: VirtualClock, tmp_path: Path) -> None:
-    async with living(clock, tmp_path, steps(ASK), parallel=1) as world:
+    async with running_world(clock, tmp_path, steps(ASK), parallel=1) as world:
         await limit(world, Budget(tokens_per_day=100))
         runs = [(await world.push({"x": "x" * 200})).verdicts[0][0].run_id for _ in range(3)]
         world.worker.nudge()
@@ -105,7 +105,7 @@ async def test_a_model_without_a_price_warns_where_dollars_are_limited(clock: Vi
             return super().cost(msgspec.structs.replace(answer, model="x:small"))
 
     usd_limited = ModelSettings(names={"default": "echo"}, usd_limited=frozenset({"main"}))
-    async with living(clock, tmp_path, steps(ASK), models=Unpriced(usd_limited)) as world:
+    async with running_world(clock, tmp_path, steps(ASK), models=Unpriced(usd_limited)) as world:
         run = await world.end(x="this")
         assert "has no price under models.prices" in run.journal[0].warnings[-1]
         assert (run.status, run.journal[0].usd) == ("done", 0.0)

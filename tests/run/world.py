@@ -32,7 +32,7 @@ FEEDS = (
 )
 
 
-class Shaky:
+class FlakyStore:
     """A store that fails when told to, and remembers what it was asked."""
 
     def __init__(self, store: SqliteStore) -> None:
@@ -43,14 +43,14 @@ class Shaky:
     def __getattr__(self, verb: str) -> Any:
         found = getattr(self._store, verb)
 
-        async def shaky(*args: Any, **kwargs: Any) -> Any:
+        async def flaky(*args: Any, **kwargs: Any) -> Any:
             self.calls.append((verb, args))
             for error in self.failing.get(verb, [])[:1]:
                 self.failing[verb].pop(0)
                 raise error
             return await found(*args, **kwargs)
 
-        return shaky
+        return flaky
 
     def asked(self, verb: str) -> list[tuple[Any, ...]]:
         return [args for name, args in self.calls if name == verb]
@@ -60,7 +60,7 @@ class Anything(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Desk:
+class FakeService:
     """A destination and a service action that keep what they got; `says` are the errors and answers to come.
 
     `before` is called with the idempotency key before each effect.
@@ -107,18 +107,18 @@ class World:
     def __init__(self, clock: Clock, store: SqliteStore, opened: Opened, **options: Any) -> None:
         self.clock = clock
         self.sqlite = store
-        self.store = Shaky(store)
+        self.store = FlakyStore(store)
         self.opened = opened
-        self.desk = Desk(clock)
+        self.service = FakeService(clock)
         self.http = Client(clock)
         self.observed: list[str] = []
         self.emitted: list[Event] = []
         self.revisions = {name: f"{name}@1" for name in opened.triggers}
         self.started = 0
-        self.worker = self.hire(**options)
+        self.worker = self.add_worker(**options)
         self._running: list[asyncio.Task[None]] = []
 
-    def hire(self, holder: str = "w1", **options: Any) -> Worker:
+    def add_worker(self, holder: str = "w1", **options: Any) -> Worker:
         """Another worker on the same store."""
         host: Any = None
         environment = Environment(
@@ -127,8 +127,8 @@ class World:
             random=Random(1),
             models=options.pop("models", Models(ModelSettings(names={"default": "echo"}))),
             allow_shell=options.pop("allow_shell", False),
-            destination=lambda channel: _only(channel, {"desk": self.desk}),
-            action=lambda name: (_only(name, {"desk.do": Act(params=Anything, run=self.desk.act)}), None, host),
+            destination=lambda channel: _only(channel, {"desk": self.service}),
+            action=lambda name: (_only(name, {"desk.do": Act(params=Anything, run=self.service.act)}), None, host),
             workflow_rev=self.revisions.get,
         )
         options.setdefault("internal", self._match)
@@ -228,7 +228,7 @@ def _only(name: str, known: Mapping[str, Any]) -> Any:
 
 
 @asynccontextmanager
-async def living(
+async def running_world(
     clock: Clock, path: Path, main: Any = None, /, workflows: Mapping[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[World]:
     """A world with a worker at work: `main` is the workflow of that name."""
@@ -255,5 +255,5 @@ def steps(*given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def do(step_id: str = "", /, **params: Any) -> dict[str, Any]:
-    """A step that the desk takes note of."""
+    """A step that calls the fake service."""
     return {"action": "desk.do", **({"id": step_id} if step_id else {}), **params}
