@@ -149,8 +149,8 @@ class Controller:
             # in a thread, because a thousand jobs take their time and reads must go on
             merged, answer, definitions, renewed = await asyncio.to_thread(_prepare_reload, old)
             if self.behind not in ("", merged.generation) and merged.generation == old.generation:
-                message = f"the other replicas run generation {self.behind}, and the files here are those of before"
-                raise Refused(message, fix="Bring the same files here; they are taken up by themselves")
+                message = f"the other replicas run generation {self.behind}, and the files here have not changed"
+                raise Refused(message, fix="Copy the same files here; they are loaded automatically")
             # before the feeds: runs of new triggers may begin at once
             self._use(merged)
             try:

@@ -88,7 +88,7 @@ class Factory:
             raise hush(error, self.secrets()) from None
         except Exception as error:
             # not its text, which may quote anything; and one bad plugin must not stop the others
-            message = f"{feed.kind} broke with {type(error).__name__} before it was asked anything"
+            message = f"{feed.kind} broke with {type(error).__name__} before its first call"
             raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
         if feed.way == "push" and isinstance(source, PushSource):
             return RedactingPush(source, self.secrets)

@@ -105,7 +105,7 @@ class OtherGeneration:
         self.name = ""
 
     def is_abandoned(self, name: str, is_run: bool, now: float) -> bool:
-        """Note that we do not run `name`, and tell whether no live replica has run it for a while (`is_run`)."""
+        """Note that we do not run `name`; `is_run`: a live replica does. True when none has for a while."""
         if is_run or self.name != name:
             self._last_run_at = now
         self.name = name

@@ -161,7 +161,7 @@ class Telemetry:
 
     def _ingest_health(self) -> Subsystem:
         if not self._intake.scheduler.works():
-            return "ingest", "down", "the schedule does not look at the clock any more"
+            return "ingest", "down", "the scheduler has stopped"
         if not self._intake.leases.held:
             return "ingest", *self.not_reading()
         ours = self._ours()
