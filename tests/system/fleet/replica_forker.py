@@ -81,11 +81,10 @@ def _set_default(function: Any, name: str, value: Any) -> None:
 
 
 def keep_record(pen: Pen) -> None:
-    """Have whatever opens a shared store open one that is recorded."""
+    """Have whatever opens a store open one that is recorded."""
     from harken.app import store
 
-    for kind in ("_postgres", "_redis"):
-        setattr(store, kind, _recording(getattr(store, kind), pen))
+    store.opened_store = _recording(store.opened_store, pen)
 
 
 def _recording(opens: Callable[..., Any], pen: Pen) -> Callable[..., Any]:
