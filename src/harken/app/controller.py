@@ -128,7 +128,7 @@ class Controller:
             await self.reload()
             self._other.clear()
         elif self._other.is_abandoned(wanted, is_run, self._clock.monotonic()):
-            log.warning("config.taken_back", runs=self._factory.loaded.generation, nobody_runs=wanted)
+            log.warning("config.reapplied", runs=self._factory.loaded.generation, abandoned=wanted)
             self._other.clear()
             await self.reload()
         elif known != wanted:
@@ -238,7 +238,7 @@ class Controller:
                     if rules is None or rules.revision != state.revision or self._intake.is_woken(state):
                         await self._intake.refresh(state.name)
             except HarkenError as error:
-                log.warning("refresh.failed", reason=str(error))
+                log.warning("feed.refresh_failed", reason=str(error))
                 self._refresh_again = True
                 await self._clock.sleep(REFRESH_PAUSE)
         self.notify_watchers()
