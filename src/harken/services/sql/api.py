@@ -16,7 +16,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import NeedsAttention
 from harken.kit import AccountModel
-from harken.services.sql.drivers import Address, Database, Engine, Rows, Session, Tls, timed_out
+from harken.services.sql.drivers import Address, Database, Engine, Rows, Session, Tls
+from harken.services.sql.drivers.errors import timed_out
 from harken.services.sql.drivers.mysql import MySql
 from harken.services.sql.drivers.postgres import Postgres
 from harken.services.sql.drivers.sqlite import Sqlite
