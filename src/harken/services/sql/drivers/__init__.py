@@ -45,10 +45,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     ca: str = ""
 
     def __repr__(self) -> str:
-        return f"Address({self.shown})"
+        return f"Address({self.label})"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The name of the database in errors."""
         if self.engine == "sqlite":
             return self.database

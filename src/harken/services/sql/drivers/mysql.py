@@ -83,7 +83,7 @@ class MySql:
 
     @asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[Session]:
-        where = self._address.shown
+        where = self._address.label
         connection = _connection(self._address, seconds)
         try:
             with _translate_errors(where, seconds):
@@ -158,7 +158,7 @@ def _connection(address: Address, seconds: float) -> Connection:
 
         async def _request_authentication(self) -> None:
             if not self.server_capabilities & CLIENT.SSL:
-                raise NeedsAttention(f"{address.shown} offers no TLS", fix="Switch it on there, or write tls: prefer")
+                raise NeedsAttention(f"{address.label} offers no TLS", fix="Switch it on there, or write tls: prefer")
             await super()._request_authentication()
 
     kind = Encrypted if address.tls in ("require", "verify") else aiomysql.Connection

@@ -56,7 +56,7 @@ class Postgres:
 
     @asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[Session]:
-        where = self._address.shown
+        where = self._address.label
         with _translate_errors(where, seconds):
             connection = await _connect(self._address, seconds)
         try:
