@@ -89,7 +89,7 @@ async def test_a_mail_of_another_agent_is_not_found_by_its_id(home: House) -> No
     for id in ("../labels", "../../bob/messages/1", "x?format=raw", "x" * 100_000):
         assert refusal(await home.call("/mcp/ana", "gmail_message_get", {"id": id}))
     assert theirs in home.bob.unread()
-    assert home.bob.got == {}
+    assert home.bob.fetched == {}
 
 
 async def test_an_agent_without_a_job_of_a_kind_has_no_tool_of_it(home: House) -> None:

@@ -39,7 +39,7 @@ class FakeHook(FakeServer):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.said: list[Mapping[str, Any]] = []
+        self.sent: list[Mapping[str, Any]] = []
         self._keys: set[str] = set()
 
     def routes(self) -> Mapping[str, Handler]:
@@ -48,7 +48,7 @@ class FakeHook(FakeServer):
     async def _hook(self, request: web.Request) -> web.Response:
         key = request.headers.get("Idempotency-Key", "")
         if not (self.keyed and key and key in self._keys):
-            self.said.append(msgspec.json.decode(await request.read()))
+            self.sent.append(msgspec.json.decode(await request.read()))
         self._keys.add(key)
         return web.Response()
 
@@ -70,7 +70,7 @@ class OnApprise:
         self.destination: Destination = apprise.AppriseDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
-        return [f"{one['title']}\n{one['message']}" for one in self._fake.said]
+        return [f"{one['title']}\n{one['message']}" for one in self._fake.sent]
 
     def refuse(self, why: Refusal, seconds: int) -> None:
         self._fake.answers.append(statuses(why, seconds))
@@ -88,7 +88,7 @@ class OnWebhook:
         self.destination: Destination = webhook.Outgoing(self.account, host)
 
     def shown(self) -> Sequence[str]:
-        return [f"{one['title']}\n{one['text']}" for one in self._fake.said]
+        return [f"{one['title']}\n{one['text']}" for one in self._fake.sent]
 
     def refuse(self, why: Refusal, seconds: int) -> None:
         self._fake.answers.append(statuses(why, seconds))
@@ -104,7 +104,7 @@ class OnTelegram:
         self.destination: Destination = telegram.TelegramDestination(account, host)
 
     def shown(self) -> Sequence[str]:
-        return [text for _, text in self._fake.said]
+        return [text for _, text in self._fake.sent]
 
     def refuse(self, why: Refusal, seconds: int) -> None:
         troubles: Mapping[Refusal, tuple[int, str, Mapping[str, Any]]] = {
@@ -129,7 +129,7 @@ class OnDiscord:
         self.destination: Destination = discord.DiscordDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
-        return [one["content"] for one in self._fake.said]
+        return [one["content"] for one in self._fake.sent]
 
     def refuse(self, why: Refusal, seconds: int) -> None:
         troubles: Mapping[Refusal, tuple[int, int, Mapping[str, Any]]] = {
@@ -170,7 +170,7 @@ class OnWhatsApp:
         self.destination: Destination = whatsapp.WhatsAppDestination(self.account, host)
 
     def shown(self) -> Sequence[str]:
-        return [_whatsapp_text(one) for one in self._fake.said]
+        return [_whatsapp_text(one) for one in self._fake.sent]
 
     def refuse(self, why: Refusal, seconds: int) -> None:
         troubles: Mapping[Refusal, tuple[int, int, Mapping[str, str]]] = {

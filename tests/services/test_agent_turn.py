@@ -42,7 +42,7 @@ async def test_a_turn_is_delivered_at_every_tick_and_asked_once(clock: VirtualCl
             await clock.sleep(1_200)
             runs = (await app.operator.call("runs.list", trigger="morning"))["items"]
             shown = [await app.operator.call("runs.show", id=run["id"]) for run in runs]
-        assert [len(it.chat.said), len(runs)] == [5, 5]
+        assert [len(it.chat.sent), len(runs)] == [5, 5]
         assert all(text.endswith("Say 2026-01-05") for text in it.chat.texts)
         assert max(run["attempt"] for run in runs) > 1
         asked = [step for run in shown for step in run["steps"] if step["path"] == "answer"]
@@ -58,5 +58,5 @@ async def test_turns_beyond_the_tokens_of_a_day_wait_for_the_next(clock: Virtual
         async with running(tmp_path, clock) as app:
             await clock.sleep(1_800)
             runs = (await app.operator.call("runs.list", trigger="chatty", limit=500))["items"]
-        assert 0 < len(it.chat.said) < 10
+        assert 0 < len(it.chat.sent) < 10
         assert {run["status"] for run in runs} == {"done", "held"}

@@ -43,7 +43,7 @@ def message(to: str = "default", text: str = "the disk is full") -> Message:
 class TestNames:
     async def test_a_url_without_a_name_is_the_default(self, hook: FakeHook, host: Host):
         said = await services(host, url=url(hook)).deliver(message())
-        assert (said, len(hook.said)) == ({"service": "JSON"}, 1)
+        assert (said, len(hook.sent)) == ({"service": "JSON"}, 1)
 
     async def test_an_unknown_name_is_told_those_that_there_are(self, hook: FakeHook, host: Host):
         with pytest.raises(NeedsAttention) as caught:
@@ -53,7 +53,7 @@ class TestNames:
     async def test_a_url_in_place_of_a_name_goes_nowhere(self, hook: FakeHook, host: Host):
         with pytest.raises(NeedsAttention):
             await services(host, urls={"phone": url(hook)}).deliver(message(url(hook)))
-        assert hook.said == []
+        assert hook.sent == []
 
     @pytest.mark.parametrize("wrong", ["no such thing", "nope://x", "json://", "file:///etc/passwd", ""])
     async def test_a_url_that_is_none_needs_a_person_and_is_not_told(self, host: Host, wrong: str):
@@ -75,7 +75,7 @@ class TestAddresses:
         guarded = Host(http=host.http, clock=host.clock, random=host.random)
         with pytest.raises(NeedsAttention, match="a private address"):
             await services(guarded, url=url(hook)).deliver(message())
-        assert hook.said == []
+        assert hook.sent == []
 
     async def test_the_metadata_service_is_never_reached(self, host: Host):
         with pytest.raises(NeedsAttention, match="never allowed"):
@@ -96,7 +96,7 @@ class TestAddresses:
         hook.answers = [Answer(status=307, headers={"Location": f"{hook.url}/hook"})]
         with pytest.raises(RetryLater):
             await services(host, url=url(hook)).deliver(message())
-        assert hook.said == []
+        assert hook.sent == []
 
 
 class Records(logging.Handler):

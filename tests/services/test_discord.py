@@ -39,7 +39,7 @@ async def refused(fake: FakeDiscord, host: Host, **given: Any) -> HarkenError:
 @pytest.mark.parametrize("hook", [False, True])
 async def test_nobody_is_called_by_a_mention(discord: FakeDiscord, host: Host, hook: bool):
     await send(discord, host, hook=hook, text="@everyone <@1>")
-    assert discord.said[0]["allowed_mentions"] == {"parse": []}
+    assert discord.sent[0]["allowed_mentions"] == {"parse": []}
 
 
 @pytest.mark.parametrize(("to", "where"), [("", "77"), ("78", "78")])

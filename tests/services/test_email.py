@@ -31,7 +31,7 @@ async def mail(tmp_path: Path) -> AsyncIterator[FakeMail]:
 async def send(fake: FakeMail, host: Host, to: str = "ana@example.com", **given: Any) -> EmailMessage:
     message = Message(**{"to": to, "text": "voll 🔥", "title": "Ärger", "idempotency_key": "run-1/step", **given})
     await OnMail(fake, host).destination.deliver(message)
-    return fake.letters[-1][1]
+    return fake.mails[-1][1]
 
 
 async def refused(fake: FakeMail, host: Host, **given: Any) -> HarkenError:
@@ -66,7 +66,7 @@ class TestLetter:
         letter = await send(mail, host, title="hi\r\nBcc: eve@example.com\r\n\r\nbody")
         assert letter["Bcc"] is None
         assert letter["Subject"] == "hi Bcc: eve@example.com body"
-        assert mail.letters[0][0] == ["ana@example.com"]
+        assert mail.mails[0][0] == ["ana@example.com"]
 
     async def test_a_line_with_a_dot_does_not_end_it(self, mail: FakeMail, host: Host):
         letter = await send(mail, host, text="one\n.\nRCPT TO:<eve@example.com>\ntwo")
@@ -77,7 +77,7 @@ class TestLetter:
 
     async def test_several_are_written_to_once_each(self, mail: FakeMail, host: Host):
         await send(mail, host, "Ana <ana@example.com>, bob@bücher.example; ana@example.com")
-        assert mail.letters[0][0] == ["ana@example.com", "bob@xn--bcher-kva.example"]
+        assert mail.mails[0][0] == ["ana@example.com", "bob@xn--bcher-kva.example"]
 
     @pytest.mark.parametrize(
         "to",
@@ -103,7 +103,7 @@ class TestLetter:
     )
     async def test_what_is_no_address_is_not_written_to(self, mail: FakeMail, host: Host, to: str):
         assert isinstance(await refused(mail, host, to=to), NeedsAttention)
-        assert not mail.letters
+        assert not mail.mails
 
 
 class TestServer:
@@ -116,13 +116,13 @@ class TestServer:
         error = await refused(mail, host)
         assert isinstance(error, kind)
         assert code in error.message
-        assert not mail.letters
+        assert not mail.mails
 
     async def test_one_wrong_recipient_stops_the_letter_for_all(self, mail: FakeMail, host: Host):
         mail.refusals["RCPT"] = "550 5.1.1 nobody"
         error = await refused(mail, host, to="gone@example.com, ana@example.com")
         assert "gone@example.com" in str(error)
-        assert not mail.letters
+        assert not mail.mails
 
     async def test_a_wrong_password_needs_attention(self, mail: FakeMail, host: Host):
         fields = {"username": "ana", "password": "wrong-password", "ca_bundle": str(mail.ca_bundle)}
@@ -132,7 +132,7 @@ class TestServer:
 
     async def test_whoami_signs_in_and_sends_nothing(self, mail: FakeMail, host: Host):
         assert (await whoami(OnMail(mail, host).account, host))["user"] == "ana"
-        assert not mail.letters
+        assert not mail.mails
 
     async def test_a_certificate_that_nobody_vouches_for_needs_attention(self, mail: FakeMail, host: Host):
         with pytest.raises(NeedsAttention, match="not trusted"):
@@ -158,20 +158,20 @@ class TestServer:
             await EmailDestination(account, replace(host, allow_private=False)).deliver(
                 Message(to="a@example.com", text="hi")
             )
-        assert not mail.letters
+        assert not mail.mails
 
     async def test_tls_from_the_first_byte(self, tmp_path: Path, host: Host):
         fake = FakeMail(tmp_path, security="ssl")
         async with fake.serve():
             fields = {"security": "ssl", "username": "ana", "password": PASSWORD, "ca_bundle": str(fake.ca_bundle)}
             await OnMail(fake, host, **fields).destination.deliver(Message(to="ana@example.com", text="hi"))
-        assert len(fake.letters) == 1
+        assert len(fake.mails) == 1
 
     async def test_no_tls_and_nobody_signed_in(self, tmp_path: Path, host: Host):
         fake = FakeMail(tmp_path, security="none")
         async with fake.serve():
             await OnMail(fake, host, security="none").destination.deliver(Message(to="ana@example.com", text="hi"))
-        assert len(fake.letters) == 1
+        assert len(fake.mails) == 1
 
     async def test_a_server_without_tls_gets_no_password(self, tmp_path: Path, host: Host):
         fake = FakeMail(tmp_path, security="none")

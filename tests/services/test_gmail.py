@@ -77,7 +77,7 @@ class TestListing:
         gmail.cap = 100
         pages = await read(source, cursor)
         assert subjects(pages) == put
-        assert set(gmail.got.values()) == {1}
+        assert set(gmail.fetched.values()) == {1}
 
     async def test_a_quiet_read_costs_one_call_however_much_is_listed(self, gmail: FakeGmail, host: Host):
         for _ in range(300):
@@ -205,7 +205,7 @@ class TestListing:
             cursor, shown = pages[-1].cursor, shown + subjects(pages)
         assert shown == put
         assert len(msgspec.json.encode(cursor)) < 20 * MOST
-        assert sum(gmail.got.values()) < len(put) + 20
+        assert sum(gmail.fetched.values()) < len(put) + 20
 
     async def test_more_in_ten_minutes_than_can_be_noted_is_still_all_shown(
         self, gmail: FakeGmail, host: Host, clock: HandClock

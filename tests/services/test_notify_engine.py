@@ -138,7 +138,7 @@ async def test_a_notice_an_hour_arrives_once_an_hour_whatever_the_trouble(clock:
                 fake.trouble.append(trouble)
                 await clock.sleep(3600)
             await clock.sleep(600)
-    assert fake.said == [(42, "Stündlich\n\nthe hour is over 🕐")] * 2
+    assert fake.sent == [(42, "Stündlich\n\nthe hour is over 🕐")] * 2
     # the wait that Telegram asked for was kept
     assert fake.seen[1].at - fake.seen[0].at >= 90
 
@@ -175,7 +175,7 @@ integrations:
         async with started(loaded(tmp_path, workflow, main=main), clock):
             await clock.sleep(3700)
     posted = list(slack.channels["C1"].messages.values())
-    said: list[list[Any]] = [discord.said, ntfy.cached, whatsapp.said, mail.letters, posted]
+    said: list[list[Any]] = [discord.sent, ntfy.cached, whatsapp.sent, mail.mails, posted]
     assert [len(one) for one in said] == [1] * 5
 
 

@@ -40,7 +40,7 @@ async def refused(telegram: FakeTelegram, host: Host, **given: Any) -> HarkenErr
 @pytest.mark.parametrize(("to", "chat"), [("42", 42), (" -1001 ", -1001), ("@news", -1002)])
 async def test_chats_groups_and_channels_are_written_to(telegram: FakeTelegram, host: Host, to: str, chat: int):
     assert await send(telegram, host, to) == {"chat": str(chat), "message_id": "1"}
-    assert telegram.said == [(chat, "hi")]
+    assert telegram.sent == [(chat, "hi")]
 
 
 async def test_an_unknown_chat_needs_attention(telegram: FakeTelegram, host: Host):

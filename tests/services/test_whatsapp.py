@@ -51,7 +51,7 @@ async def refused(fake: FakeWhatsApp, host: Host, **given: Any) -> HarkenError:
 )
 async def test_every_way_to_write_a_number_is_understood(whatsapp: FakeWhatsApp, host: Host, to: str):
     await send(whatsapp, host, to)
-    assert whatsapp.said[0]["to"] == PHONE
+    assert whatsapp.sent[0]["to"] == PHONE
 
 
 async def test_a_group_is_refused_with_the_reason(whatsapp: FakeWhatsApp, host: Host):
@@ -77,19 +77,19 @@ async def test_after_a_day_of_silence_a_template_is_asked_for(whatsapp: FakeWhat
 async def test_a_template_reaches_people_after_a_day(whatsapp: FakeWhatsApp, host: Host, clock: HandClock):
     clock.advance(86_401)
     await send(whatsapp, host, template="alert", language="pt_BR")
-    sent = whatsapp.said[0]["template"]
+    sent = whatsapp.sent[0]["template"]
     assert (sent["name"], sent["language"]) == ("alert", {"code": "pt_BR"})
     assert sent["components"][0]["parameters"] == [{"type": "text", "text": "Alert the disk is full"}]
 
 
 async def test_a_step_may_name_its_own_template(whatsapp: FakeWhatsApp, host: Host):
     await send(whatsapp, host, data={"template": "alert"})
-    assert whatsapp.said[0]["type"] == "template"
+    assert whatsapp.sent[0]["type"] == "template"
 
 
 async def test_a_step_may_do_without_the_template(whatsapp: FakeWhatsApp, host: Host):
     await send(whatsapp, host, data={"template": ""}, template="alert")
-    assert whatsapp.said[0]["text"] == {"body": "Alert\n\nthe disk\n\nis full", "preview_url": False}
+    assert whatsapp.sent[0]["text"] == {"body": "Alert\n\nthe disk\n\nis full", "preview_url": False}
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ LONG = "Every word of this sentence counts 🙂. " * 2_500
 
 
 class Outlet(Protocol):
-    """The destination under test, and the eyes of whoever is at its other end.
+    """The destination under test, and what its recipient sees.
 
-    `shows_repeats_once`: the service drops a repeat. `tells_wait`: it says how long to wait when there is too much.
+    `shows_repeats_once`: the service drops a repeat. `tells_wait`: a rate limit says how long to wait.
     """
 
     destination: Destination
@@ -42,9 +42,9 @@ class Outlet(Protocol):
         ...
 
     def refuse(self, why: Refusal, seconds: int) -> None:
-        """The next try is refused, because the credential is wrong, nobody is there, it is too much, or all is down.
+        """Refuse the next try: wrong credential, unknown recipient, rate limit, or the service is down.
 
-        `seconds` is the wait that the service asks for when it is too much.
+        `seconds` is the wait that a rate limit asks for.
         """
         ...
 
@@ -60,13 +60,13 @@ async def problem(outlet: Outlet, why: Refusal) -> HarkenError:
     return caught.value
 
 
-def told(error: BaseException | None) -> str:
-    """All that a log would show of an error, what caused it included."""
-    said = []
+def error_text(error: BaseException | None) -> str:
+    """Everything that a log would show of an error and its causes."""
+    lines = []
     while error is not None:
-        said += [str(error), repr(error), str(error.args), str(getattr(error, "fix", ""))]
+        lines += [str(error), repr(error), str(error.args), str(getattr(error, "fix", ""))]
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(said)
+    return "\n".join(lines)
 
 
 class DestinationContract:
@@ -162,5 +162,5 @@ class DestinationContract:
 
     @pytest.mark.parametrize("why", REFUSALS)
     async def test_no_error_holds_a_secret_or_the_message(self, outlet: Outlet, why: Refusal) -> None:
-        words = told(await problem(outlet, why))
+        words = error_text(await problem(outlet, why))
         assert [secret for secret in (*outlet.secrets, "the disk is full") if secret in words] == []

@@ -24,23 +24,23 @@ MOST_PAGES = 200
 
 
 class Service(Protocol):
-    """The source under test and the hand that feeds the service behind it."""
+    """The source under test, and how to add items to the service that it reads."""
 
     source: PollSource
     since: datetime
     page_size: int
 
     async def put(self, count: int, *, tied: bool = False) -> Sequence[str]:
-        """Make so many new items appear after `since`, with one timestamp for all when tied; their subjects."""
+        """Add so many items after `since`, all with the same timestamp if `tied`; returns their subjects."""
         ...
 
     async def expire(self) -> bool:
-        """Make the service forget all cursors it gave out. False when its cursors cannot expire."""
+        """Make the service refuse all cursors issued so far. False if its cursors cannot expire."""
         ...
 
 
 async def read(service: Service, cursor: Cursor = None) -> list[Batch]:
-    """One read to its last page, passing every cursor through JSON as the store does."""
+    """Read to the last page, passing every cursor through JSON as the store does."""
     pages: list[Batch] = []
     while not pages or pages[-1].more:
         assert len(pages) < MOST_PAGES, "the source says `more` for ever"

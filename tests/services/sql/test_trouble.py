@@ -172,8 +172,8 @@ class TestAccount:
         account = Account.model_validate({"url": "postgresql://u:s3cr%40t@db.example/shop?sslmode=verify-full"})
         address = account.address
         assert (address.user, address.password, address.port, address.tls) == ("u", "s3cr@t", 5432, "verify")
-        assert "s3cr" not in repr(account) + repr(address) + str(address) + address.shown
-        assert address.shown == "shop at db.example:5432"
+        assert "s3cr" not in repr(account) + repr(address) + str(address) + address.label
+        assert address.label == "shop at db.example:5432"
 
     def test_by_its_parts_is_the_same(self):
         whole = Account.model_validate({"url": "mariadb://u:p%3Aq@10.0.0.1:3307/shop", "tls": "require"})

@@ -19,7 +19,7 @@ HOUR = 3_600.0
 
 def alerts(it: World) -> list[str]:
     """What was told, by its first words."""
-    return [text.partition(":")[0].partition(" after ")[0] for chat, text in it.chat.said if chat == OPS]
+    return [text.partition(":")[0].partition(" after ")[0] for chat, text in it.chat.sent if chat == OPS]
 
 
 FAILING, STOPPED = "watch (json for ana) is failing", "watch (json for ana) has stopped and needs you"
@@ -73,7 +73,7 @@ async def test_an_open_breaker_is_told_once_with_what_a_person_needs(clock: Virt
         await failed(it, house)
         assert alerts(it) == []
         await clock.sleep(10)
-        [(_, text)] = it.chat.said
+        [(_, text)] = it.chat.sent
         assert text.startswith("watch (json for ana) is failing: 5 reads in a row since 2026-01-05 09:0")
         assert "503" in text
         assert text.endswith("(it is tried again by itself). See: harken pollers show watch")
@@ -92,8 +92,8 @@ async def test_a_recovery_is_told_with_how_long_it_took(clock: VirtualClock, tmp
         await clock.sleep(HOUR)
         await house.down()
         assert alerts(it) == [FAILING, AGAIN]
-        assert it.chat.said[-1][1].startswith("watch (json for ana) works again after ")
-        assert " min (it was down since 2026-01-05 09:0" in it.chat.said[-1][1]
+        assert it.chat.sent[-1][1].startswith("watch (json for ana) works again after ")
+        assert " min (it was down since 2026-01-05 09:0" in it.chat.sent[-1][1]
 
 
 @virtual
@@ -102,7 +102,7 @@ async def test_the_first_failure_that_needs_attention_is_told_at_once(clock: Vir
         house = await ready(it, clock)
         it.listing.answers.append(FORBIDDEN)
         await clock.sleep(70)
-        [(_, text)] = it.chat.said
+        [(_, text)] = it.chat.sent
         assert text.startswith(STOPPED)
         assert "401" in text
         assert text.endswith("When it is mended: harken pollers resume watch")
@@ -280,7 +280,7 @@ async def test_without_failure_to_it_is_an_event_for_whoever_listens(clock: Virt
         [event] = (await house.ask("events.list", feed="harken", limit=1))["items"]
         assert (event["data"]["job"], event["data"]["agent"], event["data"]["kind"]) == ("watch", "ana", "json")
         await house.down()
-        assert it.chat.said == []
+        assert it.chat.sent == []
 
 
 @virtual

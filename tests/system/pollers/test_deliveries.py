@@ -45,7 +45,7 @@ async def test_a_secret_in_where_and_what_to_say_is_used_and_kept_nowhere(clock:
             it.listing.add("a")
             await clock.sleep(120)
             shown = await app.operator.call("pollers.show", id="watch")
-        assert it.chat.said == [(CHAT, f"new a {word}")]
+        assert it.chat.sent == [(CHAT, f"new a {word}")]
     config = shown["settings"]["config"]
     assert (config["deliver"]["to"], config["message_template"]) == ("${file:chat.key}", "new {id} ${file:word.key}")
     assert [file.name for file in tmp_path.iterdir() if word.encode() in file.read_bytes()] == ["word.key"]
@@ -114,7 +114,7 @@ async def test_max_per_tick_spaces_500_items_and_loses_none(clock: VirtualClock,
             for number in range(500):
                 it.listing.add(f"n{number}")
             await clock.sleep(61)
-            assert len(it.chat.said) <= 41
+            assert len(it.chat.sent) <= 41
             await clock.sleep(25 * 60)
         assert sorted(it.chat.texts) == sorted(f"new n{number}" for number in range(500))
         times = sorted(seen.at for seen in it.chat.seen)

@@ -127,7 +127,7 @@ async def test_new_items_are_seen_and_delivered_ones_dispatched(clock: VirtualCl
         it.listing.answers.append(FORBIDDEN)
         await clock.sleep(1_800)
         assert series(house.app)[f"poller_items_dispatched_total{{{WATCH}}}"] == 2
-        assert len(it.chat.said) == 3
+        assert len(it.chat.sent) == 3
         await house.down()
 
 

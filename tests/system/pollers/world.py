@@ -26,7 +26,7 @@ class Chat(FakeTelegram):
 
     @property
     def texts(self) -> list[str]:
-        return [text for _, text in self.said]
+        return [text for _, text in self.sent]
 
 
 class World:

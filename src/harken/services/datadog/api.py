@@ -9,14 +9,13 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import Field, SecretStr, field_validator
 
-from harken.errors import NeedsAttention, RetryLater
+from harken.errors import NeedsAttention
 from harken.http import Reply, raise_for
-from harken.kit import AccountModel, configure_hint
+from harken.kit import AccountModel, JsonApi, configure_hint
 from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
@@ -83,15 +82,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     last: bool = False
 
 
-class Api:
-    """Requests in the name of one account."""
+class Api(JsonApi):
+    """Requests in the name of one account. The API key goes with all of them, the application key with `request`."""
 
     def __init__(self, account: Account, host: Host) -> None:
-        self._account = account
-        self._host = host
-        self._api_key = {"DD-API-KEY": account.api_key.get_secret_value()}
-        self._keys = {**self._api_key, "DD-APPLICATION-KEY": account.app_key.get_secret_value()}
-        self.name = urlsplit(account.api).hostname or "Datadog"
+        api_key = {"DD-API-KEY": account.api_key.get_secret_value()}
+        super().__init__(host, base_url=account.api, headers=api_key, follow_redirects=False)
+        self._site = account.site
+        self._app_key = {"DD-APPLICATION-KEY": account.app_key.get_secret_value()}
 
     async def page(self, after: int = 0, page: int = 0) -> Page:
         """The monitors with an id above `after`, ordered by id, so that deletions hide none."""
@@ -116,7 +114,7 @@ class Api:
 
     async def monitors(self) -> AsyncIterator[Any]:
         """Every monitor that the keys may see."""
-        page = Page(monitors=[], at=self._host.clock.now())
+        page = Page(monitors=[], at=self.host.clock.now())
         while not page.last:
             page = await self.page(page.after, page.page)
             for monitor in page.monitors:
@@ -133,45 +131,20 @@ class Api:
         self, method: str, path: str, *, params: Mapping[str, str | int] | None = None, json: Any = None
     ) -> Reply:
         """The reply, whatever its status; raises only if the keys are not accepted."""
-        reply = await self._send(method, path, self._keys, params, json)
+        reply = await self.send(method, path, params=params or (), headers=self._app_key, json=json)
         if reply.status in (401, 403) and not is_rate_limited(reply.status, reply.headers):
             raise await self._refusal(reply, path)
         return reply
 
-    def expect_object(self, reply: Reply) -> dict[str, Any]:
-        """The JSON object in a reply; any other reply raises."""
-        raise_for(reply)
-        document = reply.json()
-        if not isinstance(document, dict):
-            raise RetryLater(f"{self.name} did not answer with a JSON object", fix="Check site and base_url")
-        return document
-
     def answered_at(self, reply: Reply) -> datetime:
-        return instant(reply.headers.get("Date")) or self._host.clock.now()
+        return instant(reply.headers.get("Date")) or self.host.clock.now()
 
     async def _refusal(self, reply: Reply, path: str) -> NeedsAttention:
         """Test the API key alone: Datadog answers 403 whichever of the two keys is wrong."""
-        alone = await self._send("GET", "/api/v1/validate", self._api_key)
+        alone = await self.get("/api/v1/validate")
         if alone.status in (401, 403) and not is_rate_limited(alone.status, alone.headers):
-            fix = f"Check the key and the site ({self._account.site}), then: {CONFIGURE}"
+            fix = f"Check the key and the site ({self._site}), then: {CONFIGURE}"
             return NeedsAttention(f"{self.name} does not accept the API key", fix=fix)
         scope = "monitors_downtime" if "downtime" in path else "monitors_read"
         message = f"{self.name} answered {reply.status}: the application key is wrong, or it lacks the scope {scope}"
         return NeedsAttention(message, fix=f"Make one with that scope, then: {CONFIGURE}")
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        keys: Mapping[str, str],
-        params: Mapping[str, str | int] | None = None,
-        json: Any = None,
-    ) -> Reply:
-        return await self._host.request(
-            method,
-            self._account.api + path,
-            params=params,
-            json=json,
-            headers={"Accept": "application/json", **keys},
-            follow_redirects=False,
-        )

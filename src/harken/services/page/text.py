@@ -13,6 +13,7 @@ import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
+from harken.kit.text import tidy_lines
 from harken.language.paths import MISSING, lookup
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ __all__ = ["PageText", "Part", "check_selector", "extract_text", "remove_matches
 INSTALL = "pip install 'harken[page]'"
 _LONGEST_TITLE = 300
 _SPACE = re.compile(r"\s+")
-_BLANK = re.compile(r"[^\S\n]+")
 _INVISIBLE = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "object"})
 _CELLS = frozenset({"td", "th"})
 _BLOCK = re.compile(
@@ -101,11 +101,13 @@ def extract_text(reply: Reply, part: Part) -> PageText:
     kind = reply.headers.get("Content-Type", "text/html").partition(";")[0].strip().lower()
     markup = any(word in kind for word in _MARKUP)
     if not part.selector and not markup:
-        return PageText(text=_tidy(_plain(reply, kind)) or None)
+        return PageText(text=tidy_lines(_plain(reply, kind)) or None)
     tree = _parse(reply.text())
     title = tree.css_first("title")
     named = _SPACE.sub(" ", title.text()).strip()[:_LONGEST_TITLE] if title is not None else ""
-    return PageText(text=_selected_text(tree, part) if part.selector else _tidy(_text(tree.root)) or None, title=named)
+    return PageText(
+        text=_selected_text(tree, part) if part.selector else tidy_lines(_text(tree.root)) or None, title=named
+    )
 
 
 async def remove_matches(text: str, patterns: Sequence[str]) -> str:
@@ -141,7 +143,9 @@ def _plain(reply: Reply, kind: str) -> str:
 def _json_text(value: Any) -> str | None:
     if value is MISSING:
         return None
-    text = _tidy(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+    text = (
+        tidy_lines(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+    )
     # lone surrogates cannot be stored
     return text.encode("utf-8", "replace").decode()
 
@@ -159,7 +163,7 @@ def _parse(markup: str) -> LexborHTMLParser:
 def _selected_text(tree: LexborHTMLParser, part: Part) -> str | None:
     nodes = tree.css(part.selector)
     if not part.attribute:
-        return "\n".join(filter(None, map(_tidy, map(_text, nodes)))) if nodes else None
+        return "\n".join(filter(None, map(tidy_lines, map(_text, nodes)))) if nodes else None
     values = [node.attributes[part.attribute] or "" for node in nodes if part.attribute in node.attributes]
     return "\n".join(_SPACE.sub(" ", value).strip() for value in values) if values else None
 
@@ -185,12 +189,6 @@ def _pieces(root: LexborNode) -> Iterator[str]:
             waiting.append((edge, False))
             waiting.extend((child, as_written) for child in reversed(children))
             waiting.append((edge, False))
-
-
-def _tidy(text: str) -> str:
-    """Without empty lines and redundant spaces."""
-    lines = (_BLANK.sub(" ", line).strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line)
 
 
 def is_too_deep(markup: str) -> bool:

@@ -48,7 +48,7 @@ class Incidents:
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         place, now = resume(cursor, self._of, since, self._parts[0]), self._clock.now()
-        document = await self._api.get("incidents", params=[*self._filters, *page_params(place, self._statuses, now)])
+        document = await self._api.read("incidents", params=[*self._filters, *page_params(place, self._statuses, now)])
         page, more = self._page(document)
         to = next_place(place, page, more, now, self._parts)
         to = remember_acknowledged(place, to, page) if self._watches else to

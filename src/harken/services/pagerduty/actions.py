@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
-from harken.http import Reply
+from harken.http import Reply, raise_for
 from harken.kit import ParamsModel
 from harken.kit.comments import step_mark
 from harken.kit.fields import text_of
-from harken.services.pagerduty.api import Api, Id, expect_object
+from harken.services.pagerduty.api import Api, Id
 from harken.source import Act, Call
 
 __all__ = ["ACTIONS"]
@@ -45,7 +45,7 @@ async def acknowledge(call: Call) -> dict[str, Any]:
     if reply.status == 400 and (status := await _status(api, params.incident)) != "triggered":
         # someone else acknowledged it meanwhile; PagerDuty has several error codes for that
         return {"incident": params.incident, "status": status, "changed": False}
-    status = text_of(expect_object(reply, _fix(reply)), "incident.status") or "acknowledged"
+    status = text_of(_expect_written(api, reply), "incident.status") or "acknowledged"
     return {"incident": params.incident, "status": status, "changed": True}
 
 
@@ -53,22 +53,24 @@ async def note(call: Call) -> dict[str, Any]:
     """Write a note that ends with a mark of this step, unless there is a note with that mark."""
     api, params = Api(call.account, call.host), call.params
     mark = f"(harken {step_mark(call)})"
-    notes = (await api.get("incidents", params.incident, "notes")).get("notes")
+    notes = (await api.read("incidents", params.incident, "notes")).get("notes")
     for found in notes if isinstance(notes, list) else []:
         if mark in (text_of(found, "content") or ""):
             return {"incident": params.incident, "note": text_of(found, "id") or "", "changed": False}
     wanted = {"note": {"content": f"{params.content}\n\n{mark}"}}
     reply = await api.write("POST", "incidents", params.incident, "notes", json=wanted, sender=params.sender)
-    written = text_of(expect_object(reply, _fix(reply)), "note.id") or ""
+    written = text_of(_expect_written(api, reply), "note.id") or ""
     return {"incident": params.incident, "note": written, "changed": True}
 
 
 async def _status(api: Api, incident: str) -> str:
-    return text_of(await api.get("incidents", incident), "incident.status") or ""
+    return text_of(await api.read("incidents", incident), "incident.status") or ""
 
 
-def _fix(reply: Reply) -> str:
-    return _FROM if reply.status == 400 else ""
+def _expect_written(api: Api, reply: Reply) -> dict[str, Any]:
+    if reply.status == 400:
+        raise_for(reply, fix=_FROM)
+    return api.expect_object(reply)
 
 
 ACTIONS = {"acknowledge": Act(params=Acknowledge, run=acknowledge), "note": Act(params=Note, run=note)}

@@ -5,20 +5,17 @@ https://developer.pagerduty.com/docs/authentication · https://developer.pagerdu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 
-from harken.errors import RetryLater
-from harken.http import Reply, raise_for
+from harken.http import Reply
 from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import one_word, split_server_address
-from harken.kit.json_api import join_url
+from harken.kit.json_api import JsonApi, Params
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Id", "expect_object"]
+__all__ = ["Account", "Api", "Id"]
 
 CONFIGURE = configure_hint("pagerduty")
 _FIXES = {
@@ -71,55 +68,21 @@ class Account(AccountModel):
         return value
 
 
-class Api:
+class Api(JsonApi):
     """Requests in the name of one account. `sender` is the e-mail address of the user who writes."""
 
     def __init__(self, account: Account, host: Host) -> None:
-        self._account = account
-        self._host = host
+        headers = {
+            "Authorization": f"Token token={account.token.get_secret_value()}",
+            "Accept": "application/vnd.pagerduty+json;version=2",
+        }
+        super().__init__(host, base_url=account.base_url, headers=headers, fixes=_FIXES)
+        self._from_email = account.from_email
 
-    @property
-    def name(self) -> str:
-        return urlsplit(self._account.base_url).hostname or "PagerDuty"
-
-    async def request(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> Reply:
-        """GET; returns the reply, whatever its status."""
-        return await self._send("GET", path, params=params)
-
-    async def get(self, *path: str, params: Sequence[tuple[str, str | int]] = ()) -> dict[str, Any]:
+    async def read(self, *path: str, params: Params = ()) -> dict[str, Any]:
         """GET, and return the object in the reply; anything else raises."""
-        return expect_object(await self.request(*path, params=params))
+        return self.expect_object(await self.get(self.url(*path), params))
 
     async def write(self, method: str, *path: str, json: Any, sender: str = "") -> Reply:
-        sender = sender or self._account.from_email
-        return await self._send(method, path, json=json, more={"From": sender} if sender else {})
-
-    async def _send(
-        self,
-        method: str,
-        path: Sequence[str],
-        *,
-        params: Sequence[tuple[str, str | int]] = (),
-        json: Any = None,
-        more: Mapping[str, str] | None = None,
-    ) -> Reply:
-        return await self._host.request(
-            method,
-            join_url(self._account.base_url, *path),
-            params=list(params),
-            json=json,
-            headers={
-                "Authorization": f"Token token={self._account.token.get_secret_value()}",
-                "Accept": "application/vnd.pagerduty+json;version=2",
-                **(more or {}),
-            },
-        )
-
-
-def expect_object(reply: Reply, fix: str = "") -> dict[str, Any]:
-    """The JSON object in a reply; any other reply raises."""
-    raise_for(reply, fix=fix or _FIXES.get(reply.status, ""))
-    document = reply.json()
-    if not isinstance(document, dict):
-        raise RetryLater(f"{reply.url.host} did not answer with a JSON object", fix="Check base_url")
-    return document
+        sender = sender or self._from_email
+        return await self.send(method, self.url(*path), json=json, headers={"From": sender} if sender else None)

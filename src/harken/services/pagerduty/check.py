@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harken.kit.fields import text_of
-from harken.services.pagerduty.api import Account, Api, expect_object
+from harken.services.pagerduty.api import Account, Api
 from harken.services.pagerduty.cursor import LIMIT
 from harken.services.pagerduty.query import Query
 from harken.source import Checked, Host
@@ -20,14 +20,14 @@ FIND_ID = "open your profile at PagerDuty: its address ends with /users/ and you
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     """The user of a personal key. A general key has no user: then say so, and how to find an id."""
     api = Api(account, host)
-    reply = await api.request("users", "me")
+    reply = await api.get("/users/me")
     if reply.status not in (400, 404):
-        return _user(expect_object(reply).get("user")) | {"key": "personal"}
-    expect_object(await api.request("abilities"))
+        return _user(api.expect_object(reply).get("user")) | {"key": "personal"}
+    api.expect_object(await api.get("/abilities"))
     known = {"key": "general: it works, and belongs to no user"}
     if not account.from_email:
         return known | {"find_your_id": FIND_ID}
-    found = (await api.get("users", params=[("query", account.from_email), ("limit", LIMIT)])).get("users")
+    found = (await api.read("users", params=[("query", account.from_email), ("limit", LIMIT)])).get("users")
     mail = account.from_email.lower()
     for user in found if isinstance(found, list) else []:
         if (text_of(user, "email") or "").lower() == mail:
@@ -57,13 +57,13 @@ async def check(query: Query, account: Account, host: Host) -> Checked:
     found: dict[str, str] = {}
     unknown: list[str] = []
     for what, id in wanted:
-        reply = await api.request(f"{what}s", id)
+        reply = await api.get(api.url(f"{what}s", id))
         if reply.status == 404:
             where = {"user": "users", "service": "service-directory", "team": "teams"}[what]
             unknown.append(
                 f"there is no {what} {id}, or the token may not see it. Its page ends with /{where}/ and its id"
             )
             continue
-        document = expect_object(reply)
+        document = api.expect_object(reply)
         found[id] = f"{what} {text_of(document, f'{what}.name') or text_of(document, f'{what}.summary') or id}"
     return Checked(found=found, unknown=unknown)

@@ -7,18 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from harken.kit import QueryModel
-from harken.kit.query_fields import fingerprint_of
+from harken.kit.query_fields import as_list
 from harken.services.pagerduty.api import Id
 
 __all__ = ["Query"]
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str | int) else value
-
-
 def _as_lower_list(value: Any) -> Any:
-    several = _as_list(value)
+    several = as_list(value)
     if not isinstance(several, list | tuple):
         return several
     return [word.lower() if isinstance(word, str) else word for word in several]
@@ -28,8 +24,8 @@ class Query(QueryModel):
     """Which incidents: several values of one key mean any of them, different keys mean all."""
 
     user_id: Id | None = Field(None, description="id of the user to whom it is assigned (whoami shows yours)")
-    services: Annotated[tuple[Id, ...], BeforeValidator(_as_list)] = Field((), description="ids of services")
-    teams: Annotated[tuple[Id, ...], BeforeValidator(_as_list)] = Field((), description="ids of teams")
+    services: Annotated[tuple[Id, ...], BeforeValidator(as_list)] = Field((), description="ids of services")
+    teams: Annotated[tuple[Id, ...], BeforeValidator(as_list)] = Field((), description="ids of teams")
     statuses: Annotated[
         tuple[Literal["triggered", "acknowledged", "resolved"], ...], BeforeValidator(_as_lower_list)
     ] = Field(("triggered", "acknowledged"), description="triggered, acknowledged, resolved")
@@ -65,6 +61,3 @@ class Query(QueryModel):
             *(("team_ids[]", id) for id in self.teams),
             *(("urgencies[]", word) for word in self.urgencies),
         ]
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from harken.kit import QueryModel
+from harken.kit.query_fields import as_list
 
 __all__ = ["Query", "normalized_name", "user_id"]
 
@@ -17,12 +18,8 @@ _ID = re.compile(r"[UW](?=[A-Z0-9]*[0-9]|[A-Z0-9]{8})[A-Z0-9]+")
 _GROUPS = frozenset({"here", "channel", "everyone"})
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 Texts = Annotated[
-    list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]], BeforeValidator(_as_list)
+    list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]], BeforeValidator(as_list)
 ]
 
 

@@ -16,7 +16,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from harken.errors import NeedsAttention
 from harken.kit import AccountModel
-from harken.services.sql.drivers import Address, Database, Engine, Rows, Session, Tls, timed_out
+from harken.services.sql.drivers import Address, Database, Engine, Rows, Session, Tls
+from harken.services.sql.drivers.errors import timed_out
 from harken.services.sql.drivers.mysql import MySql
 from harken.services.sql.drivers.postgres import Postgres
 from harken.services.sql.drivers.sqlite import Sqlite
@@ -109,7 +110,7 @@ class Table:
     """The rows of a query. `where` names the database in errors, without any credential."""
 
     def __init__(self, query: Query, account: Account) -> None:
-        self.where = account.address.shown
+        self.where = account.address.label
         self._query = query
         self._database = database_of(account)
         self._sql = Statements(self._database, query.query, query.watermark, query.key)
@@ -128,8 +129,8 @@ class Table:
 
     def missing_column_text(self, name: str, names: Sequence[str]) -> str:
         """A sentence that says that a column is missing."""
-        shown = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
-        return f"the query shows no column {name}; its columns are {shown}{suggest_clause(name, names)}"
+        label = ", ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
+        return f"the query shows no column {name}; its columns are {label}{suggest_clause(name, names)}"
 
     async def newest(self, session: Session) -> Any:
         """The highest watermark; None if there are no rows. A row without watermark or key raises."""

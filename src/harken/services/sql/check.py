@@ -17,7 +17,7 @@ WHOAMI_SECONDS = 8.0
 
 
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
-    async with open_session(database_of(account), account.address.shown, WHOAMI_SECONDS) as session:
+    async with open_session(database_of(account), account.address.label, WHOAMI_SECONDS) as session:
         return await session.whoami()
 
 

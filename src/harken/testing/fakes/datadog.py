@@ -25,7 +25,7 @@ _QUIET = ("OK", "Ignored", "Skipped", "Unknown")
 
 
 class Group(msgspec.Struct, kw_only=True):
-    """The state that is shown, and those that will be: each with the time at which it shows itself."""
+    """The state that the API returns, and later ones with the times at which they become visible."""
 
     shown: dict[str, Any]
     coming: list[tuple[float, dict[str, Any]]] = msgspec.field(default_factory=list)
@@ -90,7 +90,7 @@ class FakeDatadog(FakeServer):
         return made.id
 
     def appear(self, id: int, group: str, status: str = "OK") -> None:
-        """Let a new group come up, or one that had vanished."""
+        """Add a group, or bring back one that was removed."""
         known = self._monitors[id].groups.get(group)
         self._monitors[id].groups[group] = known or Group(shown=_state(group, "OK"))
         self._monitors[id].groups[group].hidden = False
@@ -170,13 +170,18 @@ class FakeDatadog(FakeServer):
         return _errors(429, "Rate limit exceeded") if over else None
 
     def _told(self) -> dict[str, str]:
-        """Limits are aligned to the calendar, and the reset is told in seconds from now. There is no Retry-After."""
+        """Limits are aligned to the calendar, and the reset is in seconds from now. There is no Retry-After."""
         if self.limit is None:
             return {}
         now = int(self.now())
         left = max(self.limit - self._calls.get(now // self.period, 0), 0)
-        told = {"Limit": self.limit, "Period": self.period, "Remaining": left, "Reset": self.period - now % self.period}
-        return {f"X-RateLimit-{name}": str(value) for name, value in told.items()}
+        fields = {
+            "Limit": self.limit,
+            "Period": self.period,
+            "Remaining": left,
+            "Reset": self.period - now % self.period,
+        }
+        return {f"X-RateLimit-{name}": str(value) for name, value in fields.items()}
 
     async def _validate(self, request: web.Request) -> web.Response:
         return json_reply({"valid": True})
@@ -205,16 +210,16 @@ class FakeDatadog(FakeServer):
         if "page" in query:
             size = min(size or 100, self.cap)
             shown = shown[page * size : (page + 1) * size]
-        return json_reply([self._shown(found, "group_states" in query) for found in shown])
+        return json_reply([self._to_json(found, "group_states" in query) for found in shown])
 
     async def _one(self, request: web.Request) -> web.Response:
         id = request.match_info["id"]
         found = self._monitors.get(int(id)) if id.isdigit() else None
         if found is None:
             return _errors(404, "Monitor not found")
-        return json_reply(self._shown(found, "group_states" in request.query))
+        return json_reply(self._to_json(found, "group_states" in request.query))
 
-    def _shown(self, found: Monitor, with_groups: bool) -> dict[str, Any]:
+    def _to_json(self, found: Monitor, with_groups: bool) -> dict[str, Any]:
         states = {name: group.at(self.clock.time()) for name, group in found.groups.items() if not group.hidden}
         worst = _worst([state["status"] for state in states.values()])
         return {
@@ -243,11 +248,11 @@ class FakeDatadog(FakeServer):
             current = [found for found in self.downtimes.values() if self._is_current(found)]
             total = {"page": {"total_filtered_count": len(current)}}
             return json_reply({"data": current[start : start + size], "meta": total})
-        told = msgspec.json.decode(await request.read())["data"]["attributes"]
-        if told["scope"] != "*" and ":" not in told["scope"]:
+        fields = msgspec.json.decode(await request.read())["data"]["attributes"]
+        if fields["scope"] != "*" and ":" not in fields["scope"]:
             return _errors(400, "All values must have a key")
         id = f"downtime-{len(self.downtimes) + 1}"
-        self.downtimes[id] = {"type": "downtime", "id": id, "attributes": {**told, "status": "active"}}
+        self.downtimes[id] = {"type": "downtime", "id": id, "attributes": {**fields, "status": "active"}}
         return json_reply({"data": self.downtimes[id]})
 
     async def _downtime(self, request: web.Request) -> web.Response:
@@ -258,9 +263,9 @@ class FakeDatadog(FakeServer):
         return web.Response(status=204)
 
     def _is_current(self, downtime: Mapping[str, Any]) -> bool:
-        told = downtime["attributes"]
-        end = told["schedule"]["end"]
-        return told["status"] == "active" and (end is None or datetime.fromisoformat(end).timestamp() > self.now())
+        fields = downtime["attributes"]
+        end = fields["schedule"]["end"]
+        return fields["status"] == "active" and (end is None or datetime.fromisoformat(end).timestamp() > self.now())
 
 
 _PAGING = (("offset", "0"), ("limit", "30"))

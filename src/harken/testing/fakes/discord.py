@@ -1,4 +1,4 @@
-"""Discord's API on loopback: a bot and a webhook, nonces that are remembered, and waits told in the body."""
+"""Discord's API on loopback: a bot and a webhook, nonces, and waits in the body."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 2000
 
 
 class FakeDiscord(FakeServer):
-    """`said` has every message as it was posted, with the channel in `to`; `trouble` what is answered first.
+    """`sent` has every message as it was posted, with the channel in `to`; `trouble` are the next answers.
 
     A trouble is a status, Discord's code and further fields of the body.
     """
@@ -27,7 +27,7 @@ class FakeDiscord(FakeServer):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.channels = {"77", "78"}
-        self.said: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
         self.trouble: list[tuple[int, int, Mapping[str, Any]]] = []
         self._nonces: dict[str, dict[str, Any]] = {}
 
@@ -57,11 +57,11 @@ class FakeDiscord(FakeServer):
         return json_reply({"id": "5", "username": "harken", "bot": True})
 
     async def _post(self, request: web.Request) -> web.Response:
-        channel, asked = request.match_info["id"], msgspec.json.decode(await request.read())
+        channel, body = request.match_info["id"], msgspec.json.decode(await request.read())
         if channel not in self.channels:
             return _error(404, 10003)
-        known = self._nonces.get(str(asked.get("nonce"))) if asked.get("enforce_nonce") else None
-        return json_reply(known) if known else self._say(channel, asked)
+        known = self._nonces.get(str(body.get("nonce"))) if body.get("enforce_nonce") else None
+        return json_reply(known) if known else self._store_message(channel, body)
 
     async def _hook(self, request: web.Request) -> web.Response:
         if request.match_info["id"] != "9":
@@ -73,17 +73,17 @@ class FakeDiscord(FakeServer):
         thread = request.query.get("thread_id", "77")
         if thread not in self.channels:
             return _error(404, 10003)
-        reply = self._say(thread, msgspec.json.decode(await request.read()))
+        reply = self._store_message(thread, msgspec.json.decode(await request.read()))
         return reply if request.query.get("wait") == "true" or reply.status >= 400 else web.Response(status=204)
 
-    def _say(self, channel: str, asked: Mapping[str, Any]) -> web.Response:
-        text = asked.get("content", "")
-        if not text.strip() or len(text.encode("utf-16-le")) // 2 > LIMIT or len(str(asked.get("nonce", ""))) > 25:
+    def _store_message(self, channel: str, body: Mapping[str, Any]) -> web.Response:
+        text = body.get("content", "")
+        if not text.strip() or len(text.encode("utf-16-le")) // 2 > LIMIT or len(str(body.get("nonce", ""))) > 25:
             return _error(400, 50035)
-        self.said.append({**asked, "to": channel})
-        message = {"id": str(1000 + len(self.said)), "channel_id": channel, "content": text}
-        if asked.get("nonce"):
-            self._nonces[str(asked["nonce"])] = message
+        self.sent.append({**body, "to": channel})
+        message = {"id": str(1000 + len(self.sent)), "channel_id": channel, "content": text}
+        if body.get("nonce"):
+            self._nonces[str(body["nonce"])] = message
         return json_reply(message)
 
 

@@ -31,7 +31,7 @@ _STATES = {"unread": "UNREAD", "starred": "STARRED", "important": "IMPORTANT"}
 
 
 class Searched(Protocol):
-    """What a search looks at: `texts` by field, the names and ids of labels, and the time in seconds."""
+    """What a search can match: `texts` by field, the names and ids of labels, and the time in seconds."""
 
     texts: Mapping[str, str]
     labels: set[str]
@@ -108,7 +108,7 @@ _SYSTEM = ("INBOX", "UNREAD", "SENT", "DRAFT", "TRASH", "SPAM", "STARRED", "IMPO
 
 @dataclass(kw_only=True)
 class Mail:
-    """A mail in the mailbox. `at` is when it came, `shown_at` from when on it is found."""
+    """A mail in the mailbox. `at` is when it was received, `shown_at` from when on searches find it."""
 
     id: str
     at: float
@@ -133,7 +133,7 @@ def written(
     files: Sequence[tuple[str, bytes]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A mail as it travels."""
+    """A mail as RFC 5322 bytes."""
     message = EmailMessage(policy=SMTP)
     message["From"], message["To"], message["Subject"] = sender, "me@example.com", subject
     for name, value in (headers or {}).items():
@@ -157,7 +157,7 @@ class FakeGmail(GoogleServer):
         self.cap = cap
         self.mails: dict[str, Mail] = {}
         self.names: dict[str, str] = {}
-        self.got: dict[str, int] = {}
+        self.fetched: dict[str, int] = {}
         self.generation = 0
 
     def receive(
@@ -170,7 +170,7 @@ class FakeGmail(GoogleServer):
         snippet: str = "",
         **mail: Any,
     ) -> str:
-        """Let a mail come: `age` seconds ago, or found only `late` seconds from now. Its id."""
+        """Add a mail received `age` seconds ago that searches find in `late` seconds; returns its id."""
         id, now = f"19{len(self.mails):014x}", self.clock.time()
         whole = written(**mail) if raw is None else raw
         short = snippet or str(mail.get("text") or "")[:100]
@@ -178,19 +178,19 @@ class FakeGmail(GoogleServer):
         return id
 
     def label(self, name: str) -> str:
-        """Make a label; its id."""
+        """Add a label; returns its id."""
         return self.names.setdefault(name.lower(), f"Label_{len(self.names) + 1}")
 
     def unread(self) -> list[str]:
         return [mail.id for mail in self.mails.values() if "UNREAD" in mail.labels]
 
     def mark_all_read(self, ids: Sequence[str]) -> None:
-        """Somebody reads them elsewhere."""
+        """Mark mails as read, as another mail program would."""
         for id in ids:
             self.mails[id].labels.discard("UNREAD")
 
     def forget_pages(self) -> None:
-        """Every page token that was given out is refused."""
+        """Refuse every page token issued so far."""
         self.generation += 1
 
     def scopes_for(self, method: str, path: str) -> frozenset[str]:
@@ -208,15 +208,15 @@ class FakeGmail(GoogleServer):
         }
 
     async def _list(self, request: web.Request) -> web.Response:
-        asked, now = request.query, self.clock.time()
-        most, token = int(asked.get("maxResults", "100")), asked.get("pageToken", "")
+        params, now = request.query, self.clock.time()
+        most, token = int(params.get("maxResults", "100")), params.get("pageToken", "")
         if not 1 <= most <= 500 or (token and not token.startswith(f"{self.generation}.")):
             return google_error(400, "invalidArgument")
-        holds = finder(asked.get("q", ""), now, self.names)
-        hidden = {"SPAM", "TRASH"} if asked.get("includeSpamTrash") != "true" else set()
-        found = [m for m in self.mails.values() if m.shown_at <= now and not m.labels & hidden and holds(m)]
+        matches = finder(params.get("q", ""), now, self.names)
+        hidden = {"SPAM", "TRASH"} if params.get("includeSpamTrash") != "true" else set()
+        found = [m for m in self.mails.values() if m.shown_at <= now and not m.labels & hidden and matches(m)]
         found.sort(key=lambda mail: (mail.at, mail.id), reverse=True)
-        # a place in the list, so that it slips when something before it comes or goes
+        # an offset, so that pages shift when mails before it are added or deleted
         start = int(token.partition(".")[2] or 0)
         end = start + min(most, self.cap)
         rows = [{"id": mail.id, "threadId": mail.id} for mail in found[start:end]]
@@ -230,8 +230,8 @@ class FakeGmail(GoogleServer):
             return google_error(404, "notFound")
         if form not in ("full", "metadata", "minimal"):
             return google_error(400, "invalidArgument")
-        self.got[mail.id] = self.got.get(mail.id, 0) + 1
-        shown: dict[str, Any] = {
+        self.fetched[mail.id] = self.fetched.get(mail.id, 0) + 1
+        fields: dict[str, Any] = {
             "id": mail.id,
             "threadId": mail.id,
             "labelIds": sorted(mail.labels),
@@ -241,8 +241,8 @@ class FakeGmail(GoogleServer):
             "internalDate": str(round(mail.at * 1000)),
         }
         if form != "minimal":
-            shown["payload"] = _payload(message_from_bytes(mail.raw), "", bodies=form == "full")
-        return json_reply({**shown, **mail.oddities})
+            fields["payload"] = _payload(message_from_bytes(mail.raw), "", bodies=form == "full")
+        return json_reply({**fields, **mail.oddities})
 
     async def _modify(self, request: web.Request) -> web.Response:
         mail, change = self.mails.get(request.match_info["id"]), msgspec.json.decode(await request.read())
@@ -259,7 +259,7 @@ class FakeGmail(GoogleServer):
 
 
 def _payload(part: Message, number: str, *, bodies: bool) -> dict[str, Any]:
-    """A part as the API shows it: texts inside, attachments only by their size."""
+    """A part as the API returns it: texts with their content, attachments only with their size."""
     headers = [{"name": name, "value": str(value)} for name, value in part.items()]
     data = b"" if part.is_multipart() else part.get_payload(decode=True) or b""
     filename = part.get_filename() or ""
@@ -268,7 +268,7 @@ def _payload(part: Message, number: str, *, bodies: bool) -> dict[str, Any]:
         body["attachmentId"] = f"file-{number}"
     elif bodies and data:
         body["data"] = base64.urlsafe_b64encode(bytes(data)).decode()
-    shown: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "partId": number,
         "mimeType": part.get_content_type(),
         "filename": filename,
@@ -277,5 +277,5 @@ def _payload(part: Message, number: str, *, bodies: bool) -> dict[str, Any]:
     }
     inner = part.get_payload() if part.is_multipart() else []
     if bodies and isinstance(inner, list) and inner:
-        shown["parts"] = [_payload(one, f"{number}.{at}", bodies=True) for at, one in enumerate(inner)]
-    return shown
+        fields["parts"] = [_payload(one, f"{number}.{at}", bodies=True) for at, one in enumerate(inner)]
+    return fields

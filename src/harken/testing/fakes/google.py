@@ -1,4 +1,4 @@
-"""What all of Google's APIs share: consent, tokens, scopes, limits and the shape of a refusal.
+"""What all of Google's APIs share: consent, tokens, scopes, limits and the format of errors.
 
 An API is a subclass that adds its routes and says in `scopes_for` which scopes open them.
 """
@@ -29,7 +29,7 @@ _DEVICE_SCOPES = frozenset({"openid", "email", "profile", f"{_HOME}calendar", f"
 
 
 class Grant(msgspec.Struct, kw_only=True):
-    """A consent on its way to a token: what came to the consent page, or what a device waits for."""
+    """A pending grant: an authorization code, or a device code."""
 
     scopes: frozenset[str]
     redirect: str = ""
@@ -39,7 +39,7 @@ class Grant(msgspec.Struct, kw_only=True):
 
 
 class GoogleServer(FakeServer):
-    """`refreshes` counts tokens that were asked for with a refresh token; `denies`: the user says no."""
+    """`refreshes` counts requests with a refresh token; `denies`: the user denies consent."""
 
     def __init__(self, clock: Clock, *, life: float = 3599.0, scopes: frozenset[str] = SCOPES) -> None:
         super().__init__(clock)
@@ -103,8 +103,8 @@ class GoogleServer(FakeServer):
             return google_error(401, "authError", {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         needed = self.scopes_for(request.method, request.path)
         if needed and not needed & scopes:
-            told = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(needed))}"'
-            return google_error(403, "insufficientPermissions", {"WWW-Authenticate": told})
+            fields = f'Bearer error="insufficient_scope", scope="{" ".join(sorted(needed))}"'
+            return google_error(403, "insufficientPermissions", {"WWW-Authenticate": fields})
         return await view(request)
 
     async def _userinfo(self, request: web.Request) -> web.Response:
@@ -112,62 +112,62 @@ class GoogleServer(FakeServer):
 
     async def _consent(self, request: web.Request) -> web.Response:
         """The page where a user signs in; this one decides at once and sends the browser on."""
-        asked = request.query
-        if asked["client_id"] != CLIENT_ID or asked["response_type"] != "code":
+        params = request.query
+        if params["client_id"] != CLIENT_ID or params["response_type"] != "code":
             return web.Response(status=400, text="Error 401: invalid_client")
         if self.denies:
             answer = {"error": "access_denied"}
         else:
             grant = Grant(
-                scopes=frozenset(asked["scope"].split()),
-                redirect=asked["redirect_uri"],
-                challenge=asked["code_challenge"] if asked.get("code_challenge_method") == "S256" else "",
+                scopes=frozenset(params["scope"].split()),
+                redirect=params["redirect_uri"],
+                challenge=params["code_challenge"] if params.get("code_challenge_method") == "S256" else "",
             )
             answer = {"code": self._name("4/code", grant)}
-        separator = "&" if "?" in asked["redirect_uri"] else "?"
-        target = f"{asked['redirect_uri']}{separator}{urlencode({**answer, 'state': asked.get('state', '')})}"
+        separator = "&" if "?" in params["redirect_uri"] else "?"
+        target = f"{params['redirect_uri']}{separator}{urlencode({**answer, 'state': params.get('state', '')})}"
         return web.Response(status=302, headers={"Location": target})
 
     async def _device(self, request: web.Request) -> web.Response:
-        asked = await request.post()
-        scopes = frozenset(str(asked["scope"]).split())
-        if asked["client_id"] != CLIENT_ID:
+        params = await request.post()
+        scopes = frozenset(str(params["scope"]).split())
+        if params["client_id"] != CLIENT_ID:
             return _oauth_error(401, "invalid_client")
         if not scopes <= _DEVICE_SCOPES:
             return _oauth_error(400, "invalid_scope")
         name = self._name("device", Grant(scopes=scopes, answer="pending"))
-        told = {"device_code": name, "user_code": "GQVQ-JKEC", "verification_url": f"{self.url}/device"}
-        return json_reply({**told, "expires_in": 1800, "interval": self.interval})
+        fields = {"device_code": name, "user_code": "GQVQ-JKEC", "verification_url": f"{self.url}/device"}
+        return json_reply({**fields, "expires_in": 1800, "interval": self.interval})
 
     async def _token(self, request: web.Request) -> web.Response:
-        asked = {name: str(value) for name, value in (await request.post()).items()}
-        if asked.get("client_id") != CLIENT_ID or asked.get("client_secret") != self.client_secret:
+        params = {name: str(value) for name, value in (await request.post()).items()}
+        if params.get("client_id") != CLIENT_ID or params.get("client_secret") != self.client_secret:
             return _oauth_error(401, "invalid_client")
-        kind = asked.get("grant_type", "")
+        kind = params.get("grant_type", "")
         if kind == "refresh_token":
-            return self._refreshed(asked)
+            return self._refresh(params)
         if kind == "authorization_code":
-            return self._redeemed(asked)
+            return self._redeem(params)
         if kind == "urn:ietf:params:oauth:grant-type:device_code":
-            return self._polled(asked)
+            return self._poll_device(params)
         return _oauth_error(400, "unsupported_grant_type")
 
-    def _refreshed(self, asked: Mapping[str, str]) -> web.Response:
+    def _refresh(self, params: Mapping[str, str]) -> web.Response:
         self.refreshes += 1
-        scopes = self.refresh_tokens.get(asked.get("refresh_token", ""))
+        scopes = self.refresh_tokens.get(params.get("refresh_token", ""))
         return _oauth_error(400, "invalid_grant") if scopes is None else json_reply(self._issued(scopes))
 
-    def _redeemed(self, asked: Mapping[str, str]) -> web.Response:
-        # a code is good once, for the address it was sent to and for whoever knows the verifier
-        grant = self.grants.pop(asked.get("code", ""), None)
-        digest = hashlib.sha256(asked.get("code_verifier", "").encode()).digest()
+    def _redeem(self, params: Mapping[str, str]) -> web.Response:
+        # a code is valid once, with the redirect address and the verifier of its request
+        grant = self.grants.pop(params.get("code", ""), None)
+        digest = hashlib.sha256(params.get("code_verifier", "").encode()).digest()
         proof = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        if grant is None or grant.challenge != proof or grant.redirect != asked.get("redirect_uri"):
+        if grant is None or grant.challenge != proof or grant.redirect != params.get("redirect_uri"):
             return _oauth_error(400, "invalid_grant")
         return json_reply(self._consented(grant.scopes))
 
-    def _polled(self, asked: Mapping[str, str]) -> web.Response:
-        name, now = asked.get("device_code", ""), self.clock.time()
+    def _poll_device(self, params: Mapping[str, str]) -> web.Response:
+        name, now = params.get("device_code", ""), self.clock.time()
         grant = self.grants.get(name)
         if grant is None:
             return _oauth_error(400, "invalid_grant")
@@ -205,7 +205,7 @@ class GoogleServer(FakeServer):
 
 
 def google_error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A refusal in the shape that Google's APIs give it."""
+    """An error in the format of Google's APIs."""
     message = f"The request was refused: {reason}"
     error = {"code": status, "message": message, "errors": [{"domain": "global", "reason": reason, "message": message}]}
     return json_reply({"error": error}, status=status, headers=headers)

@@ -1,4 +1,4 @@
-"""Calendars that are read by sync tokens: a token stands for a version of the calendar, and for how it was asked.
+"""Calendars that are read by sync tokens: a token belongs to a version of the calendar and to the query's parameters.
 
 A list is a snapshot of its first page. Whatever changes while its pages are read is shown by the sync token at its end.
 """
@@ -26,16 +26,16 @@ _NAMES = re.compile(r"([A-Za-z]+)(?:\([^()]*\))?")
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a list goes on: what is left of it, how it was asked, and the sync token at its end."""
+    """A page token: the remaining ids, the parameters of the query, and the sync token of the last page."""
 
-    asked: Mapping[str, str]
+    params: Mapping[str, str]
     sync: str
     left: tuple[str, ...]
     end: str
 
 
 class GoogleCalendar(GoogleServer):
-    """`cap` bounds a page below what is asked for."""
+    """`cap` is the largest page, whatever the client requests."""
 
     def __init__(self, clock: Clock, *, cap: int = 2500, **options: Any) -> None:
         super().__init__(clock, **options)
@@ -109,35 +109,35 @@ class GoogleCalendar(GoogleServer):
         calendar, query = request.match_info["id"], dict(request.query)
         if calendar not in self.calendars:
             return google_error(404, "notFound")
-        asked = {name: value for name, value in query.items() if name not in _TOKENS}
+        params = {name: value for name, value in query.items() if name not in _TOKENS}
         sync, token = query.get("syncToken", ""), query.get("pageToken", "")
-        refusal = self._refusal(calendar, asked, sync, token)
+        refusal = self._refusal(calendar, params, sync, token)
         if refusal is not None:
             return refusal
         if token:
             found = self._pages[token]
             left, end = found.left, found.end
         else:
-            left, end = self._found(calendar, asked, sync), self._sync_token(calendar, asked)
-        return json_reply(self._page(calendar, asked, sync, left, end))
+            left, end = self._find_ids(calendar, params, sync), self._sync_token(calendar, params)
+        return json_reply(self._page(calendar, params, sync, left, end))
 
-    def _refusal(self, calendar: str, asked: Mapping[str, str], sync: str, token: str) -> web.Response | None:
-        if not 1 <= int(asked.get("maxResults", 250)) <= 2500:
+    def _refusal(self, calendar: str, params: Mapping[str, str], sync: str, token: str) -> web.Response | None:
+        if not 1 <= int(params.get("maxResults", 250)) <= 2500:
             return google_error(400, "invalidParameter")
-        if sync and (_RESTRICTING & set(asked) or asked.get("showDeleted") == "false"):
+        if sync and (_RESTRICTING & set(params) or params.get("showDeleted") == "false"):
             return google_error(400, "syncTokenWithRequestRestrictions")
         if sync and sync not in self._syncs:
             return google_error(410, "fullSyncRequired")
-        if sync and (self._syncs[sync][0] != calendar or self._syncs[sync][2] != asked):
+        if sync and (self._syncs[sync][0] != calendar or self._syncs[sync][2] != params):
             return google_error(400, "invalid")
         page = self._pages.get(token)
-        if token and (page is None or page.sync != sync or page.asked != asked):
+        if token and (page is None or page.sync != sync or page.params != params):
             return google_error(400, "invalid")
         return None
 
-    def _found(self, calendar: str, asked: Mapping[str, str], sync: str) -> tuple[str, ...]:
+    def _find_ids(self, calendar: str, params: Mapping[str, str], sync: str) -> tuple[str, ...]:
         after = self._syncs[sync][1] if sync else 0
-        deleted = bool(sync) or asked.get("showDeleted") == "true"
+        deleted = bool(sync) or params.get("showDeleted") == "true"
         events = self.calendars[calendar]
         return tuple(
             id
@@ -146,11 +146,11 @@ class GoogleCalendar(GoogleServer):
         )
 
     def _page(
-        self, calendar: str, asked: Mapping[str, str], sync: str, left: tuple[str, ...], end: str
+        self, calendar: str, params: Mapping[str, str], sync: str, left: tuple[str, ...], end: str
     ) -> dict[str, Any]:
-        size = min(int(asked.get("maxResults", 250)), self.cap)
+        size = min(int(params.get("maxResults", 250)), self.cap)
         events = self.calendars[calendar]
-        names = _names(asked.get("fields", ""))
+        names = _names(params.get("fields", ""))
         items = [
             {name: value for name, value in events[id].items() if not names or name in names} for id in left[:size]
         ]
@@ -158,12 +158,12 @@ class GoogleCalendar(GoogleServer):
         if len(left) <= size:
             return {**answer, "nextSyncToken": end}
         token = f"page-{len(self._pages) + 1}-{self._version}"
-        self._pages[token] = Page(asked=asked, sync=sync, left=left[size:], end=end)
+        self._pages[token] = Page(params=params, sync=sync, left=left[size:], end=end)
         return {**answer, "nextPageToken": token}
 
-    def _sync_token(self, calendar: str, asked: Mapping[str, str]) -> str:
+    def _sync_token(self, calendar: str, params: Mapping[str, str]) -> str:
         token = f"sync-{calendar}-{self._version}-{len(self._syncs)}="
-        self._syncs[token] = (calendar, self._version, asked)
+        self._syncs[token] = (calendar, self._version, params)
         return token
 
     def _stamp(self) -> str:

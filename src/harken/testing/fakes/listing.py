@@ -1,7 +1,7 @@
-"""A stateful listing over HTTP, paged in every usual way, with the faults and lies that real ones have.
+"""A stateful listing over HTTP, paged in every usual way, with the faults that real ones have.
 
 One set of items is served at `/all` (one page), `/pages`, `/offsets`, `/cursors`, `/links` (Link header), `/next` (URL
-in the body) and `/feed.xml` (RSS). An item shows itself once the clock has reached its `visible_at`, so some are late.
+in the body) and `/feed.xml` (RSS). An item is listed once the clock has reached its `visible_at`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Listing(FakeServer):
         self.lie: Lie = ""
 
     def add(self, id: str, *, title: str = "", state: str = "open", age: float = 0.0, late: float = 0.0) -> Item:
-        """Add an item that was created `age` seconds ago and shows itself in `late` seconds."""
+        """Add an item that was created `age` seconds ago and is listed in `late` seconds."""
         now = self.clock.time()
         created, visible = (datetime.fromtimestamp(at, self.clock.now().tzinfo) for at in (now - age, now + late))
         item = Item(id=id, title=title or id, state=state, created_at=created, updated_at=created, visible_at=visible)
@@ -74,7 +74,7 @@ class Listing(FakeServer):
         return self._unless_known(request, await view(request))
 
     def visible(self) -> list[Item]:
-        """What the listing shows now, in its order; ties stay in the order in which they were added."""
+        """The items that are listed now, in order; ties stay in the order in which they were added."""
         now = self.clock.now()
         shown = [item for item in self._items.values() if item.visible_at <= now]
         return sorted(shown, key=lambda item: item.created_at, reverse=self.newest_first)

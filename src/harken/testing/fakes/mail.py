@@ -26,23 +26,23 @@ USER, PASSWORD = "ana", "fake-app-password"
 
 
 class FakeMail:
-    """`letters` has all that was taken; `mailbox` what a mail program shows, where a Message-ID is there once.
+    """`mails` has all accepted mails; `mailbox` what a mail program shows: each Message-ID once.
 
     `refusals` answers the next command of a name: {"RCPT": "550 5.1.1 nobody"}; AUTH is refused for good.
     `silent` never answers DATA.
     """
 
     def __init__(self, directory: Path, *, security: Literal["starttls", "ssl", "none"] = "starttls") -> None:
-        self.letters: list[tuple[list[str], EmailMessage]] = []
+        self.mails: list[tuple[list[str], EmailMessage]] = []
         self.refusals: dict[str, str] = {}
         self.silent = False
         self.port = 0
         self.ca_bundle = directory / "ca.pem"
         self._security = security
-        self._tls = _certified(directory) if security != "none" else None
+        self._tls = _make_context(directory) if security != "none" else None
 
     def mailbox(self) -> list[EmailMessage]:
-        return list({letter["Message-ID"]: letter for _, letter in self.letters}.values())
+        return list({mail["Message-ID"]: mail for _, mail in self.mails}.values())
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[int]:
@@ -69,7 +69,7 @@ class FakeMail:
 
     def _known(self, server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
         if "AUTH" in self.refusals:
-            # stays: whoever signs in tries one way after the other
+            # keep the refusal: clients try one sign-in method after the other
             return AuthResult(success=False, handled=False, message=self.refusals["AUTH"])
         right = isinstance(data, LoginPassword) and (data.login, data.password) == (USER.encode(), PASSWORD.encode())
         return AuthResult(success=right, handled=False)
@@ -88,14 +88,14 @@ class FakeMail:
             await asyncio.Event().wait()
         said = self.refusals.pop("DATA", "250 OK")
         if said.startswith("250"):
-            letter = message_from_bytes(envelope.content, policy=default)
-            assert isinstance(letter, EmailMessage)
-            self.letters.append((list(envelope.rcpt_tos), letter))
+            mail = message_from_bytes(envelope.content, policy=default)
+            assert isinstance(mail, EmailMessage)
+            self.mails.append((list(envelope.rcpt_tos), mail))
         return said
 
 
-def _certified(directory: Path) -> ssl.SSLContext:
-    """A context with a certificate that only those trust who were given `ca.pem`."""
+def _make_context(directory: Path) -> ssl.SSLContext:
+    """A context with a certificate that only clients with `ca.pem` trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake mail")])
     now = datetime.now(UTC)

@@ -30,7 +30,7 @@ class FakeNtfy(FakeServer):
         self.cached: list[dict[str, Any]] = []
 
     def shown(self) -> list[dict[str, Any]]:
-        """The newest of each sequence, where the first of it stood."""
+        """The newest message of each sequence, at the position of its first."""
         by_sequence: dict[str, dict[str, Any]] = {}
         for number, one in enumerate(self.cached):
             by_sequence[one.get("sequence_id") or str(number)] = one
@@ -41,17 +41,17 @@ class FakeNtfy(FakeServer):
 
     async def _publish(self, request: web.Request) -> web.Response:
         user = _user(request)
-        asked = msgspec.json.decode(await request.read())
+        body = msgspec.json.decode(await request.read())
         if user is None:
             return _error(401, 40101)
-        if not _TOPIC.fullmatch(asked.get("topic", "")):
+        if not _TOPIC.fullmatch(body.get("topic", "")):
             return _error(400, 40009)
-        if asked["topic"] in self.reserved and user != "ana":
+        if body["topic"] in self.reserved and user != "ana":
             return _error(403, 40301)
-        if len(asked.get("message", "").encode()) > LIMIT or not 1 <= asked.get("priority", 3) <= 5:
+        if len(body.get("message", "").encode()) > LIMIT or not 1 <= body.get("priority", 3) <= 5:
             return _error(400, 40007)
-        self.cached.append(asked)
-        return json_reply({"id": f"id{len(self.cached)}", "event": "message", **asked})
+        self.cached.append(body)
+        return json_reply({"id": f"id{len(self.cached)}", "event": "message", **body})
 
     async def _account(self, request: web.Request) -> web.Response:
         user = _user(request)

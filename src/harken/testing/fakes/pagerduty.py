@@ -30,7 +30,7 @@ _SORTABLE = {"created_at": "created_at", "resolved_at": "changed_at", "incident_
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A REST API key: of a user, or general when it is nobody's."""
+    """A REST API key: of a user, or a general one without a user."""
 
     user: str | None = None
     read: bool = True
@@ -50,7 +50,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Incident(msgspec.Struct, kw_only=True):
-    """`assigned`: since when each person has it. `broken`: what the API shows instead of the truth."""
+    """`assigned`: since when each user has it. `broken`: fields that the API returns instead of the true ones."""
 
     id: str
     number: int
@@ -69,7 +69,7 @@ class Incident(msgspec.Struct, kw_only=True):
 
 
 def span_of(query: MultiMapping[str], now: datetime) -> tuple[datetime, datetime] | None:
-    """Which creation times a listing is about; None when the API would refuse it."""
+    """The range of creation times that a listing asks for; None if the API would refuse it."""
     if query.get("date_range") == "all":
         return datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
     end = instant(query["until"]) if "until" in query else now
@@ -111,7 +111,7 @@ ALLOWED = 960
 
 
 class PagerDuty(FakeServer):
-    """Plain methods make things happen. `cap`: items on a page at most; `skew`: seconds its clock is ahead of ours."""
+    """Public methods change it. `cap`: most items on a page; `skew`: seconds its clock is ahead of ours."""
 
     def __init__(self, clock: Clock, *, cap: int = 100, skew: float = 0.0) -> None:
         super().__init__(clock)
@@ -145,7 +145,7 @@ class PagerDuty(FakeServer):
         age: float = 0.0,
         late: float = 0.0,
     ) -> str:
-        """A new incident, `age` seconds old, that the listing shows in `late` seconds; its id."""
+        """Add an incident, `age` seconds old and listed in `late` seconds; returns its id."""
         number = next(self._numbers)
         made = self.now() - timedelta(seconds=age)
         incident = Incident(
@@ -165,7 +165,7 @@ class PagerDuty(FakeServer):
         return incident.id
 
     def assign(self, id: str, *users: str) -> None:
-        """Reassign: nobody else has it from now on."""
+        """Assign the incident to this user alone."""
         self.incidents[id].assigned = {user: self.now() for user in users}
 
     def acknowledge(self, *ids: str) -> None:
@@ -250,16 +250,16 @@ class PagerDuty(FakeServer):
         visible = (incident for incident in self.incidents.values() if incident.visible_at <= now)
         found = ordered(request.query, picked(request.query, span, visible))
         end = offset + min(limit, self.cap)
-        page = [self.shown(incident) for incident in found[offset:end]]
+        page = [self.to_json(incident) for incident in found[offset:end]]
         return json_reply(
             {"incidents": page, "limit": limit, "offset": offset, "more": end < len(found), "total": None}
         )
 
-    def shown(self, incident: Incident) -> dict[str, Any]:
-        """The incident as the API shows it; `broken` replaces parts of that."""
+    def to_json(self, incident: Incident) -> dict[str, Any]:
+        """The incident as the API returns it; `broken` replaces parts of that."""
         people = [{"at": _stamp(at), "assignee": self._ref("user", id)} for id, at in incident.assigned.items()]
         resolved = _stamp(incident.changed_at) if incident.status == "resolved" else None
-        # of a triggered incident, PagerDuty shows when it was last updated
+        # for a triggered incident, PagerDuty returns the time of the last update
         touched = incident.touched_at if incident.status == "triggered" else None
         return {
             "id": incident.id,
@@ -295,7 +295,7 @@ class PagerDuty(FakeServer):
             if incident.status == "resolved" or incident.status == status:
                 return _error(400, 1001 if incident.status == "resolved" else 1002, "Incident Already There")
             self._set(status, [incident.id])
-        return json_reply({"incident": self.shown(incident)})
+        return json_reply({"incident": self.to_json(incident)})
 
     async def _notes(self, request: web.Request) -> web.Response:
         incident = self._named(request)

@@ -1,4 +1,4 @@
-"""What every fake service is made of: a loopback server that remembers its requests and can be told to misbehave."""
+"""The base of every fake service: a loopback server that records its requests and can give wrong answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said instead of the truth. `hang`: nothing at all."""
+    """An answer to give instead of the right one. `hang`: never answer."""
 
     status: int = 200
     headers: Mapping[str, str] = {}
@@ -27,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it came. `query` has the last value of each name, `pairs` all of them in their order."""
+    """A recorded request. `query` has the last value of each name, `pairs` all of them in order."""
 
     method: str
     path: str
@@ -54,7 +54,7 @@ class FakeServer:
         raise NotImplementedError
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
-        """Between every request and its view: the place for tokens and limits."""
+        """Called for every request instead of its view: override it for tokens and limits."""
         return await view(request)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A Slack workspace on loopback: what it shows through the Web API, with its limits, scopes and odd habits.
+"""A Slack workspace on loopback: the Web API with its limits, scopes and peculiarities.
 
 Errors come with status 200. `oldest` without `latest` starts at the old end. A reply is in no history, only in its
 parent's `latest_reply`. Timestamps have six decimals and are unique within a channel.
@@ -43,8 +43,8 @@ class Message:
     def ts(self) -> str:
         return f"{self.micros // 1_000_000}.{self.micros % 1_000_000:06d}"
 
-    def shown(self, replies: Sequence[Message], left_out: Iterable[str]) -> dict[str, Any]:
-        """The message as the API shows it; a parent tells of its replies, a reply of its parent."""
+    def to_json(self, replies: Sequence[Message], left_out: Iterable[str]) -> dict[str, Any]:
+        """The message as the API returns it; a parent has fields about its replies, a reply about its parent."""
         kept = {name: value for name, value in self.fields.items() if name not in left_out}
         about: dict[str, Any] = {}
         if replies:
@@ -73,8 +73,8 @@ def is_broadcast(message: Message) -> bool:
 def listed(channel: Channel) -> dict[str, Any]:
     if channel.kind == "im":
         return {"id": channel.id, "is_im": True, "user": channel.user}
-    shown = {"id": channel.id, "name": channel.name, "is_channel": True, "is_member": channel.member}
-    return {**shown, "is_mpim": channel.kind == "mpim", "is_private": channel.kind != "public_channel"}
+    common = {"id": channel.id, "name": channel.name, "is_channel": True, "is_member": channel.member}
+    return {**common, "is_mpim": channel.kind == "mpim", "is_private": channel.kind != "public_channel"}
 
 
 def between(messages: Iterable[Message], params: Mapping[str, Any]) -> list[Message]:
@@ -106,7 +106,7 @@ class Limit:
 
 
 class FakeSlack(FakeServer):
-    """Make things happen with `say`, `edit`, `delete`; `cap` is the largest page, `skew` how far its clock is off."""
+    """Change it with `say`, `edit`, `delete`; `cap` is the largest page, `skew` how far its clock is off."""
 
     def __init__(self, clock: Clock, *, cap: int = MOST, skew: float = 0.0) -> None:
         super().__init__(clock)
@@ -123,7 +123,7 @@ class FakeSlack(FakeServer):
         self.user("harken", id=ME, bot=True)
 
     def user(self, name: str, *, id: str = "", display_name: str = "", real_name: str = "", bot: bool = False) -> str:
-        """Somebody joins the workspace; their id."""
+        """Add a user; returns the id."""
         id = id or f"U{len(self.users)}"
         profile = {"display_name": display_name, "real_name": real_name}
         self.users[id] = {"id": id, "name": name, "real_name": real_name, "profile": profile, "deleted": False}
@@ -131,13 +131,13 @@ class FakeSlack(FakeServer):
         return id
 
     def channel(self, name: str, *, id: str = "", member: bool = True, kind: str = "public_channel") -> str:
-        """A channel is made; its id."""
+        """Add a channel; returns its id."""
         id = id or f"C{len(self.channels) + 1}"
         self.channels[id] = Channel(id, name, kind, member)
         return id
 
     def dm(self, user: str, *, id: str = "") -> str:
-        """Somebody opens a conversation with the bot; its id."""
+        """Open a direct conversation with the bot; returns its id."""
         id = id or f"D{len(self.channels) + 1}"
         self.channels[id] = Channel(id, "", "im", True, user=user)
         return id
@@ -153,7 +153,7 @@ class FakeSlack(FakeServer):
         age: float = 0.0,
         **fields: Any,
     ) -> str:
-        """Somebody writes, `age` seconds ago, and all see it in `late` seconds; the timestamp."""
+        """Add a message written `age` seconds ago and visible in `late` seconds; returns its timestamp."""
         place = self.channels[channel]
         micros = round((self.clock.time() + self.skew - age) * 1_000_000)
         while f"{micros // 1_000_000}.{micros % 1_000_000:06d}" in place.messages:
@@ -163,7 +163,7 @@ class FakeSlack(FakeServer):
         return message.ts
 
     def broadcast(self, channel: str, text: str, *, thread: str, **fields: Any) -> str:
-        """A reply that is shown in the channel, too."""
+        """Add a reply that is also visible in the channel."""
         return self.say(channel, text, thread=thread, subtype="thread_broadcast", **fields)
 
     def edit(self, channel: str, ts: str, text: str) -> None:
@@ -171,7 +171,7 @@ class FakeSlack(FakeServer):
         self.channels[channel].messages[ts].fields |= {"text": text, "edited": edited}
 
     def delete(self, channel: str, ts: str) -> None:
-        """A message goes; one with replies leaves a tombstone."""
+        """Delete a message; one with replies leaves a tombstone."""
         messages = self.channels[channel].messages
         if any(message.thread == ts for message in messages.values()):
             messages[ts].fields = {"user": "USLACKBOT", "text": "This message was deleted.", "subtype": "tombstone"}
@@ -179,7 +179,7 @@ class FakeSlack(FakeServer):
             del messages[ts]
 
     def limit(self, method: str, calls: int = 1, retry_after: int = 30, *, quietly: bool = False) -> None:
-        """The next calls of the method are too many: 429, or `ok: false` with status 200 when done quietly."""
+        """Rate-limit the next calls of the method: 429, or if `quietly`, `ok: false` with status 200."""
         self._limits[method] = Limit(calls, retry_after, quietly)
 
     def calls(self, method: str) -> int:
@@ -242,12 +242,12 @@ class FakeSlack(FakeServer):
         kinds = params.get("types", "public_channel").split(",")
         for kind in kinds:
             self._need(f"{_SCOPE_OF[kind]}:read")
-        shown = [
+        rows = [
             listed(one)
             for one in self.channels.values()
             if one.kind in kinds and (one.member or one.kind == "public_channel") and not one.archived
         ]
-        return self._paged("channels", shown, params)
+        return self._paged("channels", rows, params)
 
     def _people(self, params: Mapping[str, Any]) -> dict[str, Any]:
         self._need("users:read")
@@ -271,8 +271,8 @@ class FakeSlack(FakeServer):
         within = sorted(between(top, params), key=lambda one: one.micros, reverse=not forward)
         page, following = self._window(within, params)
         page.sort(key=lambda one: one.micros, reverse=True)
-        shown = self._shown(channel, page, params)
-        return {"messages": shown, "has_more": bool(following), "response_metadata": {"next_cursor": following}}
+        messages = self._to_json(channel, page, params)
+        return {"messages": messages, "has_more": bool(following), "response_metadata": {"next_cursor": following}}
 
     def _replies(self, params: Mapping[str, Any]) -> dict[str, Any]:
         channel = self._open(params)
@@ -282,8 +282,8 @@ class FakeSlack(FakeServer):
         replies = [one for one in self._visible(channel) if one.thread == parent.ts]
         within = sorted(between(replies, params), key=lambda one: one.micros)
         page, following = self._window(within, params)
-        shown = self._shown(channel, [parent, *page], params)
-        return {"messages": shown, "has_more": bool(following), "response_metadata": {"next_cursor": following}}
+        messages = self._to_json(channel, [parent, *page], params)
+        return {"messages": messages, "has_more": bool(following), "response_metadata": {"next_cursor": following}}
 
     def _post(self, params: Mapping[str, Any]) -> dict[str, Any]:
         self._need("chat:write")
@@ -320,7 +320,7 @@ class FakeSlack(FakeServer):
         return [one for one in channel.messages.values() if one.visible_at <= now]
 
     def _window(self, messages: list[Message], params: Mapping[str, Any]) -> tuple[list[Message], str]:
-        """One page, from the message that the cursor names on: what is written meanwhile moves nothing."""
+        """One page, starting at the message that the cursor names, so new messages do not shift the pages."""
         after = self._cursor(params, "next_ts:")
         start = next((n for n, one in enumerate(messages) if one.ts == after), 0) if after else 0
         end = start + self._size(params)
@@ -338,9 +338,9 @@ class FakeSlack(FakeServer):
             raise Said("invalid_limit")
         return min(size, self.cap)
 
-    def _shown(self, channel: Channel, page: list[Message], params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _to_json(self, channel: Channel, page: list[Message], params: Mapping[str, Any]) -> list[dict[str, Any]]:
         replies: dict[str, list[Message]] = {}
         for one in self._visible(channel):
             replies.setdefault(one.thread, []).append(one)
         left_out = () if params.get("include_all_metadata") == "true" else ("metadata",)
-        return [one.shown(replies.get(one.ts, []), left_out) for one in page]
+        return [one.to_json(replies.get(one.ts, []), left_out) for one in page]

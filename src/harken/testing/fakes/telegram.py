@@ -1,4 +1,4 @@
-"""Telegram's Bot API on loopback: who wrote to the bot can be written to, and every error says so in its body."""
+"""Telegram's Bot API on loopback: known chats accept messages, and errors are described in the body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = 4096
 
 
 class FakeTelegram(FakeServer):
-    """`chats` maps ids and @names to the ids that they are; what is sent is in `said`, as (chat, text).
+    """`chats` maps ids and @names to ids; `sent` has the messages as (chat, text).
 
     `trouble` is what the next calls are answered with: status, description and parameters.
     """
@@ -28,7 +28,7 @@ class FakeTelegram(FakeServer):
         self.token = TOKEN
         self.chats = {"42": 42, "-1001": -1001, "@news": -1002}
         self.blocked: set[str] = set()
-        self.said: list[tuple[int, str]] = []
+        self.sent: list[tuple[int, str]] = []
         self.trouble: list[tuple[int, str, Mapping[str, Any]]] = []
 
     def routes(self) -> Mapping[str, Handler]:
@@ -46,8 +46,8 @@ class FakeTelegram(FakeServer):
         return json_reply({"ok": True, "result": me})
 
     async def _send(self, request: web.Request) -> web.Response:
-        asked = msgspec.json.decode(await request.read())
-        chat, text = str(asked.get("chat_id", "")), asked.get("text", "")
+        body = msgspec.json.decode(await request.read())
+        chat, text = str(body.get("chat_id", "")), body.get("text", "")
         if chat not in self.chats:
             return _error(400, "Bad Request: chat not found", {})
         if chat in self.blocked:
@@ -56,11 +56,11 @@ class FakeTelegram(FakeServer):
             return _error(400, "Bad Request: message text is empty", {})
         if len(text.encode("utf-16-le")) // 2 > LIMIT:
             return _error(400, "Bad Request: message is too long", {})
-        self.said.append((self.chats[chat], text))
-        result = {"message_id": len(self.said), "chat": {"id": self.chats[chat]}, "text": text}
+        self.sent.append((self.chats[chat], text))
+        result = {"message_id": len(self.sent), "chat": {"id": self.chats[chat]}, "text": text}
         return json_reply({"ok": True, "result": result})
 
 
 def _error(status: int, description: str, parameters: Mapping[str, Any]) -> web.Response:
-    said = {"ok": False, "error_code": status, "description": description}
-    return json_reply({**said, **({"parameters": parameters} if parameters else {})}, status)
+    sent = {"ok": False, "error_code": status, "description": description}
+    return json_reply({**sent, **({"parameters": parameters} if parameters else {})}, status)

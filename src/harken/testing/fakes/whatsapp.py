@@ -22,13 +22,13 @@ _UNFIT = re.compile(r"[\n\t]| {5,}")
 
 
 class FakeWhatsApp(FakeServer):
-    """`wrote` says when somebody last wrote to us; `said` is what we wrote. `trouble`: status, code, headers."""
+    """`wrote`: when each person last wrote to us; `sent`: our messages; `trouble`: status, code, headers to answer."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.wrote = {"4915123456789": clock.time()}
         self.templates = {("alert", "en"), ("alert", "pt_BR")}
-        self.said: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any]] = []
         self.trouble: list[tuple[int, int, Mapping[str, str]]] = []
 
     def routes(self) -> Mapping[str, Handler]:
@@ -44,27 +44,27 @@ class FakeWhatsApp(FakeServer):
 
     async def _number(self, request: web.Request) -> web.Response:
         about = {"display_phone_number": "+49 30 1234", "verified_name": "Acme", "quality_rating": "GREEN"}
-        asked = request.query.get("fields", "").split(",")
-        return json_reply({"id": NUMBER, **{name: value for name, value in about.items() if name in asked}})
+        body = request.query.get("fields", "").split(",")
+        return json_reply({"id": NUMBER, **{name: value for name, value in about.items() if name in body}})
 
     async def _send(self, request: web.Request) -> web.Response:
-        asked = msgspec.json.decode(await request.read())
-        wrong = self._template(asked) if asked.get("type") == "template" else self._text(asked)
-        if asked.get("messaging_product") != "whatsapp" or wrong:
-            return _error(400, wrong or 100)
-        self.said.append(asked)
-        id = f"wamid.{len(self.said)}"
+        body = msgspec.json.decode(await request.read())
+        refusal = self._template(body) if body.get("type") == "template" else self._text(body)
+        if body.get("messaging_product") != "whatsapp" or refusal:
+            return _error(400, refusal or 100)
+        self.sent.append(body)
+        id = f"wamid.{len(self.sent)}"
         return json_reply({"messaging_product": "whatsapp", "messages": [{"id": id, "message_status": "accepted"}]})
 
-    def _text(self, asked: Mapping[str, Any]) -> int:
-        if asked["to"] not in self.wrote:
+    def _text(self, body: Mapping[str, Any]) -> int:
+        if body["to"] not in self.wrote:
             return 131026
-        if self.clock.time() - self.wrote[asked["to"]] > DAY:
+        if self.clock.time() - self.wrote[body["to"]] > DAY:
             return 131047
-        return 0 if 0 < len(asked["text"]["body"]) <= LIMIT else 100
+        return 0 if 0 < len(body["text"]["body"]) <= LIMIT else 100
 
-    def _template(self, asked: Mapping[str, Any]) -> int:
-        template = asked["template"]
+    def _template(self, body: Mapping[str, Any]) -> int:
+        template = body["template"]
         if (template["name"], template["language"]["code"]) not in self.templates:
             return 132001
         (value,) = template["components"][0]["parameters"]
@@ -72,5 +72,5 @@ class FakeWhatsApp(FakeServer):
 
 
 def _error(status: int, code: int, headers: Mapping[str, str] | None = None) -> web.Response:
-    said = {"message": f"(#{code}) no", "type": "OAuthException", "code": code, "fbtrace_id": "x"}
-    return json_reply({"error": said}, status, headers)
+    sent = {"message": f"(#{code}) no", "type": "OAuthException", "code": code, "fbtrace_id": "x"}
+    return json_reply({"error": sent}, status, headers)

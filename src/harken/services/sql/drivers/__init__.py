@@ -1,8 +1,4 @@
-"""What the three drivers share: addresses, rows, sessions, and errors.
-
-Errors are classified by the database's codes. None of them holds a value of a row: if a message of the database may
-quote one, only its code is used.
-"""
+"""What the three drivers share: addresses, rows, sessions and TLS."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from harken.errors import Misconfigured, NeedsAttention, RetryLater
+from harken.errors import Misconfigured
 from harken.services.sql.statements import Dialect
 from harken.services.sql.values import row_size
 
@@ -26,12 +22,7 @@ __all__ = [
     "Rows",
     "Session",
     "Tls",
-    "not_installed",
-    "refused",
-    "timed_out",
     "tls_context",
-    "unreachable",
-    "untrusted_certificate",
 ]
 
 Engine: TypeAlias = Literal["postgresql", "mysql", "sqlite"]
@@ -39,7 +30,6 @@ Tls: TypeAlias = Literal["off", "prefer", "require", "verify"]
 
 MOST_BYTES = 16_777_216
 """Bytes of rows that one page may have; the rest becomes the next page."""
-_LONGEST = 300
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +45,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     ca: str = ""
 
     def __repr__(self) -> str:
-        return f"Address({self.shown})"
+        return f"Address({self.label})"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The name of the database in errors."""
         if self.engine == "sqlite":
             return self.database
@@ -106,27 +96,6 @@ class Database(Dialect, Protocol):
     def session(self, seconds: float) -> AbstractAsyncContextManager[Session]: ...
 
 
-def unreachable(where: str, why: str) -> RetryLater:
-    return RetryLater(f"{where} cannot be reached or is busy ({why})", fix="Look whether the database runs there")
-
-
-def timed_out(where: str, seconds: float) -> RetryLater:
-    fix = "Give the watermark column an index, or raise timeout (and page_timeout of the trigger)"
-    return RetryLater(f"{where} gave no answer within {seconds:g} s", reason="timeout", fix=fix)
-
-
-def refused(where: str, code: str, text: str = "", *, fix: str = "") -> NeedsAttention:
-    """`text` is the database's message, if it can only be about names and grammar."""
-    reason = " ".join(text.split())[:_LONGEST].rstrip(".")
-    message = f"{where} refused the query: {reason} ({code})" if reason else f"{where} refused the query ({code})"
-    return NeedsAttention(message, fix=fix or "Correct the query, then: harken triggers test")
-
-
-def untrusted_certificate(where: str) -> NeedsAttention:
-    fix = "Name the authority that signed it: ca: /path/to/ca.pem; or use the name that the certificate was made for"
-    return NeedsAttention(f"the certificate of {where} is not trusted", fix=fix)
-
-
 def tls_context(address: Address) -> ssl.SSLContext:
     """With `verify` it checks the certificate and its name, else it only encrypts."""
     try:
@@ -136,7 +105,3 @@ def tls_context(address: Address) -> ssl.SSLContext:
     if address.tls != "verify":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-def not_installed(package: str) -> Misconfigured:
-    return Misconfigured(f"{package} is not installed", fix="Install it with: pip install 'harken[sql]'")

@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention
-from harken.services.sql.drivers import (
-    Address,
-    RowBuffer,
-    Rows,
-    Session,
-    not_installed,
-    refused,
-    timed_out,
-    tls_context,
-    unreachable,
-    untrusted_certificate,
-)
+from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
+from harken.services.sql.drivers.errors import not_installed, refused, timed_out, unreachable, untrusted_certificate
 
 if TYPE_CHECKING:
     from aiomysql import Connection  # type: ignore[import-untyped]
@@ -93,7 +83,7 @@ class MySql:
 
     @asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[Session]:
-        where = self._address.shown
+        where = self._address.label
         connection = _connection(self._address, seconds)
         try:
             with _translate_errors(where, seconds):
@@ -168,7 +158,7 @@ def _connection(address: Address, seconds: float) -> Connection:
 
         async def _request_authentication(self) -> None:
             if not self.server_capabilities & CLIENT.SSL:
-                raise NeedsAttention(f"{address.shown} offers no TLS", fix="Switch it on there, or write tls: prefer")
+                raise NeedsAttention(f"{address.label} offers no TLS", fix="Switch it on there, or write tls: prefer")
             await super()._request_authentication()
 
     kind = Encrypted if address.tls in ("require", "verify") else aiomysql.Connection

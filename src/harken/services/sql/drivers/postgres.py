@@ -14,18 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError
-from harken.services.sql.drivers import (
-    Address,
-    RowBuffer,
-    Rows,
-    Session,
-    not_installed,
-    refused,
-    timed_out,
-    tls_context,
-    unreachable,
-    untrusted_certificate,
-)
+from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
+from harken.services.sql.drivers.errors import not_installed, refused, timed_out, unreachable, untrusted_certificate
 
 if TYPE_CHECKING:
     from asyncpg import Connection  # type: ignore[import-untyped]
@@ -66,7 +56,7 @@ class Postgres:
 
     @asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[Session]:
-        where = self._address.shown
+        where = self._address.label
         with _translate_errors(where, seconds):
             connection = await _connect(self._address, seconds)
         try:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from harken.errors import HarkenError
-from harken.services.sql.drivers import MOST_BYTES, Address, RowBuffer, Rows, Session, refused, timed_out, unreachable
+from harken.services.sql.drivers import MOST_BYTES, Address, RowBuffer, Rows, Session
+from harken.services.sql.drivers.errors import refused, timed_out, unreachable
 
 __all__ = ["Sqlite"]
 
