@@ -21,7 +21,7 @@ from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import internal_matching, listening
+from harken.ingest.internal_events import has_listeners, internal_matcher
 from harken.run.environment import Environment
 from harken.run.models import Models
 from harken.run.worker import Worker
@@ -57,9 +57,9 @@ async def engine(path: Path, build: Callable[[Feed], Source]) -> AsyncIterator[E
         workflows=workflows,
         environment=_environment(clock, random),
         holder="bench",
-        internal=internal_matching(rule_cache, clock),
+        internal=internal_matcher(rule_cache, clock),
         learn=lambda: rule_cache.learn(INTERNAL),
-        listens=listening(rule_cache),
+        listens=has_listeners(rule_cache),
     )
     intake = Intake(store, clock, random, worker, build, holder="bench", rule_cache=rule_cache)
     running = asyncio.create_task(worker.run())

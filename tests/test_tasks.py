@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 
 
@@ -24,7 +24,7 @@ async def test_a_task_that_lost_its_first_cancellation_is_cancelled_again(clock:
 
     tasks = [asyncio.create_task(stubborn()), asyncio.create_task(asyncio.sleep(3_600))]
     await clock.sleep(1)
-    await end(tasks)
+    await cancel_and_wait(tasks)
     assert lost == 2
     assert all(task.cancelled() for task in tasks)
 
@@ -42,7 +42,7 @@ async def test_one_that_never_ends_does_not_keep_us(clock: VirtualClock) -> None
 
     task = asyncio.create_task(deaf())
     await clock.sleep(1)
-    await end([task])
+    await cancel_and_wait([task])
     assert not task.done()
     over.set()
     await task
@@ -52,5 +52,5 @@ async def test_one_that_never_ends_does_not_keep_us(clock: VirtualClock) -> None
 async def test_what_is_over_already_is_left_alone(clock: VirtualClock) -> None:
     task = asyncio.create_task(asyncio.sleep(0))
     await task
-    await end([task])
+    await cancel_and_wait([task])
     assert not task.cancelled()

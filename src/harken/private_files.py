@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harken.errors import Misconfigured
 
-__all__ = ["make_private", "read_private", "write_private", "writing"]
+__all__ = ["lock_for_writing", "make_private", "read_private", "write_private"]
 
 
 def make_private(folder: Path) -> None:
@@ -58,7 +58,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def lock_for_writing(path: Path) -> Iterator[None]:
     """Hold the lock of this file while it is changed. Its directory is created, and made private."""
     make_private(path.absolute().parent)
     os.chmod(path.parent, 0o700)

@@ -16,7 +16,7 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import Deferred
 
-__all__ = ["Level", "RateLimit", "asked_wait", "is_rate_limited"]
+__all__ = ["Level", "RateLimit", "is_rate_limited", "requested_wait"]
 
 SLICE = 5.0
 """Waits are slept in slices of this length, so that a jump of the wall clock or a raised limit is noticed."""
@@ -41,7 +41,7 @@ def is_rate_limited(status: int, headers: Mapping[str, str]) -> bool:
     return status == 403 and ("Retry-After" in headers or _number(_first(headers, _REMAINING)) == 0)
 
 
-def asked_wait(status: int, headers: Mapping[str, str], now: float) -> float | None:
+def requested_wait(status: int, headers: Mapping[str, str], now: float) -> float | None:
     """How many seconds the server wants us to wait: its Retry-After, or its reset time when we are limited."""
     wait = _seconds(headers.get("Retry-After"), now)
     if wait is None and is_rate_limited(status, headers):
@@ -151,7 +151,7 @@ class RateLimit:
             return
         now = self._clock.time()
         self._learn_quota(headers, remaining, now)
-        if is_rate_limited(status, headers) and (wait := asked_wait(status, headers, now)):
+        if is_rate_limited(status, headers) and (wait := requested_wait(status, headers, now)):
             until = now + wait
             if until > self._blocked_until:
                 self._blocked_until = until

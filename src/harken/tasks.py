@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-__all__ = ["end"]
+__all__ = ["cancel_and_wait"]
 
 log = structlog.get_logger("harken")
 
@@ -17,7 +17,7 @@ WAIT_SECONDS = 1.0
 MOST_TRIES = 30
 
 
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel the tasks and wait until they have ended.
 
     A cancellation may get lost: before Python 3.12 `asyncio.wait_for`, which drivers use, drops one that arrives just

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from harken.errors import NeedsAttention
-from harken.http.redact import hush, scrub, scrub_bytes, unveil, veil
+from harken.http.redact import hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 
 TOKEN = "tok3n-5ecret-abcdef"
 
 
 def test_an_error_loses_the_secrets_in_all_its_words() -> None:
-    error = hush(NeedsAttention(f"bad {TOKEN}", fix=f"not {TOKEN}"), [TOKEN])
+    error = redact_error(NeedsAttention(f"bad {TOKEN}", fix=f"not {TOKEN}"), [TOKEN])
     assert (str(error), error.args, repr(error)) == ("bad ***. not ***", ("bad ***",), "NeedsAttention('bad ***')")
 
 
@@ -54,8 +54,8 @@ def test_data_that_is_nested_very_deep_loses_a_token_too() -> None:
 
 def test_a_stand_in_is_turned_back_by_who_knows_the_token() -> None:
     cursor = {"at": f"https://x.example/?a={quote(TOKEN + '/+', safe='')}", "n": [1, None, TOKEN + "/+"]}
-    veiled = veil(cursor, [TOKEN + "/+", "an0ther-one-12345"])
+    veiled = hide_tokens(cursor, [TOKEN + "/+", "an0ther-one-12345"])
     assert TOKEN not in str(veiled)
-    assert unveil(veiled, ["an0ther-one-12345", TOKEN + "/+"]) == cursor
+    assert restore_tokens(veiled, ["an0ther-one-12345", TOKEN + "/+"]) == cursor
     with pytest.raises(LookupError):
-        unveil(veiled, ["an0ther-one-12345"])
+        restore_tokens(veiled, ["an0ther-one-12345"])

@@ -16,7 +16,7 @@ from harken.backends.postgres.transaction import Transaction
 from harken.errors import HarkenError, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.event import Event
 from harken.store import Entry, Generation
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
 from harken.testing.store.world import Given, definitions
@@ -250,7 +250,7 @@ class TestRefusals:
             pausing = asyncio.create_task(given.store.pause("mail", "a test"))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await end([pausing])
+            await cancel_and_wait([pausing])
         gc.collect()
         await given.store.resume("mail")
         assert reported == []

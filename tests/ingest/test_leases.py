@@ -13,7 +13,7 @@ from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, StoreUnavailable
 from harken.ingest.leases import ShardLeases
 from harken.store import Definitions
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.testing import HandClock, VirtualClock, virtual
 from harken.timings import Timings
 
@@ -112,7 +112,7 @@ async def test_it_is_followed_at_the_very_end_of_its_lease(clock: VirtualClock, 
     assert not two.held
     await clock.sleep(0.1)
     assert len(two.held) == 6
-    await end([keeping])
+    await cancel_and_wait([keeping])
     await store.close()
 
 

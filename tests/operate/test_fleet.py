@@ -20,7 +20,7 @@ from harken.operate.configuration import load_directory
 from harken.operate.fleet import Member, fleet
 from harken.store import HOUSEKEEPING, Generation
 from harken.store.documents import REPLICA, THIS_STORE, TRANSFER
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.testing import HandClock, VirtualClock, virtual
 
 WORKFLOW = "name: {name}\ntrigger: {{schedule: '0 9 * * *'}}\nsteps: []\n"
@@ -114,7 +114,7 @@ async def test_only_a_store_that_moved_ends_a_replica_and_not_a_configuration_th
     await store.put(TRANSFER, THIS_STORE, {"words": "the store moved", "fix": "", "holder": ""})
     await asyncio.sleep(20)
     assert "the store moved" in str(ended[0])
-    await end([beating])
+    await cancel_and_wait([beating])
     await store.close()
 
 

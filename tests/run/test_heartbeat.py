@@ -8,7 +8,7 @@ from typing import Any
 
 from harken.errors import StoreUnavailable
 from harken.run.worker import heartbeat
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.testing.clock import VirtualClock, virtual
 
 
@@ -37,7 +37,7 @@ async def beat(
     held = {"r1": 1, "r2": 2} if claims is None else claims
     task = asyncio.create_task(heartbeat(leases, clock, 30.0, lambda: held, lambda *given: interrupted.append(given)))
     await asyncio.sleep(seconds)
-    await end([task])
+    await cancel_and_wait([task])
     return interrupted
 
 

@@ -12,7 +12,7 @@ import yaml
 from multidict import CIMultiDict
 from yarl import URL
 
-from harken.rate_limit import asked_wait, is_rate_limited
+from harken.rate_limit import is_rate_limited, requested_wait
 from harken.services.datadog.event import event_data, group_statuses, number_of
 from harken.source import Host
 from harken.testing import START, HandClock
@@ -119,7 +119,7 @@ def test_recorded_limits_are_seconds_from_now(exchanges: list[dict[str, Any]]):
     for one in exchanges:
         headers = CIMultiDict({name: values[0] for name, values in one["response"]["headers"].items()})
         limited = one["response"]["status"]["code"] == 429
-        waits = asked_wait(429, headers, now) if limited else None
+        waits = requested_wait(429, headers, now) if limited else None
         assert is_rate_limited(one["response"]["status"]["code"], headers) is limited
         assert waits == (float(headers["X-RateLimit-Reset"]) if limited else None)
         limits += limited

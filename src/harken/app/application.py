@@ -28,7 +28,7 @@ from harken.operate.run_file import drop_run_file, run_file, write_run_file
 from harken.runs import Claimed
 from harken.services import registry
 from harken.store.transfer import refuse_marked
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class App:
         from harken.feed import INTERNAL
         from harken.ingest.commit import RuleCache
         from harken.ingest.intake import Intake
-        from harken.ingest.internal_events import internal_matching, listening
+        from harken.ingest.internal_events import has_listeners, internal_matcher
         from harken.run.worker import Worker
         from harken.run.workflows import WorkflowCache
 
@@ -132,9 +132,9 @@ class App:
             workflows=self._workflows,
             environment=self.factory.environment(),
             holder=self.holder,
-            internal=internal_matching(rule_cache, self._clock),
+            internal=internal_matcher(rule_cache, self._clock),
             learn=lambda: rule_cache.learn(INTERNAL),
-            listens=listening(rule_cache),
+            listens=has_listeners(rule_cache),
             parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
             timings=self._timings,
         )
@@ -299,7 +299,7 @@ class App:
             with suppress(HarkenError):
                 await self._membership.beat()
         await self.worker.stop(self.loaded.settings.agent.queue.shutdown_grace_seconds)
-        await end(list(self._tasks))
+        await cancel_and_wait(list(self._tasks))
         for part in (self._housekeeping_lease, self._membership):
             with suppress(HarkenError):
                 if part is not None:

@@ -14,7 +14,7 @@ from harken.config import Account, Loaded, credential_of, source_for
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
-from harken.http.redact import hush, scrub
+from harken.http.redact import redact_error, scrub
 from harken.operate.models import models_of
 from harken.rate_limit import Level, RateLimit
 from harken.run.environment import Environment
@@ -85,7 +85,7 @@ class Factory:
         try:
             source = source_for(feed, self.loaded, self.plugins, host)
         except HarkenError as error:
-            raise hush(error, self.secrets()) from None
+            raise redact_error(error, self.secrets()) from None
         except Exception as error:
             # not its text, which may quote anything; and one bad plugin must not stop the others
             message = f"{feed.kind} broke with {type(error).__name__} before its first call"

@@ -15,7 +15,7 @@ from harken.clock import Clock
 from harken.errors import HarkenError, addressed
 from harken.event import Event
 from harken.http import Client, HttpSettings, Reply
-from harken.http.redact import hush, scrub, scrub_bytes, tainted, unveil, veil
+from harken.http.redact import contains_token, hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
 
@@ -39,17 +39,17 @@ class RedactingSource:
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         known = self._secrets()
         try:
-            cursor = unveil(cursor, known)
+            cursor = restore_tokens(cursor, known)
         except LookupError:
             cursor = None
         try:
             batch = await self._source.poll(cursor, since)
         except HarkenError as error:
-            raise hush(addressed(error, self._kind, self._name), known) from None
+            raise redact_error(addressed(error, self._kind, self._name), known) from None
         if not known:
             return batch
         return msgspec.structs.replace(
-            batch, events=_redact_events(batch.events, known), cursor=veil(batch.cursor, known)
+            batch, events=_redact_events(batch.events, known), cursor=hide_tokens(batch.cursor, known)
         )
 
     async def aclose(self) -> None:
@@ -74,10 +74,10 @@ class RedactingPush:
 def _redact_events(events: Sequence[Event], known: Collection[str]) -> list[Event]:
     """Few reads contain a secret: search all events at once, and redact each only if one is found."""
     texts = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
-    if not tainted(texts.encode("utf-8", "surrogatepass"), known):
+    if not contains_token(texts.encode("utf-8", "surrogatepass"), known):
         bodies = b"\0".join(event.raw for event in events)
         encoded = [event.data for event in events if not event.raw]
-        if not tainted(bodies, known) and not (encoded and tainted(_encode(encoded), known)):
+        if not contains_token(bodies, known) and not (encoded and contains_token(_encode(encoded), known)):
             return list(events)
     return [_redact_event(event, known) for event in events]
 
@@ -98,7 +98,7 @@ def redacting_act(act: Act, secrets: Secrets, kind: str, name: str) -> Act:
         try:
             return scrub(await act.run(call), secrets())
         except HarkenError as error:
-            raise hush(addressed(error, kind, name), secrets()) from None
+            raise redact_error(addressed(error, kind, name), secrets()) from None
 
     return replace(act, run=run)
 
@@ -113,7 +113,7 @@ class RedactingDestination:
         try:
             answer: Mapping[str, Any] = scrub(dict(await self._destination.deliver(message)), self._secrets())
         except HarkenError as error:
-            raise hush(addressed(error, self._kind, self._name), self._secrets()) from None
+            raise redact_error(addressed(error, self._kind, self._name), self._secrets()) from None
         return answer
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from harken.app.application import App, Role
 from harken.operate.configuration import load_directory
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["run", "settle_memory"]
@@ -74,7 +74,7 @@ async def _wait_for_first(*events: asyncio.Event) -> None:
     """Wait until one of the events is set."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    await end(waiting)
+    await cancel_and_wait(waiting)
 
 
 def _say(line: str) -> None:

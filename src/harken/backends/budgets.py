@@ -7,7 +7,7 @@ from typing import Any
 
 from harken.feed import Budget
 
-__all__ = ["DAY", "HOUR", "left", "window"]
+__all__ = ["DAY", "HOUR", "budget_room", "window"]
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 _WINDOWS = {"runs": HOUR, "tokens": DAY, "usd": DAY}
@@ -18,7 +18,7 @@ def window(what: str, now: int) -> int:
     return now - now % _WINDOWS[what]
 
 
-def left(budget: Budget, spent: Iterable[Any], now: int) -> float:
+def budget_room(budget: Budget, spent: Iterable[Any], now: int) -> float:
     """How many runs may start now; infinite if only tokens or money are limited and not used up.
 
     `spent` has rows of what, since and amount."""

@@ -17,23 +17,23 @@ from harken.runs import Claimed, Run, StepRecord
 from harken.store import DeadLetter, Intent
 
 __all__ = [
-    "Texts",
+    "SealedTexts",
+    "as_recorded",
     "clock_micros",
     "dead_run",
     "decode_feed",
     "decode_health",
     "decode_json",
     "decode_spans",
+    "decode_steps",
     "decode_trigger",
     "decode_verdicts",
     "first_claim",
-    "just_recorded",
     "micros",
     "micros_or_none",
     "moment",
     "moment_or_none",
     "refused_event",
-    "steps",
 ]
 
 
@@ -74,7 +74,7 @@ decode_json = msgspec.json.Decoder().decode
 _decode_step = msgspec.json.Decoder(StepRecord).decode
 
 
-class Texts:
+class SealedTexts:
     """Encrypts and decrypts texts and JSON by the store's seal. An absent text reads as empty, absent JSON as None."""
 
     seal: Seal
@@ -92,7 +92,7 @@ class Texts:
         return None if sealed is None else decode_json(self.seal.open(sealed))
 
 
-def steps(records: Iterable[bytes]) -> tuple[StepRecord, ...]:
+def decode_steps(records: Iterable[bytes]) -> tuple[StepRecord, ...]:
     """Decode a journal. Equal records are one: a worker that lost the reply to its write repeats the record."""
     return tuple(_decode_step(record) for record in dict.fromkeys(records))
 
@@ -112,7 +112,7 @@ def refused_event(number: int, feed: str, key: str, reason: str, at: datetime) -
     return DeadLetter(id=f"event-{number}", what="event", trigger=feed, key=key, reason=reason, at=at)
 
 
-def just_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts: tuple[Verdict, ...]) -> Recorded:
+def as_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts: tuple[Verdict, ...]) -> Recorded:
     """The event as it would be read from the store."""
     return Recorded(
         id=event_id,

@@ -8,7 +8,7 @@ from harken.backends.codec import decode_spans, moment
 from harken.backends.encryption import Seal
 from harken.event import Span
 
-__all__ = ["KEPT_SPANS", "merged", "spans_of"]
+__all__ = ["KEPT_SPANS", "merge_spans", "spans_of"]
 
 KEPT_SPANS = 200
 """How many older spans are kept."""
@@ -22,7 +22,7 @@ def spans_of(seal: Seal, older: bytes | None, start: int | None, end: int | None
     return spans
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Merge overlapping and adjoining spans, oldest first."""
     result: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):

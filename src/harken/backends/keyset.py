@@ -7,10 +7,10 @@ from typing import Any
 
 from harken.store import Page
 
-__all__ = ["Filling"]
+__all__ = ["PageBuilder"]
 
 
-class Filling:
+class PageBuilder:
     """Collects one page. Read batches below `before` until it is `done`, as a filter may drop most of a batch.
 
     `wanted` is the filter, `place` gives the id of an item.

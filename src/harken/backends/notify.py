@@ -12,23 +12,23 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from harken.errors import RetryLater
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 
-__all__ = ["Hear", "Notifications"]
+__all__ = ["Notifications", "Subscribe"]
 
 log = structlog.get_logger("harken.store")
 
 GATHER_SECONDS = 0.02
 RETRY_SECONDS = (1.0, 30.0)
 
-Hear = Callable[[Callable[[str], None]], Awaitable[None]]
+Subscribe = Callable[[Callable[[str], None]], Awaitable[None]]
 """Connects, calls back with the sender's name for each notification, and returns or raises when the connection ends."""
 
 
 class Notifications:
     """Receives and sends notifications, from `listen` on."""
 
-    def __init__(self, hear: Hear, tell: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, hear: Subscribe, tell: Callable[[str], Awaitable[None]]) -> None:
         self._hear = hear
         self._tell = tell
         self._name = secrets.token_hex(4)
@@ -70,5 +70,5 @@ class Notifications:
             wait = min(wait * 2, RETRY_SECONDS[1])
 
     async def close(self) -> None:
-        await end(task for task in (self._task, self._sending) if task is not None)
+        await cancel_and_wait(task for task in (self._task, self._sending) if task is not None)
         self._task = self._sending = None

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from harken.backends.codec import Texts, decode_health, decode_verdicts, moment, moment_or_none, refused_event
-from harken.backends.coverage import merged, spans_of
+from harken.backends.codec import SealedTexts, decode_health, decode_verdicts, moment, moment_or_none, refused_event
+from harken.backends.coverage import merge_spans, spans_of
 from harken.backends.run_states import STATES, WAITING
 from harken.backoff import Health
 from harken.event import Known, Recorded
@@ -20,17 +20,17 @@ __all__ = [
     "DOCUMENT",
     "FEED",
     "LETTER",
+    "MEMORY",
     "RECORDED",
     "RUN",
-    "SIGHTING",
     "audit_of",
     "document_of",
     "feed_of",
     "letter_of",
-    "recorded",
+    "memory_of",
+    "recorded_of",
     "run_of",
     "run_span",
-    "sighting_of",
     "tick_of",
     "trigger_of",
 ]
@@ -46,13 +46,13 @@ cover_start, cover_end, coverage, created_at, seen"""
 DOCUMENT = "kind, name, value, revision, updated_at"
 AUDIT = "id, at, who, did, what, detail"
 LETTER = "b.id, f.name, b.key, b.reason, b.at FROM buried b JOIN feeds f ON f.id=b.feed"
-SIGHTING = "state, seq, first_seen, last_seen"
+MEMORY = "state, seq, first_seen, last_seen"
 
 LATEST = 2**53
 """The latest due time that is shown: NEVER exceeds what a datetime can hold."""
 
 
-def recorded(texts: Texts, row: Row) -> Recorded:
+def recorded_of(texts: SealedTexts, row: Row) -> Recorded:
     """A row of RECORDED."""
     return Recorded(
         id=row[0],
@@ -71,7 +71,7 @@ def recorded(texts: Texts, row: Row) -> Recorded:
 
 
 def run_of(
-    texts: Texts,
+    texts: SealedTexts,
     row: Row,
     trigger: str,
     workflow: str,
@@ -114,7 +114,7 @@ def run_span(beginning: str) -> tuple[bytes, bytes] | None:
         return None
 
 
-def feed_of(texts: Texts, row: Row) -> FeedState:
+def feed_of(texts: SealedTexts, row: Row) -> FeedState:
     """A row of FEED."""
     return FeedState(
         name=row[0],
@@ -127,13 +127,13 @@ def feed_of(texts: Texts, row: Row) -> FeedState:
         baselined=bool(row[7]),
         last_success=moment_or_none(row[8]),
         last_tick=moment_or_none(row[9]),
-        coverage=tuple(merged(spans_of(texts.seal, row[12], row[10], row[11]))),
+        coverage=tuple(merge_spans(spans_of(texts.seal, row[12], row[10], row[11]))),
         created_at=moment(row[13]),
         seen=row[14],
     )
 
 
-def trigger_of(texts: Texts, row: Row) -> TriggerState:
+def trigger_of(texts: SealedTexts, row: Row) -> TriggerState:
     """A row of a trigger's columns, then what it spent: runs, tokens, usd."""
     # older files have the reason as plain text
     paused = row[4] if isinstance(row[4], str) or not row[4] else texts.text(row[4])
@@ -156,7 +156,7 @@ def trigger_of(texts: Texts, row: Row) -> TriggerState:
     )
 
 
-def tick_of(texts: Texts, feed: str, row: Row) -> TickSpan:
+def tick_of(texts: SealedTexts, feed: str, row: Row) -> TickSpan:
     return TickSpan(
         feed=feed,
         started_at=moment(row[0]),
@@ -170,22 +170,22 @@ def tick_of(texts: Texts, feed: str, row: Row) -> TickSpan:
     )
 
 
-def sighting_of(texts: Texts, row: Row) -> tuple[Known, datetime, datetime]:
+def memory_of(texts: SealedTexts, row: Row) -> tuple[Known, datetime, datetime]:
     """A row of SIGHTING."""
     state = None if row[0] is None else texts.text(row[0])
     return Known(state, row[1]), moment(row[2]), moment(row[3])
 
 
-def document_of(texts: Texts, row: Row) -> Document:
+def document_of(texts: SealedTexts, row: Row) -> Document:
     """A row of DOCUMENT."""
     return Document(kind=row[0], name=row[1], value=texts.json(row[2]), revision=row[3], updated_at=moment(row[4]))
 
 
-def audit_of(texts: Texts, row: Row) -> dict[str, Any]:
+def audit_of(texts: SealedTexts, row: Row) -> dict[str, Any]:
     """A row of AUDIT."""
     return {"at": moment(row[1]), "who": row[2], "did": row[3], "what": row[4], "detail": texts.json(row[5])}
 
 
-def letter_of(texts: Texts, row: Row) -> DeadLetter:
+def letter_of(texts: SealedTexts, row: Row) -> DeadLetter:
     """A row of LETTER."""
     return refused_event(row[0], row[1], texts.text(row[2]), texts.text(row[3]), moment(row[4]))

@@ -29,10 +29,10 @@ __all__ = [
     "RUNNING",
     "STATES",
     "WAITING",
-    "gathered_as",
+    "duplicate_verdicts",
+    "error_and_output",
+    "gathered_reason",
     "id_of",
-    "last_words",
-    "repeated",
     "run_id_of",
 ]
 
@@ -60,7 +60,7 @@ def id_of(run_id: str) -> bytes:
         return b""
 
 
-def last_words(outcome: RunOutcome) -> tuple[str, Any]:
+def error_and_output(outcome: RunOutcome) -> tuple[str, Any]:
     """The error and the output of an attempt."""
     if isinstance(outcome, Finished):
         return "", outcome.output
@@ -82,11 +82,11 @@ BY_HAND = "cancelled by hand"
 DROPPED = "dropped by hand while it was held"
 
 
-def gathered_as(number: int, reason: str) -> str:
+def gathered_reason(number: int, reason: str) -> str:
     return f"event {number} of the run that is gathering" + (f": {reason}" if reason else "")
 
 
-def repeated(first: int, earlier: Iterable[Verdict], triggers: Iterable[str]) -> tuple[Verdict, ...]:
+def duplicate_verdicts(first: int, earlier: Iterable[Verdict], triggers: Iterable[str]) -> tuple[Verdict, ...]:
     """Verdicts for an event that is recorded already: each trigger got its run, if any, from the first one."""
     run_ids = {verdict.trigger: verdict.run_id for verdict in earlier}
     reason = f"the same occurrence as event {first}"

@@ -31,7 +31,7 @@ from harken.store.export_rows import (
     ExportedTrigger,
 )
 
-__all__ = ["COLUMNS", "COUNTED", "HAS_SLOT", "MOVED_DOCUMENTS", "Row", "Sealed", "TableRuns", "Tables", "known"]
+__all__ = ["COLUMNS", "COPIED_DOCUMENTS", "COUNTED", "HAS_SLOT", "Row", "Sealed", "TableRuns", "Tables", "look_up"]
 
 
 Row = Sequence[Any]
@@ -57,12 +57,12 @@ replay_of, created_at, started_at, finished_at, error, output""",
 
 _LEFT_OUT = ", ".join(f"'{kind}'" for kind in sorted({*NOT_COPIED, SEAL, COUNTER}))
 
-MOVED_DOCUMENTS = f"kind NOT IN ({_LEFT_OUT})"
+COPIED_DOCUMENTS = f"kind NOT IN ({_LEFT_OUT})"
 
 COUNTED = {
     "feeds": "SELECT count(*) FROM feeds",
     "triggers": "SELECT count(*) FROM triggers",
-    "documents": f"SELECT count(*) FROM documents WHERE {MOVED_DOCUMENTS}",
+    "documents": f"SELECT count(*) FROM documents WHERE {COPIED_DOCUMENTS}",
     "events": "SELECT count(*) FROM events",
     "seen keys": "SELECT count(*) FROM memory",
     "runs": "SELECT count(*) FROM runs",
@@ -73,7 +73,7 @@ COUNTED = {
 """How many rows there are of each kind."""
 
 
-def known(names: dict[Any, Any], wanted: Any, what: str) -> Any:
+def look_up(names: dict[Any, Any], wanted: Any, what: str) -> Any:
     """The name or id for `wanted`. Raise Refused if there is none: the row cannot be copied."""
     found = names.get(wanted)
     if found is None:
@@ -119,7 +119,7 @@ class Tables(Sealed):
         }
 
     def _known(self, feed: Any) -> Any:
-        return known(self.feeds, feed, "feed")
+        return look_up(self.feeds, feed, "feed")
 
     def feed(self, row: Row) -> ExportedFeed:
         resting = None
@@ -295,7 +295,7 @@ class TableRuns(Sealed):
         return ExportedRun(
             seq=row[0],
             id=row[1],
-            trigger=known(self.triggers, row[2], "trigger"),
+            trigger=look_up(self.triggers, row[2], "trigger"),
             workflow_rev=row[3],
             state=cast(RunState, STATES[READY if row[4] == RUNNING else row[4]]),
             priority=row[5],
@@ -332,7 +332,7 @@ class TableRuns(Sealed):
     def of_run(self, row: ExportedRun) -> Row:
         # fmt: off
         return (
-            row.seq, row.id, known(self.triggers, row.trigger, "trigger"), row.workflow_rev, STATES.index(row.state),
+            row.seq, row.id, look_up(self.triggers, row.trigger, "trigger"), row.workflow_rev, STATES.index(row.state),
             row.priority, NEVER if row.due_at is None else row.due_at, row.attempt, row.max_attempts, row.token,
             row.event, row.gathered, self.shut(row.input), row.slot, row.overlap or None, row.gather, row.hold or None,
             row.quiet_from, row.quiet_until, row.budgeted, row.cancel_requested, row.waiting_for or None,

@@ -13,13 +13,13 @@ from harken.errors import Refused
 from harken.event import Verdict
 from harken.store import Store
 from harken.store.documents import THIS_STORE, TRANSFER
-from harken.store.export_rows import Chunk, ExportedEvent, ExportedMemory, ExportedRun, ExportHeader, Moved
+from harken.store.export_rows import Chunk, ExportedEvent, ExportedMemory, ExportedRow, ExportedRun, ExportHeader
 from harken.store.transfer import Counts, ExclusiveStore
 
-__all__ = ["Arrival", "Staying", "arrive", "bare_url", "place_of", "refuse_full"]
+__all__ = ["ExclusiveAccess", "Import", "bare_url", "place_of", "prepare_import", "refuse_nonempty"]
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class Import(msgspec.Struct, frozen=True, kw_only=True):
     """Exported rows as the new store will write them.
 
     `wrapped` are its wrapped keys, empty for a plain store. `rows` follow the header; their names are hashed with the
@@ -32,7 +32,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     rows: AsyncIterator[Chunk]
 
 
-async def arrive(rows: AsyncIterator[Chunk], key: str) -> Arrival:
+async def prepare_import(rows: AsyncIterator[Chunk], key: str) -> Import:
     """Choose the seal of the new store. Raise Refused for a plain copy of an encrypted store: hashes need its key."""
     [beginning] = await anext(rows)
     assert isinstance(beginning, ExportHeader), "an export begins with its header"
@@ -40,11 +40,11 @@ async def arrive(rows: AsyncIterator[Chunk], key: str) -> Arrival:
         if beginning.identity:
             fix = "Set HARKEN_ENCRYPTION_KEY, so that the copy is encrypted too"
             raise Refused("what is encrypted knows its names only by the key, so a plain copy cannot be made", fix=fix)
-        return Arrival(beginning=beginning, seal=PlainSeal(), wrapped="", rows=rows)
+        return Import(beginning=beginning, seal=PlainSeal(), wrapped="", rows=rows)
     data_key, identity = secrets.token_bytes(32), beginning.identity or secrets.token_bytes(32)
     seal = AesSeal(data_key, identity)
     known = rows if beginning.identity else _renamed(rows, seal.rename)
-    return Arrival(beginning=beginning, seal=seal, wrapped=wrap(key, data_key, identity), rows=known)
+    return Import(beginning=beginning, seal=seal, wrapped=wrap(key, data_key, identity), rows=known)
 
 
 async def _renamed(rows: AsyncIterator[Chunk], rename: Callable[[bytes], bytes]) -> AsyncIterator[Chunk]:
@@ -53,7 +53,7 @@ async def _renamed(rows: AsyncIterator[Chunk], rename: Callable[[bytes], bytes])
         yield [_rename(row, rename) for row in chunk]
 
 
-def _rename(row: Moved, rename: Callable[[bytes], bytes]) -> Moved:
+def _rename(row: ExportedRow, rename: Callable[[bytes], bytes]) -> ExportedRow:
     if isinstance(row, ExportedMemory):
         return msgspec.structs.replace(row, mid=rename(row.mid))
     if isinstance(row, ExportedEvent):
@@ -98,7 +98,7 @@ def place_of(server: str, url: str) -> str:
     return f"{server} at {parts.hostname or 'its socket'}{port}{parts.path}"
 
 
-class Staying:
+class ExclusiveAccess:
     """The part of a StoreTransfer that servers share: it holds the leases of all shards while the store is copied.
 
     The store is opened when it is needed first.
@@ -139,7 +139,7 @@ class Staying:
         self._keeper = self._store = None
 
 
-def refuse_full(place: str, counts: Counts, fix: str) -> None:
+def refuse_nonempty(place: str, counts: Counts, fix: str) -> None:
     """Raise Refused unless the store is empty."""
     found = [f"{number} {kind}" for kind, number in counts.items() if number]
     if found:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from harken.credentials.encryption_key import Key, KeySource
 from harken.credentials.keyring import Keyring, system_keyring
 from harken.errors import Misconfigured, Refused
-from harken.private_files import read_private, write_private, writing
+from harken.private_files import lock_for_writing, read_private, write_private
 
 __all__ = ["Credentials", "StoredAccount"]
 
@@ -216,7 +216,7 @@ class Credentials:
     @contextmanager
     def _edit(self) -> Iterator[dict[str, Any]]:
         """Lock the index, and write it back unless the block raises."""
-        with writing(self.path):
+        with lock_for_writing(self.path):
             document = self._current_view(self._read())
             yield document
             write_private(self.path, json.dumps(document, indent=1).encode())

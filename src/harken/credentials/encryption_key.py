@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harken.credentials.keyring import Keyring
 from harken.errors import Misconfigured
-from harken.private_files import read_private, write_private, writing
+from harken.private_files import lock_for_writing, read_private, write_private
 
 __all__ = ["Key", "KeySource"]
 
@@ -102,7 +102,7 @@ class KeySource:
         found = read_private(path)
         if found is not None or not make:
             return (found or b"").decode("ascii", "replace").strip()
-        with writing(path):
+        with lock_for_writing(path):
             # another process may have created it while we waited
             found = read_private(path) or b64encode(os.urandom(32))
             write_private(path, found)

@@ -15,7 +15,7 @@ import msgspec
 
 from harken.errors import HarkenError
 
-__all__ = ["hush", "redact", "scrub", "scrub_bytes", "tainted", "unveil", "veil"]
+__all__ = ["contains_token", "hide_tokens", "redact", "redact_error", "restore_tokens", "scrub", "scrub_bytes"]
 
 # shorter values occur in ordinary words
 _SHORTEST, _SHORTEST_BASE64 = 4, 8
@@ -34,7 +34,7 @@ def redact(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def hush(error: HarkenError, secrets: Iterable[str]) -> HarkenError:
+def redact_error(error: HarkenError, secrets: Iterable[str]) -> HarkenError:
     """Redact the error's message and fix in place, and return it."""
     error.message, error.fix = redact(error.message, secrets), redact(error.fix, secrets)
     error.args = (error.message,)
@@ -63,7 +63,7 @@ def scrub_bytes(body: bytes, secrets: Iterable[str]) -> bytes:
     return body
 
 
-def tainted(body: bytes, secrets: Iterable[str]) -> bool:
+def contains_token(body: bytes, secrets: Iterable[str]) -> bool:
     """Whether the bytes contain one of our tokens."""
     # faster than any(): every webhook is checked
     for form in _token_bytes(frozenset(secrets)):  # noqa: SIM110
@@ -72,13 +72,13 @@ def tainted(body: bytes, secrets: Iterable[str]) -> bool:
     return False
 
 
-def veil(value: Any, secrets: Iterable[str]) -> Any:
+def hide_tokens(value: Any, secrets: Iterable[str]) -> Any:
     """Return JSON values with a stand-in for each of our tokens, which `unveil` can replace by the token again."""
     forms = _token_forms(frozenset(secrets))
     return _map_texts(value, lambda text: _replace_forms(text, forms, _make_stand_in)) if forms else value
 
 
-def unveil(value: Any, secrets: Iterable[str]) -> Any:
+def restore_tokens(value: Any, secrets: Iterable[str]) -> Any:
     """Return what `veil` was given. Raise LookupError when one of the tokens is no longer known."""
     if _MASK_BYTES not in msgspec.json.encode(value):
         # the usual case: cursors rarely contain a token

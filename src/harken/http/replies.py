@@ -14,7 +14,7 @@ from yarl import URL
 
 from harken.errors import CursorExpired, NeedsAttention, Refused, RetryLater
 from harken.http.guard import server_name
-from harken.rate_limit import asked_wait, is_rate_limited
+from harken.rate_limit import is_rate_limited, requested_wait
 
 __all__ = ["Reply", "Validators", "mended", "raise_for"]
 
@@ -157,7 +157,7 @@ def raise_for(reply: Reply, what: str = "", *, fix: str = "", gone_means_expired
     if status < 300 or status == 304:
         return
     message = f"{server_name(reply.url)} answered {status} to {what or f'{reply.method} {shown_path(reply.url)}'}"
-    after = asked_wait(status, reply.headers, reply.at)
+    after = requested_wait(status, reply.headers, reply.at)
     if is_rate_limited(status, reply.headers):
         raise RetryLater(message, after=after, reason="rate_limited")
     if status >= 500 or status == 425:

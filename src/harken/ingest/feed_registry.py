@@ -26,7 +26,7 @@ from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
 from harken.source import Batch, Closable, Cursor, PollSource, Source, StreamSource
 from harken.store import Definitions, Opened
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["BrokenSource", "FeedRegistry", "SourceCloser"]
@@ -100,7 +100,7 @@ class FeedRegistry:
     async def stop(self) -> None:
         """End the streams and close every source. Leases are kept until `leases.close`."""
         self.reading = False
-        await end(self._streams.values())
+        await cancel_and_wait(self._streams.values())
         if self._ending:
             await asyncio.wait(self._ending.values())
         await self.closer.finish(self.feeds.values())
@@ -195,7 +195,7 @@ class FeedRegistry:
         await self._streamer.follow(live)
 
     def _end_stream(self, name: str) -> None:
-        ending = asyncio.get_running_loop().create_task(end([self._streams.pop(name)]), name=f"end {name}")
+        ending = asyncio.get_running_loop().create_task(cancel_and_wait([self._streams.pop(name)]), name=f"end {name}")
         self._ending[name] = ending
         ending.add_done_callback(lambda _: self._ending.pop(name) if self._ending.get(name) is ending else None)
 

@@ -26,7 +26,7 @@ from harken.ingest.poll import Poller
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source
 from harken.store import HOUSEKEEPING, Definitions, Opened
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["Intake"]
@@ -105,7 +105,7 @@ class Intake:
         """End ticks and streams, write the idle reads, and release the leases."""
         self._stopping = True
         self.scheduler.stop()
-        await end(self._running)
+        await cancel_and_wait(self._running)
         await self.registry.stop()
         await self.idle_reads.write()
         try:

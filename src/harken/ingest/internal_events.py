@@ -11,10 +11,10 @@ from harken.ingest.commit import RuleCache
 from harken.match import Read, match, recognise
 from harken.store import Commit
 
-__all__ = ["internal_matching", "listening"]
+__all__ = ["has_listeners", "internal_matcher"]
 
 
-def listening(rule_cache: RuleCache) -> Callable[[str], bool]:
+def has_listeners(rule_cache: RuleCache) -> Callable[[str], bool]:
     """A function that tells whether any trigger listens to internal events of a type."""
 
     def listens(type: str) -> bool:
@@ -24,7 +24,7 @@ def listening(rule_cache: RuleCache) -> Callable[[str], bool]:
     return listens
 
 
-def internal_matching(rule_cache: RuleCache, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
+def internal_matcher(rule_cache: RuleCache, clock: Clock) -> Callable[[Sequence[Event]], Commit | None]:
     """A function that makes the commit of events that a run caused; None without events or an internal feed."""
 
     def match_internal(events: Sequence[Event]) -> Commit | None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from harken.errors import HarkenError, Misconfigured, NeedsAttention, NotFound, RetryLater, addressed
 from harken.feed import Feed, FeedState, Trigger
-from harken.http.redact import hush, scrub
+from harken.http.redact import redact_error, scrub
 from harken.operate.configuration import credentials_of, load_directory, site_of
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
@@ -101,7 +101,7 @@ async def ask_service(
         async with asyncio.timeout(seconds):
             return await answer
     except HarkenError as error:
-        raise hush(addressed(error, account.kind, account.name), loaded.secrets) from None
+        raise redact_error(addressed(error, account.kind, account.name), loaded.secrets) from None
     except TimeoutError:
         raise RetryLater(f"{what} took longer than {seconds:.0f} s", reason="timeout") from None
     except Exception as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, NotFound
-from harken.http.redact import hush, scrub_bytes
+from harken.http.redact import redact_error, scrub_bytes
 from harken.operate import (
     agent_tools,
     events,
@@ -134,7 +134,7 @@ class Operator:
         try:
             answer = await OPERATIONS[operation](self._context, **params)
         except HarkenError as error:
-            raise hush(error, self._secrets()) from None
+            raise redact_error(error, self._secrets()) from None
         if operation in CHANGES:
             what = str(params.get("name") or params.get("id") or "")
             detail = {name: params[name] for name in AUDITED if name in params}

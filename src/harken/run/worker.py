@@ -22,7 +22,7 @@ from harken.run.settler import PendingSettlement, Settler
 from harken.run.workflows import WorkflowCache
 from harken.runs import Again, Cancelled, Claimed, Dead, Finished, Park, RunOutcome
 from harken.store import Runs
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
 __all__ = ["EMPTY_PAUSE", "TROUBLE_PAUSE", "NextDue", "Observe", "Worker", "heartbeat"]
@@ -151,7 +151,7 @@ class Worker:
         if not await self._settler.drain(LAST_WRITES):
             log.warning("worker.stop_incomplete", unsettled=len(self._settler.claims()))
         if self._beating is not None:
-            await end([self._beating])
+            await cancel_and_wait([self._beating])
 
     async def _claim(self) -> bool:
         """Claim as many runs as there is room for; True when the store may have more, or should be asked again."""

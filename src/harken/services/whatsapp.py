@@ -18,7 +18,7 @@ from harken.http import Reply, raise_for
 from harken.kit import AccountModel, configure_hint
 from harken.kit.fields import text_of
 from harken.kit.messages import cut, one_line, title_and_text
-from harken.rate_limit import asked_wait
+from harken.rate_limit import requested_wait
 from harken.source import Host, Message, Plugin
 
 __all__ = ["Account", "plugin", "whoami"]
@@ -129,7 +129,7 @@ def _body(reply: Reply) -> Mapping[str, Any]:
 
 def _to_harken_error(code: int, reply: Reply) -> HarkenError:
     message = f"WhatsApp answered with error {code}"
-    after = asked_wait(reply.status, reply.headers, reply.at)
+    after = requested_wait(reply.status, reply.headers, reply.at)
     if code in _RATE_LIMITED:
         return RetryLater(f"{message}: too many messages", after=after, reason="rate_limited")
     if code in _TEMPORARY:

@@ -25,11 +25,11 @@ __all__ = [
     "ExportedFeed",
     "ExportedIdleSpan",
     "ExportedMemory",
+    "ExportedRow",
     "ExportedRun",
     "ExportedSpending",
     "ExportedTick",
     "ExportedTrigger",
-    "Moved",
 ]
 
 
@@ -224,7 +224,7 @@ class ExportedAudit(msgspec.Struct, frozen=True, kw_only=True):
     detail: bytes
 
 
-Moved: TypeAlias = (
+ExportedRow: TypeAlias = (
     ExportHeader
     | ExportedFeed
     | ExportedTrigger
@@ -250,5 +250,5 @@ KINDS: dict[type, str] = {
 }
 """Words for each kind, in the order of an export: no row refers to a later one."""
 
-Chunk: TypeAlias = Sequence[Moved]
+Chunk: TypeAlias = Sequence[ExportedRow]
 """Rows of one kind."""

@@ -12,7 +12,7 @@ import msgspec
 
 from harken.errors import LeaseLost, Refused
 from harken.store.documents import REPLICA, THIS_STORE, TRANSFER
-from harken.store.export_rows import Chunk, Moved
+from harken.store.export_rows import Chunk, ExportedRow
 from harken.store.protocols import Store
 from harken.store.values import HOUSEKEEPING, Lease
 
@@ -97,13 +97,13 @@ def _weight(value: Any) -> int:
     return 8
 
 
-def _is_full(some: Sequence[Moved], size: int) -> bool:
+def _is_full(some: Sequence[ExportedRow], size: int) -> bool:
     return len(some) >= ROWS or size >= BYTES
 
 
-def chunks(rows: Iterable[Moved]) -> Iterator[list[Moved]]:
+def chunks(rows: Iterable[ExportedRow]) -> Iterator[list[ExportedRow]]:
     """Split rows of one kind into chunks of bounded size."""
-    some: list[Moved] = []
+    some: list[ExportedRow] = []
     size = 0
     for row in rows:
         some.append(row)
@@ -115,9 +115,9 @@ def chunks(rows: Iterable[Moved]) -> Iterator[list[Moved]]:
         yield some
 
 
-async def chunks_of(rows: AsyncIterator[Moved]) -> AsyncIterator[list[Moved]]:
+async def chunks_of(rows: AsyncIterator[ExportedRow]) -> AsyncIterator[list[ExportedRow]]:
     """The same for an asynchronous iterator."""
-    some: list[Moved] = []
+    some: list[ExportedRow] = []
     size = 0
     async for row in rows:
         some.append(row)

@@ -12,7 +12,7 @@ import watchfiles
 from harken.app import file_watch as watching
 from harken.app.controller import Controller
 from harken.app.file_watch import file_stamps
-from harken.tasks import end
+from harken.tasks import cancel_and_wait
 
 
 class Reloads:
@@ -53,5 +53,5 @@ async def test_files_are_taken_up_without_watches_and_after_a_reload_that_broke(
                 (tmp_path / "workflows" / "new.yaml").write_text(f"name: new{reloads.count}")
                 await asyncio.sleep(0.05)
     finally:
-        await end([task])
+        await cancel_and_wait([task])
     assert asked == [None, True]

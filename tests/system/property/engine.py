@@ -18,7 +18,7 @@ from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import internal_matching
+from harken.ingest.internal_events import internal_matcher
 from harken.match import Read
 from harken.run.environment import Environment
 from harken.run.worker import Worker
@@ -75,7 +75,7 @@ class Stage:
                 workflows=WorkflowCache(store),
                 environment=self._environment(),
                 holder="w",
-                internal=internal_matching(rule_cache, self.clock),
+                internal=internal_matcher(rule_cache, self.clock),
                 learn=lambda: rule_cache.learn(INTERNAL),  # noqa: B023
                 timings=TIMINGS,
             )

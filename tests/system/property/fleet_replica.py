@@ -17,7 +17,7 @@ from harken.errors import HarkenError, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed
 from harken.ingest.commit import RuleCache
 from harken.ingest.intake import Intake
-from harken.ingest.internal_events import internal_matching
+from harken.ingest.internal_events import internal_matcher
 from harken.operate.fleet import Member
 from harken.run.environment import Environment
 from harken.run.worker import Worker
@@ -91,7 +91,7 @@ class Life:
             workflows=WorkflowCache(store),
             environment=office.environment(),
             holder=self.name,
-            internal=internal_matching(rule_cache, self._clock),
+            internal=internal_matcher(rule_cache, self._clock),
             learn=lambda: rule_cache.learn(INTERNAL),
             timings=TIMINGS,
         )

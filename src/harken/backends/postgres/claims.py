@@ -15,7 +15,7 @@ from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.queue import admit, close_gathering, count_run, lock_budget, runs_left
 from harken.backends.postgres.records import events_of, journals_of
 from harken.backends.postgres.transaction import Transaction
-from harken.backends.rows import RECORDED, recorded
+from harken.backends.rows import RECORDED, recorded_of
 from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
 from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
@@ -196,7 +196,7 @@ def _claimed(
     # by position: looking up every column of every run by name is measurably slower
     seq, id, token, trigger, rev, attempt, max_attempts, event, input, answer, parent, created_at, cancel = row[:13]
     found = row[FIRST_EVENT_COLUMN:] if event is not None else ()
-    events = (recorded(tx, found),) if found and found[0] is not None else tuple(gathered.get(seq, ()))
+    events = (recorded_of(tx, found),) if found and found[0] is not None else tuple(gathered.get(seq, ()))
     return Claimed(
         id=id.hex(),
         token=token,

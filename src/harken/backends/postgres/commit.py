@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
-from harken.backends.coverage import KEPT_SPANS, merged, spans_of
+from harken.backends.codec import as_recorded, decode_verdicts, first_claim, micros, micros_or_none, moment
+from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
 from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.group_commit import GroupCommit, may_share
 from harken.backends.postgres.queue import CommitShare, Resolver, RunRequest, release_flood
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import LockedFeed, Rollback, Transaction, check_lease, lock_feed
-from harken.backends.run_states import repeated
+from harken.backends.run_states import duplicate_verdicts
 from harken.event import Event, Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
@@ -253,7 +253,7 @@ async def _count_repeats(
     for position, first_id in first_ids.items():
         event_ids[position] = first_id
         names = (_trigger_name(tx, decision) for decision in entries[position].decisions)
-        verdicts[position] = repeated(first_id, earlier.get(first_id, ()), names)
+        verdicts[position] = duplicate_verdicts(first_id, earlier.get(first_id, ()), names)
 
 
 def _trigger_name(tx: Transaction, decision: Verdict | Intent) -> str:
@@ -286,7 +286,7 @@ async def _decide_again(
 def _claimed(
     tx: Transaction, feed: str, event: Event, verdicts: Verdicts, request: RunRequest, run_id: bytes
 ) -> Claimed:
-    recorded = just_recorded(event, request.event_id, feed, moment(tx.now), verdicts)
+    recorded = as_recorded(event, request.event_id, feed, moment(tx.now), verdicts)
     return first_claim(request.intent, run_id, tx.trigger(request.intent.trigger).name, recorded)
 
 
@@ -338,7 +338,7 @@ async def extend_coverage(tx: Transaction, feed: int, covered: Span) -> None:
     if await tx.do(extend, end, feed, start):
         return
     row = await tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=$1", feed)
-    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
+    *older, newest = merge_spans([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
     await tx.do(
         "UPDATE feeds SET cover_start=$1, cover_end=$2, coverage=$3 WHERE id=$4",
         micros(newest.start),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harken.backends.budgets import left, window
+from harken.backends.budgets import budget_room, window
 from harken.backends.codec import decode_verdicts, micros
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Transaction, TriggerRow
@@ -27,7 +27,7 @@ from harken.backends.run_states import (
     REPLACED,
     RUNNING,
     WAITING,
-    gathered_as,
+    gathered_reason,
     run_id_of,
 )
 from harken.event import Verdict
@@ -262,7 +262,7 @@ class Resolver:
         await tx.do("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", seq, request.event_id)
         if into.max and gathered >= into.max:
             await close_gathering(tx, seq)
-        reason = gathered_as(gathered, intent.reason)
+        reason = gathered_reason(gathered, intent.reason)
         return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
     async def _gathered_before(self, trigger: TriggerRow, run_key: str) -> bytes | None:
@@ -493,7 +493,7 @@ async def lock_budget(tx: Transaction, trigger: int) -> None:
 async def runs_left(tx: Transaction, trigger: int, budget: Budget) -> float:
     """How many runs may start now."""
     rows = await tx.rows("SELECT what, since, amount FROM spent WHERE trigger=$1", trigger)
-    return left(budget, rows, tx.now)
+    return budget_room(budget, rows, tx.now)
 
 
 async def count_run(tx: Transaction, seq: int, trigger: int) -> None:

@@ -7,22 +7,22 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-from harken.backends.codec import dead_run, micros, steps
-from harken.backends.keyset import Filling
+from harken.backends.codec import dead_run, decode_steps, micros
+from harken.backends.keyset import PageBuilder
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.definitions import feed_states, trigger_states
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import (
     LETTER,
+    MEMORY,
     RECORDED,
     RUN,
-    SIGHTING,
     letter_of,
-    recorded,
+    memory_of,
+    recorded_of,
     run_of,
     run_span,
-    sighting_of,
     tick_of,
 )
 from harken.backends.run_states import DEAD, STATES
@@ -110,15 +110,15 @@ async def _events(
         where = Where().and_("e.id<{}", before).and_("e.kid={}", kid).and_("e.recorded_at>={}", begin)
         where.and_("e.feed=(SELECT id FROM feeds WHERE name={})", feed or None)
         clause, bindings = where.clause("e.id DESC", limit)
-        return [recorded(tx, row) for row in await tx.rows(f"SELECT {RECORDED} {_EVENTS} {clause}", *bindings)]
+        return [recorded_of(tx, row) for row in await tx.rows(f"SELECT {RECORDED} {_EVENTS} {clause}", *bindings)]
 
     def concerns(found: Recorded) -> bool:
         return not trigger or any(verdict.trigger == trigger for verdict in found.verdicts)
 
-    return await _fill_page(read_below, Filling(concerns, lambda found: found.id, before, limit))
+    return await _fill_page(read_below, PageBuilder(concerns, lambda found: found.id, before, limit))
 
 
-async def _fill_page(read_below: Callable[[int | None], Awaitable[list[Any]]], filling: Filling) -> Page:
+async def _fill_page(read_below: Callable[[int | None], Awaitable[list[Any]]], filling: PageBuilder) -> Page:
     while not filling.done:
         filling.add(await read_below(filling.before))
     return filling.page()
@@ -133,21 +133,21 @@ async def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorde
     rows = await tx.rows(
         f"SELECT {RECORDED}, e.written_at {_EVENTS} WHERE e.id>$1 ORDER BY e.id LIMIT $2", after, limit
     )
-    return [recorded(tx, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
+    return [recorded_of(tx, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
 
 
 async def _event(tx: Transaction, event_id: int) -> Recorded | None:
     row = await tx.row(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=$1", event_id)
-    return recorded(tx, row) if row is not None else None
+    return recorded_of(tx, row) if row is not None else None
 
 
 async def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     row = await tx.row(
-        f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
+        f"SELECT {MEMORY} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) AND mid=$2",
         feed,
         tx.seal.name(memory_id),
     )
-    return None if row is None else sighting_of(tx, row)
+    return None if row is None else memory_of(tx, row)
 
 
 async def _runs(
@@ -167,7 +167,7 @@ async def _runs(
     def wanted(item: tuple[int, Run]) -> bool:
         return not workflow or item[1].workflow == workflow
 
-    page = await _fill_page(read_below, Filling(wanted, lambda item: item[0], before, limit))
+    page = await _fill_page(read_below, PageBuilder(wanted, lambda item: item[0], before, limit))
     return Page(items=[found for _, found in page.items], next=page.next)
 
 
@@ -277,7 +277,7 @@ async def events_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, list[Reco
             seqs,
         )
         for row in rows:
-            found.setdefault(row["run"], []).append(recorded(tx, row))
+            found.setdefault(row["run"], []).append(recorded_of(tx, row))
     return found
 
 
@@ -287,4 +287,4 @@ async def journals_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, tuple[S
         rows = await tx.rows("SELECT run, record FROM journal WHERE run=ANY($1::bigint[]) ORDER BY run, n", seqs)
         for run, sealed in rows:
             found.setdefault(run, []).append(tx.seal.open(sealed))
-    return {run: steps(records) for run, records in found.items()}
+    return {run: decode_steps(records) for run, records in found.items()}

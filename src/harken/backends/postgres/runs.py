@@ -29,8 +29,8 @@ from harken.backends.run_states import (
     RUNNING,
     STATES,
     WAITING,
+    error_and_output,
     id_of,
-    last_words,
     run_id_of,
 )
 from harken.errors import LeaseLost, NotFound
@@ -248,7 +248,7 @@ async def _write_settlement(tx: Transaction, one: Settlement) -> Settled:
     if slot is not None:
         await free_slot(tx, slot, seq)
     if parent is not None:
-        error, output = last_words(one.outcome)
+        error, output = error_and_output(one.outcome)
         await _answer_parent(tx, parent, one.id, FINAL[type(one.outcome)], output, error)
     return "settled"
 
@@ -275,7 +275,7 @@ async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None
 
 
 def _sealed_result(tx: Transaction, outcome: RunOutcome) -> tuple[bytes | None, bytes | None]:
-    error, output = last_words(outcome)
+    error, output = error_and_output(outcome)
     return tx.shut(error) if error else None, None if output is None else tx.shut_json(output)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from harken.backends.codec import Texts, decode_trigger
+from harken.backends.codec import SealedTexts, decode_trigger
 from harken.backends.encryption import Seal
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger
@@ -56,7 +56,7 @@ class RowCache:
         self.pruned_to: dict[str, int] = {}
 
 
-class Transaction(Texts):
+class Transaction(SealedTexts):
     """Runs statements on one connection. `now` is the transaction's instant in microseconds, 0 if not yet read."""
 
     def __init__(self, connection: Any, seal: Seal, cache: RowCache, now: int) -> None:

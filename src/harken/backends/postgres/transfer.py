@@ -14,17 +14,17 @@ from harken.backends.postgres import PostgresStore
 from harken.backends.postgres.connection import SCHEMA_LOCK, Database, Settings, prepare
 from harken.backends.postgres.errors import translate
 from harken.backends.postgres.leases import RELEASED
-from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
-from harken.backends.transfer import Staying, arrive, refuse_full
+from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
+from harken.backends.transfer import ExclusiveAccess, prepare_import, refuse_nonempty
 from harken.clock import Clock
 from harken.store.export_rows import (
     Chunk,
     ExportedEvent,
     ExportedFeed,
+    ExportedRow,
     ExportedRun,
     ExportedTrigger,
     ExportHeader,
-    Moved,
 )
 from harken.store.transfer import Counts, chunks_of
 
@@ -47,7 +47,9 @@ async def _export(connection: Any, seal: Seal, identity: bytes) -> AsyncIterator
     yield [await _header(connection, identity)]
     tables = Tables(seal, await _pairs(connection, "SELECT id, name FROM feeds"))
 
-    async def read(of_row: Callable[[Row], Moved], table: str, order: str, where: str = "true") -> AsyncIterator[Moved]:
+    async def read(
+        of_row: Callable[[Row], ExportedRow], table: str, order: str, where: str = "true"
+    ) -> AsyncIterator[ExportedRow]:
         sql = f"SELECT {COLUMNS[table]} FROM {table} WHERE {where} ORDER BY {order}"
         async for row in connection.cursor(sql, prefetch=FETCH_ROWS):
             yield of_row(row)
@@ -55,7 +57,7 @@ async def _export(connection: Any, seal: Seal, identity: bytes) -> AsyncIterator
     for rows in (
         read(tables.feed, "feeds", "id"),
         _triggers(connection, tables),
-        read(tables.document, "documents", "kind, name", MOVED_DOCUMENTS),
+        read(tables.document, "documents", "kind, name", COPIED_DOCUMENTS),
         read(tables.event, "events", "id"),
         read(tables.memory, "memory", "feed, mid"),
         _runs(connection, seal),
@@ -215,7 +217,7 @@ class PostgresTransfer:
         self._key = key
         self._database = Database(url, clock, key, Settings(), readonly=False)
         self.place = self._database.place
-        self._staying = Staying(self.place, self._open_store)
+        self._staying = ExclusiveAccess(self.place, self._open_store)
 
     @classmethod
     def at(cls, url: str, clock: Clock | None = None, *, key: str = "") -> PostgresTransfer:
@@ -277,7 +279,7 @@ class PostgresTransfer:
                 await connection.fetchval("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
                 await connection.execute(f"LOCK TABLE {WRITTEN_TABLES} IN EXCLUSIVE MODE")
                 await self._refuse_full(connection)
-                arrival = await arrive(rows, self._key)
+                arrival = await prepare_import(rows, self._key)
                 loader = _Loader(connection, arrival.seal)
                 await loader.begin(arrival.beginning, arrival.wrapped)
                 async for chunk in arrival.rows:
@@ -286,7 +288,7 @@ class PostgresTransfer:
 
     async def _refuse_full(self, connection: Any) -> None:
         fix = "Name an empty database, or a schema of its own with ?search_path=NAME"
-        refuse_full(self.place, await _counts(connection), fix)
+        refuse_nonempty(self.place, await _counts(connection), fix)
 
     async def counts(self) -> Counts:
         async with self._connection() as connection:

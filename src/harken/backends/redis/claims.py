@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from harken.backends.codec import decode_trigger, micros, steps
+from harken.backends.codec import decode_steps, decode_trigger, micros
 from harken.backends.redis.codec import END_REASONS, moment, moment_or_none, recorded
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.backends.run_states import STATES
@@ -85,7 +85,7 @@ async def _claimed(session: Session, row: Sequence[Any]) -> Claimed:
         max_attempts=int(most),
         events=tuple(events),
         input=session.json(extra[0]) if extra else None,
-        journal=steps(map(session.seal.open, journal)),
+        journal=decode_steps(map(session.seal.open, journal)),
         answer=_answer(session, extra) if extra else None,
         parent=parent.hex(),
         created_at=moment(made),

@@ -14,15 +14,7 @@ import msgspec
 
 from harken.backends.codec import micros
 from harken.backends.encryption import Seal
-from harken.backends.run_states import (
-    BY_HAND,
-    DROPPED,
-    HAS_ITS_RUN,
-    HOLD_REASONS,
-    NOT_OVER,
-    REPLACED,
-    gathered_as,
-)
+from harken.backends.run_states import BY_HAND, DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_reason
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
 from harken.runs import StepRecord
@@ -304,7 +296,7 @@ def _reason(seal: Seal, outcome: Outcome, reason: bytes, number: int) -> str:
     if outcome == "skipped":
         return NOT_OVER
     plain = decode_text(seal.open(reason)) if reason else ""
-    return gathered_as(number, plain) if outcome == "gathered" else plain
+    return gathered_reason(number, plain) if outcome == "gathered" else plain
 
 
 def encode_state(seal: Seal, state: str | None) -> tuple[int, bytes, bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.codec import first_claim, just_recorded, micros
+from harken.backends.codec import as_recorded, first_claim, micros
 from harken.backends.encryption import Seal
 from harken.backends.redis.codec import (
     RESULTS,
@@ -23,7 +23,7 @@ from harken.backends.redis.codec import (
 )
 from harken.backends.redis.notify import leaves_runs
 from harken.backends.redis.transaction import Session, UsesSession
-from harken.backends.run_states import repeated, run_id_of
+from harken.backends.run_states import duplicate_verdicts, run_id_of
 from harken.event import Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
@@ -190,7 +190,7 @@ def _verdicts(seal: Seal, answer: Sequence[Any]) -> tuple[Verdict, ...]:
     if answer[1] == b"n":
         return verdicts
     # the entry repeats an earlier event, which has the runs
-    return repeated(answer[0], verdicts, map(bytes.decode, answer[3]))
+    return duplicate_verdicts(answer[0], verdicts, map(bytes.decode, answer[3]))
 
 
 def _claimed(
@@ -203,7 +203,7 @@ def _claimed(
 ) -> Claimed:
     at, intent = handed
     trigger = next(verdict.trigger for verdict in verdicts[at] if verdict.run_id == run_id.hex())
-    recorded = just_recorded(wanted.entries[at].event, ids[at], wanted.feed, now, verdicts[at])
+    recorded = as_recorded(wanted.entries[at].event, ids[at], wanted.feed, now, verdicts[at])
     return first_claim(intent, run_id, trigger, recorded)
 
 

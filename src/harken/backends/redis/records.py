@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from harken.backends.codec import dead_run, refused_event, steps
+from harken.backends.codec import dead_run, decode_steps, refused_event
 from harken.backends.redis.codec import (
     ABSENT,
     BUCKET,
@@ -347,7 +347,7 @@ def _run(session: Session, found: Sequence[Any], workflows: dict[str, str], keys
         waiting_for=row.get("wait", b"").decode() if STATES[state] == "waiting" else "",
         parent=row.get("parent", b"").hex(),
         replay_of=row.get("replay", b"").hex(),
-        journal=steps(map(session.seal.open, journal)),
+        journal=decode_steps(map(session.seal.open, journal)),
     )
 
 

@@ -11,7 +11,7 @@ from harken.backends.codec import micros
 from harken.backends.redis.codec import Arguments, micros_or_false, step_charge
 from harken.backends.redis.commit import caused_commits
 from harken.backends.redis.transaction import Session, UsesSession
-from harken.backends.run_states import FINAL, READY, last_words, run_id_of
+from harken.backends.run_states import FINAL, READY, error_and_output, run_id_of
 from harken.errors import NotFound
 from harken.runs import Again, Finished, Park, StepRecord
 from harken.store import Commit, NewRun, Settlement, Stale
@@ -106,7 +106,7 @@ def _step(args: Arguments, record: StepRecord) -> tuple[Any, ...]:
 
 def _settlement(session: Session, args: Arguments, one: Settlement) -> tuple[Any, ...]:
     outcome = one.outcome
-    error, output = last_words(outcome)
+    error, output = error_and_output(outcome)
     again = isinstance(outcome, Again)
     counts = bool(one.trigger) and isinstance(outcome, Finished) and not outcome.filtered
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from harken.backends.codec import Texts
+from harken.backends.codec import SealedTexts
 from harken.backends.encryption import Seal
 from harken.backends.notify import Notifications
 from harken.backends.redis.codec import BUCKET, DOCUMENT, Arguments, Row, event_fields, hash_fields, recorded
@@ -19,7 +19,7 @@ EVENTS_PER_READ = 200
 HASHES_PER_READ = 500
 
 
-class Session(Texts):
+class Session(SealedTexts):
     """A store that was reached. Each verb is one script, and so a transaction of its own.
 
     `life` is the random id of this process: a worker of the same name with another one has died. `holders` are the

@@ -22,7 +22,7 @@ from harken.backends.redis.export import all_rows, document_kinds
 from harken.backends.redis.load import Loader
 from harken.backends.redis.transaction import Session
 from harken.backends.redis.upkeep import keys_beginning_with
-from harken.backends.transfer import Staying, arrive, place_of, refuse_full
+from harken.backends.transfer import ExclusiveAccess, place_of, prepare_import, refuse_nonempty
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.store.documents import THIS_STORE, TRANSFER
@@ -40,7 +40,7 @@ class RedisTransfer:
         self.place = place_of("Redis", url)
         self._url, self._clock, self._space = url, clock, space
         self._key = key
-        self._staying = Staying(self.place, self._open_store)
+        self._staying = ExclusiveAccess(self.place, self._open_store)
 
     @classmethod
     def at(cls, url: str, clock: Clock | None = None, *, key: str = "", space: str = "harken") -> RedisTransfer:
@@ -101,7 +101,7 @@ class RedisTransfer:
         """An interrupted copy stays marked, so that no process starts with it. `force` wipes it and copies again."""
         await require_durable(self._connection)
         await self._refuse_full(force)
-        arrival = await arrive(rows, self._key)
+        arrival = await prepare_import(rows, self._key)
         session = Session(self._connection, arrival.seal, secrets.token_hex(8))
         await self._connection.execute(("SET", self._connection.key("half"), origin))
         if arrival.wrapped:
@@ -131,7 +131,7 @@ class RedisTransfer:
             await self._wipe()
             return
         fix = "Name another database of the server (redis://host/1), or empty it"
-        refuse_full(self.place, await self.counts(), fix)
+        refuse_nonempty(self.place, await self.counts(), fix)
         await self._wipe()
 
     async def _wipe(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.codec import decode_verdicts, first_claim, just_recorded, micros, micros_or_none, moment
-from harken.backends.coverage import KEPT_SPANS, merged, spans_of
-from harken.backends.run_states import repeated
+from harken.backends.codec import as_recorded, decode_verdicts, first_claim, micros, micros_or_none, moment
+from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
+from harken.backends.run_states import duplicate_verdicts
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.queue import release_flood, resolve
 from harken.backends.sqlite.transaction import FeedRow, Transaction
@@ -103,7 +103,7 @@ def _record(
     verdicts = tuple(decided)
     tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(_encode_verdicts(verdicts)), *columns))
     if handed:
-        recorded = just_recorded(event, event_id, feed.name, moment(now), verdicts)
+        recorded = as_recorded(event, event_id, feed.name, moment(now), verdicts)
         claimed.extend(
             first_claim(intent, run_id, tx.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
         )
@@ -166,7 +166,7 @@ def _repeat(tx: Transaction, entry: Entry, first: int, now: int) -> tuple[int, t
     row = tx.row("SELECT verdicts FROM events WHERE id=?", (first,))
     earlier = decode_verdicts(tx.seal.open(row[0])) if row else ()
     names = (_name(tx, decision) for decision in entry.decisions)
-    return first, repeated(first, earlier, names)
+    return first, duplicate_verdicts(first, earlier, names)
 
 
 def _name(tx: Transaction, decision: Verdict | Intent) -> str:
@@ -263,7 +263,7 @@ def extend_coverage(tx: Transaction, feed: FeedRow, covered: Span) -> None:
         return
     row = tx.row("SELECT cover_start, cover_end, coverage FROM feeds WHERE id=?", (feed.id,))
     assert row is not None
-    *older, newest = merged([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
+    *older, newest = merge_spans([covered, *spans_of(tx.seal, row[2], row[0], row[1])])
     tx.execute(
         "UPDATE feeds SET cover_start=?, cover_end=?, coverage=? WHERE id=?",
         (micros(newest.start), micros(newest.end), tx.shut_json(older[-KEPT_SPANS:]) if older else None, feed.id),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harken.backends.budgets import left, window
+from harken.backends.budgets import budget_room, window
 from harken.backends.codec import decode_verdicts, micros
 from harken.backends.run_states import (
     BLOCKED,
@@ -23,7 +23,7 @@ from harken.backends.run_states import (
     REPLACED,
     RUNNING,
     WAITING,
-    gathered_as,
+    gathered_reason,
     run_id_of,
 )
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
@@ -186,7 +186,7 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
     tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
     if into.max and gathered >= into.max:
         close_gathering(tx, seq, now)
-    reason = gathered_as(gathered, intent.reason)
+    reason = gathered_reason(gathered, intent.reason)
     return Verdict(trigger=trigger.name, outcome="gathered", reason=reason, run_id=run_id.hex())
 
 
@@ -334,4 +334,4 @@ def has_room(tx: Transaction, trigger: int, budget: Budget, now: int) -> bool:
 
 def room(tx: Transaction, trigger: int, budget: Budget, now: int) -> float:
     """How many runs may start now."""
-    return left(budget, tx.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)
+    return budget_room(budget, tx.execute("SELECT what, since, amount FROM spent WHERE trigger=?", (trigger,)), now)

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from harken.backends.codec import dead_run, micros, steps
-from harken.backends.keyset import Filling
+from harken.backends.codec import dead_run, decode_steps, micros
+from harken.backends.keyset import PageBuilder
 from harken.backends.rows import (
     LETTER,
+    MEMORY,
     RECORDED,
     RUN,
-    SIGHTING,
     letter_of,
-    recorded,
+    memory_of,
+    recorded_of,
     run_of,
     run_span,
-    sighting_of,
     tick_of,
 )
 from harken.backends.run_states import DEAD, STATES
@@ -112,7 +112,7 @@ def _events(
         older, extra = ([*where, "e.id<?"], [before]) if before is not None else (where, [])
         return _select_events(tx, " AND ".join(older), [*bindings, *extra], "DESC", limit)
 
-    return _page(read, Filling(concerns, lambda found: found.id, before, limit))
+    return _page(read, PageBuilder(concerns, lambda found: found.id, before, limit))
 
 
 def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
@@ -126,7 +126,7 @@ def _event(tx: Transaction, event_id: int) -> Recorded | None:
 
 def _select_events(tx: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
     sql = f"SELECT {RECORDED} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
-    return [recorded(tx, row) for row in tx.execute(sql, [*bindings, limit])]
+    return [recorded_of(tx, row) for row in tx.execute(sql, [*bindings, limit])]
 
 
 def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
@@ -138,10 +138,10 @@ def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
 
 def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
     row = tx.row(
-        f"SELECT {SIGHTING} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) AND mid=?",
+        f"SELECT {MEMORY} FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) AND mid=?",
         (feed, tx.seal.name(memory_id)),
     )
-    return None if row is None else sighting_of(tx, row)
+    return None if row is None else memory_of(tx, row)
 
 
 def _runs(
@@ -167,7 +167,7 @@ def _runs(
     def of_workflow(item: tuple[int, Run]) -> bool:
         return not workflow or item[1].workflow == workflow
 
-    page = _page(read, Filling(of_workflow, lambda item: item[0], before, limit))
+    page = _page(read, PageBuilder(of_workflow, lambda item: item[0], before, limit))
     return Page(items=[run for _, run in page.items], next=page.next)
 
 
@@ -202,10 +202,10 @@ def _workflow_name(tx: Transaction, rev: str) -> str:
 
 def journal_of(tx: Transaction, seq: int) -> tuple[StepRecord, ...]:
     rows = tx.execute("SELECT record FROM journal WHERE run=? ORDER BY n", (seq,))
-    return steps(tx.seal.open(row[0]) for row in rows)
+    return decode_steps(tx.seal.open(row[0]) for row in rows)
 
 
-def _page(read: Callable[[int | None], list[Any]], filling: Filling) -> Page:
+def _page(read: Callable[[int | None], list[Any]], filling: PageBuilder) -> Page:
     while not filling.done:
         filling.add(read(filling.before))
     return filling.page()

@@ -21,8 +21,8 @@ from harken.backends.run_states import (
     RUNNING,
     STATES,
     WAITING,
+    error_and_output,
     id_of,
-    last_words,
     run_id_of,
 )
 from harken.backends.sqlite.claims import SqliteClaims, count_run
@@ -185,7 +185,7 @@ def _settle_one(tx: Transaction, settlement: Settlement, now: int) -> Literal["s
     if slot is not None:
         free_slot(tx, slot, seq)
     if parent is not None:
-        error, output = last_words(outcome)
+        error, output = error_and_output(outcome)
         _wake_parent(tx, parent, settlement.id, FINAL[type(outcome)], output, error)
     return "settled"
 
@@ -203,7 +203,7 @@ def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome, now: int) -> 
             (READY, micros(outcome.at), 1 if outcome.counts else 0, tx.shut(outcome.error), seq),
         )
         return
-    error, output = last_words(outcome)
+    error, output = error_and_output(outcome)
     tx.execute(
         """UPDATE runs SET state=?, finished_at=?, error=?, output=?, lease_until=NULL, holder=NULL, answer=NULL
         WHERE seq=?""",

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from harken.backends.codec import Texts, clock_micros, decode_feed, decode_trigger
+from harken.backends.codec import SealedTexts, clock_micros, decode_feed, decode_trigger
 from harken.backends.encryption import Seal
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound
@@ -51,7 +51,7 @@ class TriggerRow:
         self.fired = 0
 
 
-class Transaction(Texts):
+class Transaction(SealedTexts):
     """Used for one transaction after another: the writer has one, and each reader its own."""
 
     def __init__(self, connection: apsw.Connection, seal: Seal, clock: Clock, *, for_reading: bool = False) -> None:

@@ -14,8 +14,8 @@ from harken.backends.encryption import PlainSeal, unwrap
 from harken.backends.sqlite.connection import WRAPPED_KEYS, connect, existing_seal, lock_file, migrate, refuse_old
 from harken.backends.sqlite.leases import GIVEN_UP
 from harken.backends.sqlite.transaction import Transaction
-from harken.backends.table_export import COLUMNS, COUNTED, HAS_SLOT, MOVED_DOCUMENTS, Row, TableRuns, Tables
-from harken.backends.transfer import arrive, refuse_full
+from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
+from harken.backends.transfer import prepare_import, refuse_nonempty
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
 from harken.store.documents import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
@@ -23,10 +23,10 @@ from harken.store.export_rows import (
     Chunk,
     ExportedEvent,
     ExportedFeed,
+    ExportedRow,
     ExportedRun,
     ExportedTrigger,
     ExportHeader,
-    Moved,
 )
 from harken.store.transfer import Counts, chunks
 
@@ -102,9 +102,9 @@ class SqliteTransfer:
         connection = connect(self._path)
         try:
             migrate(connection)
-            arrival = await arrive(rows, self._key)
+            arrival = await prepare_import(rows, self._key)
             tx = Transaction(connection, arrival.seal, self._clock, for_reading=True)
-            refuse_full(self.place, _counts(tx), "Name a file that is not there")
+            refuse_nonempty(self.place, _counts(tx), "Name a file that is not there")
             connection.execute("BEGIN IMMEDIATE")
             loader = _Loader(tx)
             loader.begin(arrival.beginning, arrival.wrapped)
@@ -149,7 +149,7 @@ def _counts(tx: Transaction) -> Counts:
     return {kind: tx.value(sql) for kind, sql in COUNTED.items()}
 
 
-def _export(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
+def _export(tx: Transaction, identity: bytes) -> Iterator[list[ExportedRow]]:
     """All rows in chunks; the caller has begun a transaction."""
     yield [_header(tx, identity)]
     tables = Tables(tx.seal, dict(tx.execute("SELECT id, name FROM feeds")))
@@ -160,7 +160,7 @@ def _export(tx: Transaction, identity: bytes) -> Iterator[list[Moved]]:
     for kind in (
         map(tables.feed, rows("feeds", "id")),
         _triggers(tx, tables),
-        map(tables.document, rows("documents", "kind, name", MOVED_DOCUMENTS)),
+        map(tables.document, rows("documents", "kind, name", COPIED_DOCUMENTS)),
         map(tables.event, rows("events", "id")),
         map(tables.memory, rows("memory", "feed, mid")),
         _runs(tx),

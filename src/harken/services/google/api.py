@@ -20,7 +20,7 @@ from harken.kit import AccountModel, configure_hint
 from harken.kit.account_fields import check_word, split_server_address
 from harken.kit.fields import text_of
 from harken.language.paths import lookup
-from harken.rate_limit import asked_wait
+from harken.rate_limit import requested_wait
 from harken.source import Host
 
 __all__ = [
@@ -224,7 +224,7 @@ def _refusal(reply: Reply, scope: str) -> HarkenError | None:
     why = error_reasons(reply)
     message = f"{reply.url.host} answered 403 to {reply.method}" + (f" ({', '.join(sorted(why))})" if why else "")
     if why & _LIMITED:
-        return RetryLater(message, after=asked_wait(403, reply.headers, reply.at), reason="rate_limited")
+        return RetryLater(message, after=requested_wait(403, reply.headers, reply.at), reason="rate_limited")
     if why & _DISABLED:
         return NeedsAttention(message, fix="Enable this API in the Google Cloud project of the client")
     if why & _MISSING_SCOPE:
