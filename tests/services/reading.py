@@ -33,14 +33,14 @@ def events(batches: Iterable[Batch]) -> list[Event]:
     return [event for batch in batches for event in batch.events]
 
 
-async def shown(source: PollSource) -> list[Event]:
-    """What a first read tells of."""
+async def first_events(source: PollSource) -> list[Event]:
+    """The events of a first read."""
     return events(await read(source))
 
 
 async def times(source: PollSource) -> list[datetime | None]:
-    """When that happened."""
-    return [event.occurred_at for event in await shown(source)]
+    """The times of those events."""
+    return [event.occurred_at for event in await first_events(source)]
 
 
 def subjects(batches: Iterable[Batch]) -> list[str]:

@@ -36,11 +36,11 @@ def source(host: Host, slack: FakeSlack, **query: Any) -> Conversations:
     return Conversations(Query.model_validate(query), account(slack), host)
 
 
-async def told(source: Conversations, cursor: Any = None) -> list[Event]:
+async def read_events(source: Conversations, cursor: Any = None) -> list[Event]:
     return events(await read(source, cursor, SINCE))
 
 
-async def caught_up(source: Conversations) -> Any:
+async def cursor_after_read(source: Conversations) -> Any:
     """The cursor of a reading that has seen all there is."""
     return (await read(source, None, SINCE))[-1].cursor
 

@@ -11,7 +11,7 @@ from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.azure_devops import AzureDevOps
 from tests.services.azure_devops import histories, source
-from tests.services.reading import events, read, shown, times
+from tests.services.reading import events, first_events, read, times
 
 DAY = 86_400.0
 
@@ -41,14 +41,14 @@ async def test_an_old_work_item_that_is_tagged_today_happens_when_it_was_tagged(
 )
 async def test_a_comment_on_an_old_work_item_is_no_occurrence(board: AzureDevOps, host: Host, query: Any):
     board.comment(board.create("bug", to="mia", age=DAY))
-    assert await shown(source(board, host, **query)) == []
+    assert await first_events(source(board, host, **query)) == []
 
 
 async def test_another_tag_on_an_old_work_item_is_no_occurrence(board: AzureDevOps, host: Host):
     old = board.create("bug", age=DAY)
     board.tag(old, "ui")
-    assert await shown(source(board, host, tags="bug")) == []
-    assert len(await shown(source(board, host, tags=["ui", "bug"]))) == 1
+    assert await first_events(source(board, host, tags="bug")) == []
+    assert len(await first_events(source(board, host, tags=["ui", "bug"]))) == 1
 
 
 async def test_an_old_work_item_that_is_assigned_today_happens_today(board: AzureDevOps, host: Host, clock: HandClock):
@@ -74,7 +74,7 @@ async def test_a_move_between_wanted_states_is_no_occurrence_and_a_return_to_the
 ):
     old = board.create(age=DAY)
     board.move(old, "Active")
-    assert await shown(source(board, host, states=["New", "Active"])) == []
+    assert await first_events(source(board, host, states=["New", "Active"])) == []
     board.move(old, "Closed")
     clock.advance(10)
     board.move(old, "Active")
@@ -118,7 +118,7 @@ async def test_only_a_work_item_that_changed_is_asked_for_its_history_and_once_f
 async def test_a_plain_query_needs_no_histories(board: AzureDevOps, host: Host):
     for _ in range(5):
         board.comment(board.create(age=DAY))
-    assert await shown(source(board, host)) == []
+    assert await first_events(source(board, host)) == []
     assert histories(board) == 0
 
 
@@ -152,7 +152,7 @@ async def test_a_work_item_that_is_deleted_while_it_is_read_is_left_out_and_othe
     board.tag(gone, "bug")
     board.tag(other, "bug")
     board.after[2] = lambda: setattr(gone, "deleted", True)
-    assert [event.subject for event in await shown(source(board, host, tags="bug"))] == [str(other.id)]
+    assert [event.subject for event in await first_events(source(board, host, tags="bug"))] == [str(other.id)]
 
 
 async def test_every_change_of_state_is_a_transition(board: AzureDevOps, host: Host, clock: HandClock):
@@ -173,11 +173,11 @@ async def test_where_some_states_are_hidden_each_return_is_a_transition(
     board: AzureDevOps, host: Host, clock: HandClock
 ):
     made = board.create()
-    (first,) = await shown(source(board, host, states="New", identity="transition"))
+    (first,) = await first_events(source(board, host, states="New", identity="transition"))
     clock.advance(60)
     board.move(made, "Active")
     board.move(made, "New")
-    (again,) = await shown(source(board, host, states="New", identity="transition"))
+    (again,) = await first_events(source(board, host, states="New", identity="transition"))
     assert (first.state, again.state) == ("New 2026-01-05T09:00:00Z", "New 2026-01-05T09:01:00Z")
 
 
@@ -185,6 +185,6 @@ async def test_every_revision_is_a_change_and_needs_no_history(board: AzureDevOp
     made = board.create("bug")
     clock.advance(60)
     board.comment(made)
-    (event,) = await shown(source(board, host, tags="bug", identity="change"))
+    (event,) = await first_events(source(board, host, tags="bug", identity="change"))
     assert (event.state, event.occurred_at, event.data["matched_at"]) == ("2", clock.now(), None)
     assert histories(board) == 0

@@ -11,7 +11,7 @@ from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.github import GitHub
 from tests.services.github import histories, source
-from tests.services.reading import events, read, shown, times
+from tests.services.reading import events, first_events, read, times
 
 DAY = 86_400.0
 
@@ -32,14 +32,14 @@ async def test_a_comment_on_an_old_issue_is_no_occurrence(hub: GitHub, host: Hos
     queries: list[Any] = [{}, {"labels": "bug"}, {"assignee": "mia"}, {"state": "all"}, {"identity": "transition"}]
     for query in queries:
         hub.comment(hub.open("bug", to="mia", age=DAY))
-        assert await shown(source(hub, host, **query)) == []
+        assert await first_events(source(hub, host, **query)) == []
 
 
 async def test_another_label_on_an_old_issue_is_no_occurrence(hub: GitHub, host: Host):
     old = hub.open("bug", age=DAY)
     hub.label(old, "ui")
-    assert await shown(source(hub, host, labels="bug")) == []
-    assert len(await shown(source(hub, host, labels=["ui", "bug"]))) == 1
+    assert await first_events(source(hub, host, labels="bug")) == []
+    assert len(await first_events(source(hub, host, labels=["ui", "bug"]))) == 1
 
 
 async def test_an_old_issue_that_is_assigned_today_happens_today(hub: GitHub, host: Host, clock: HandClock):
@@ -112,8 +112,8 @@ async def test_only_an_issue_that_changed_is_asked_for_its_history_and_once_for_
 async def test_a_plain_query_needs_no_histories(hub: GitHub, host: Host):
     for _ in range(5):
         hub.comment(hub.open(age=DAY))
-    await shown(source(hub, host))
-    await shown(source(hub, host, state="closed"))
+    await first_events(source(hub, host))
+    await first_events(source(hub, host, state="closed"))
     assert histories(hub) == 0
 
 
@@ -144,7 +144,7 @@ async def test_an_issue_that_is_deleted_while_it_is_read_is_left_out_and_others_
     gone.broken = {"updated_at": "2026-01-05T09:00:01Z"}
     hub.label(other, "bug")
     hub.after[1] = lambda: setattr(gone, "deleted", True)
-    assert [event.data["number"] for event in await shown(source(hub, host, labels="bug"))] == [2]
+    assert [event.data["number"] for event in await first_events(source(hub, host, labels="bug"))] == [2]
 
 
 async def test_every_change_of_state_is_a_transition(hub: GitHub, host: Host, clock: HandClock):
@@ -166,11 +166,11 @@ async def test_where_one_state_is_hidden_each_return_to_the_other_is_a_transitio
     hub: GitHub, host: Host, clock: HandClock
 ):
     made = hub.open()
-    (first,) = await shown(source(hub, host, identity="transition"))
+    (first,) = await first_events(source(hub, host, identity="transition"))
     clock.advance(60)
     hub.close(made)
     hub.reopen(made)
-    (again,) = await shown(source(hub, host, identity="transition"))
+    (again,) = await first_events(source(hub, host, identity="transition"))
     assert (first.state, again.state) == ("open 2026-01-05T09:00:00Z", "open 2026-01-05T09:01:00Z")
 
 
@@ -178,6 +178,6 @@ async def test_every_update_is_a_change_and_needs_no_history(hub: GitHub, host: 
     made = hub.open("bug")
     clock.advance(60)
     hub.comment(made)
-    (event,) = await shown(source(hub, host, labels="bug", identity="change"))
+    (event,) = await first_events(source(hub, host, labels="bug", identity="change"))
     assert (event.state, event.occurred_at) == ("2026-01-05T09:01:00Z", clock.now())
     assert histories(hub) == 0

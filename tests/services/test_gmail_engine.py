@@ -87,15 +87,15 @@ def lead(gmail: FakeGmail, name: str, **more: Any) -> str:
     return gmail.receive(**{"subject": "lead", "sender": "Web <web@mycompany.com>", "text": text, **more})
 
 
-def said(phone: FakeNtfy) -> list[str]:
+def notifications(phone: FakeNtfy) -> list[str]:
     return [one["message"] for one in phone.cached]
 
 
 async def verdicts(app: App, trigger: str) -> dict[str, str]:
     """What was decided about each mail, by its id."""
     events = (await app.operator.call("events.list", limit=200))["items"]
-    told = {event["subject"]: [one for one in event["verdicts"] if one["trigger"] == trigger] for event in events}
-    return {subject: f"{found[0]['outcome']}: {found[0]['reason']}" for subject, found in told.items() if found}
+    by_subject = {event["subject"]: [one for one in event["verdicts"] if one["trigger"] == trigger] for event in events}
+    return {subject: f"{found[0]['outcome']}: {found[0]['reason']}" for subject, found in by_subject.items() if found}
 
 
 @virtual
@@ -119,7 +119,7 @@ async def test_each_lead_is_delivered_once_and_then_marked_over_restarts(clock: 
             await clock.sleep(3600)
         async with running(tmp_path, clock):
             await clock.sleep(600)
-        assert Counter(said(phone)) == Counter(f"New lead 🚨 {name} — +573001" for name in names)
+        assert Counter(notifications(phone)) == Counter(f"New lead 🚨 {name} — +573001" for name in names)
         unread = {gmail.mails[id].texts["subject"] for id in gmail.unread()}
         assert unread == {"nothing of interest", "lead"}
         assert len([id for id in gmail.unread() if "nothing" not in gmail.mails[id].texts["subject"]]) == 1
@@ -134,7 +134,7 @@ async def test_a_burst_of_500_is_delivered_completely_spaced_and_once(clock: Vir
             await clock.sleep(600)
         async with running(tmp_path, clock):
             await clock.sleep(3600)
-        assert Counter(said(phone)) == Counter(f"mail {number}" for number in range(500))
+        assert Counter(notifications(phone)) == Counter(f"mail {number}" for number in range(500))
         times = [seen.at for seen in phone.seen]
         assert max(Counter(int(at) for at in times).values()) <= 2, "a second between two"
         assert (gmail.unread(), len(put)) == ([], 500)
@@ -147,9 +147,9 @@ async def test_a_mail_whose_delivery_fails_stays_unread_until_it_succeeds(clock:
         id = gmail.receive(subject="hello")
         async with running(tmp_path, clock):
             await clock.sleep(20)
-            assert (said(phone), gmail.unread()) == ([], [id])
+            assert (notifications(phone), gmail.unread()) == ([], [id])
             await clock.sleep(3600)
-        assert (said(phone), gmail.unread()) == (["hello"], [])
+        assert (notifications(phone), gmail.unread()) == (["hello"], [])
 
 
 @virtual
@@ -159,10 +159,10 @@ async def test_what_is_not_delivered_says_why_and_stays_unread(clock: VirtualClo
         nameless = lead(gmail, "", text="Tel: 7")
         async with running(tmp_path, clock) as app:
             await clock.sleep(200)
-            told = await verdicts(app, "ana_leads")
-        assert 'event.sender_domain in ["mycompany.com"] is false (event.sender_domain = "evil.org")' in told[eve]
-        assert told[nameless] == 'filtered: event.name != "" is false (event.name = "")'
-        assert (said(phone), sorted(gmail.unread())) == ([], sorted([eve, nameless]))
+            by_subject = await verdicts(app, "ana_leads")
+        assert 'event.sender_domain in ["mycompany.com"] is false (event.sender_domain = "evil.org")' in by_subject[eve]
+        assert by_subject[nameless] == 'filtered: event.name != "" is false (event.name = "")'
+        assert (notifications(phone), sorted(gmail.unread())) == ([], sorted([eve, nameless]))
 
 
 @virtual
@@ -179,7 +179,7 @@ async def test_a_withdrawn_consent_pauses_the_job_and_nothing_is_lost(clock: Vir
             gmail.refresh_tokens.update(known)
             await app.operator.call("triggers.resume", name="all")
             await clock.sleep(300)
-        assert said(phone) == ["meanwhile"]
+        assert notifications(phone) == ["meanwhile"]
 
 
 @virtual
@@ -192,7 +192,7 @@ async def test_a_workflow_reads_a_mailbox_and_marks_what_it_did(clock: VirtualCl
             await clock.sleep(100)
             gmail.receive(subject="Rechnung 7", labels=["INBOX", "UNREAD", label])
             await clock.sleep(300)
-        assert (said(phone), gmail.unread()) == (["Rechnung 7"], [])
+        assert (notifications(phone), gmail.unread()) == (["Rechnung 7"], [])
 
 
 class TestTools:

@@ -33,7 +33,7 @@ def source(calendar: GoogleCalendar, host: Host, **query: Any) -> Changes:
     return Changes(Query(**query), GoogleAccount.model_validate(calendar.account()), host)
 
 
-def asked(calendar: GoogleCalendar) -> list[dict[str, str]]:
+def requested_params(calendar: GoogleCalendar) -> list[dict[str, str]]:
     """The tokens of each page that was asked for."""
     lists = [seen.query for seen in calendar.seen if seen.path.endswith("/events")]
     return [{name: query[name] for name in ("syncToken", "pageToken") if name in query} for query in lists]
@@ -120,7 +120,11 @@ class TestALaterRead:
             query.pop("syncToken", None)
             query.pop("pageToken", None)
         assert all(query == rest[0] for query in rest)
-        assert [sorted(tokens) for tokens in asked(calendar)] == [[], ["syncToken"], *[["pageToken", "syncToken"]] * 2]
+        assert [sorted(tokens) for tokens in requested_params(calendar)] == [
+            [],
+            ["syncToken"],
+            *[["pageToken", "syncToken"]] * 2,
+        ]
 
     async def test_that_stops_between_pages_goes_on_there(self, calendar: GoogleCalendar, host: Host):
         cursor = (await read(source(calendar, host)))[-1].cursor
@@ -320,8 +324,8 @@ class TestTheCalendar:
         account = GoogleAccount.model_validate(calendar.account())
         known = Query(calendar_id="de.german#holiday@group.v.calendar.google.com")
         assert list((await check(known, account, host)).found) == [known.calendar_id]
-        told = await check(Query(calendar_id="nobody@example.com"), account, host)
-        assert told.unknown == ["there is no calendar nobody@example.com, or the user may not see it"]
+        result = await check(Query(calendar_id="nobody@example.com"), account, host)
+        assert result.unknown == ["there is no calendar nobody@example.com, or the user may not see it"]
 
     async def test_that_is_not_there_needs_a_person(self, calendar: GoogleCalendar, host: Host):
         with pytest.raises(NeedsAttention, match=r"Check calendar_id: nobody@example\.com is not there"):

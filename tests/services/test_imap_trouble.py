@@ -65,7 +65,7 @@ def _usual(verb: str) -> bytes:
     return told.get(verb, b"") + b"TAG OK done\r\n"
 
 
-async def polled(port: int, host: Host, cursor: Any = None, **account: Any) -> Batch:
+async def poll_once(port: int, host: Host, cursor: Any = None, **account: Any) -> Batch:
     settings = {"host": "127.0.0.1", "port": port, "username": "ana", "password": PASSWORD, "tls": False, "timeout": 2}
     return await Folder(Query(), Account.model_validate({**settings, **account}), host).poll(cursor, START)
 
@@ -73,7 +73,7 @@ async def polled(port: int, host: Host, cursor: Any = None, **account: Any) -> B
 async def trouble(host: Host, greeting: bytes = GREETING, **replies: bytes) -> HarkenError:
     async with scripted(replies, greeting) as port:
         with pytest.raises(HarkenError) as caught:
-            await polled(port, host)
+            await poll_once(port, host)
     assert PASSWORD not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
     return caught.value
 
@@ -81,7 +81,7 @@ async def trouble(host: Host, greeting: bytes = GREETING, **replies: bytes) -> H
 class TestServers:
     async def test_the_script_itself_is_a_server(self, host: Host):
         async with scripted() as port:
-            batch = await polled(port, host)
+            batch = await poll_once(port, host)
         assert [event.data["subject"] for event in batch.events] == ["x"]
 
     @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ class TestServers:
         async with scripted({verb: b""}) as port:
             began = time.monotonic()
             with pytest.raises(RetryLater, match=r"longer than 0\.3 s") as caught:
-                await polled(port, host, timeout=0.3)
+                await poll_once(port, host, timeout=0.3)
         assert caught.value.reason == "timeout"
         assert time.monotonic() - began < 2
 
@@ -120,7 +120,7 @@ class TestServers:
 
     async def test_a_server_that_does_not_wait_for_the_goodbye_has_still_answered(self, host: Host):
         async with scripted({"logout": b"\r\n"}) as port:
-            assert len((await polled(port, host)).events) == 1
+            assert len((await poll_once(port, host)).events) == 1
 
     @pytest.mark.parametrize(
         ("reply", "kind", "said"),
@@ -144,7 +144,7 @@ class TestServers:
         heard: list[bytes] = []
         async with scripted(heard=heard) as port:
             with pytest.raises(RetryLater):
-                await polled(port, host, tls="starttls")
+                await poll_once(port, host, tls="starttls")
         assert [line.split()[1] for line in heard] == [b"CAPABILITY"]
 
     async def test_a_search_that_the_server_does_not_know_needs_attention(self, host: Host):
@@ -157,12 +157,12 @@ class TestServers:
     async def test_what_was_read_before_is_not_read_again_whatever_the_search_says(self, host: Host, told: bytes):
         cursor = {"folder": "INBOX", "validity": 7, "last": 8, "floor": 1, "read_at": 2, "since": 1}
         async with scripted({"search": told + b"TAG OK .\r\n"}) as port:
-            batch = await polled(port, host, cursor)
+            batch = await poll_once(port, host, cursor)
         assert (list(batch.events), batch.cursor["last"]) == ([], 9)
 
     async def test_a_mail_that_is_gone_before_it_is_fetched_is_passed(self, host: Host):
         async with scripted({"fetch": b"TAG OK .\r\n"}) as port:
-            batch = await polled(port, host)
+            batch = await poll_once(port, host)
         assert (list(batch.events), batch.more, batch.cursor["last"]) == ([], False, 9)
 
 

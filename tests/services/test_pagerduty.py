@@ -20,7 +20,7 @@ from tests.services.duty import MINE, source
 from tests.services.reading import events, page, read, subjects
 
 
-def asked(duty: PagerDuty, name: str) -> list[str]:
+def requested(duty: PagerDuty, name: str) -> list[str]:
     return [value for key, value in duty.seen[-1].pairs if key == name]
 
 
@@ -67,12 +67,12 @@ async def test_the_request_is_the_one_that_pagerduty_documents(duty: PagerDuty, 
     sent = duty.seen[-1]
     assert sent.headers["authorization"] == "Token token=personal-key"
     assert sent.headers["accept"] == "application/vnd.pagerduty+json;version=2"
-    assert asked(duty, "user_ids[]") == ["PME"]
-    assert asked(duty, "service_ids[]") == ["PSVC1", "PSVC2"]
-    assert asked(duty, "team_ids[]") == ["PTEAM1"]
-    assert asked(duty, "urgencies[]") == ["high"]
-    assert asked(duty, "statuses[]") == ["triggered", "acknowledged"]
-    assert (asked(duty, "date_range"), asked(duty, "limit")) == (["all"], ["100"])
+    assert requested(duty, "user_ids[]") == ["PME"]
+    assert requested(duty, "service_ids[]") == ["PSVC1", "PSVC2"]
+    assert requested(duty, "team_ids[]") == ["PTEAM1"]
+    assert requested(duty, "urgencies[]") == ["high"]
+    assert requested(duty, "statuses[]") == ["triggered", "acknowledged"]
+    assert (requested(duty, "date_range"), requested(duty, "limit")) == (["all"], ["100"])
 
 
 async def test_an_event_has_the_documented_fields(duty: PagerDuty, host: Host):

@@ -17,14 +17,14 @@ async def send(host: Host, slack: FakeSlack, to: str = "#eng", text: str = "hi",
     return await destination.deliver(Message(to=to, text=text, title="Disk", idempotency_key=key))
 
 
-def said(slack: FakeSlack) -> list[str]:
+def posted(slack: FakeSlack) -> list[str]:
     return [one.fields["text"] for one in slack.channels["C1"].messages.values()]
 
 
 @pytest.mark.parametrize("to", ["#eng", "eng", " C1 "])
 async def test_a_channel_goes_by_its_name_or_id(host: Host, slack: FakeSlack, to: str):
     assert (await send(host, slack, to))["channel"] == "C1"
-    assert said(slack) == ["Disk\n\nhi"]
+    assert posted(slack) == ["Disk\n\nhi"]
 
 
 async def test_a_person_goes_by_their_id(host: Host, slack: FakeSlack):
@@ -41,8 +41,8 @@ async def test_it_opens_a_thread_of_its_own(host: Host, slack: FakeSlack):
 
 async def test_a_strangers_words_are_no_marks(host: Host, slack: FakeSlack):
     await send(host, slack, text="<!channel> <@U1> <https://evil.example|your bank> a & b")
-    assert "<" not in said(slack)[0]
-    assert said(slack)[0].endswith("a &amp; b")
+    assert "<" not in posted(slack)[0]
+    assert posted(slack)[0].endswith("a &amp; b")
 
 
 async def test_a_repeat_is_told_as_such(host: Host, slack: FakeSlack):

@@ -12,7 +12,7 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.slack import FakeSlack
 from harken.testing.source import Service, SourceContract
 from tests.services.reading import events, page, read, subjects
-from tests.services.slack_world import SINCE, OnSlack, caught_up, source, told
+from tests.services.slack_world import SINCE, OnSlack, cursor_after_read, read_events, source
 
 
 class TestChannel(SourceContract):
@@ -25,12 +25,12 @@ class TestChannel(SourceContract):
 class TestNothingIsMissed:
     async def test_250_messages_between_two_reads_are_250_events(self, clock: HandClock, host: Host, slack: FakeSlack):
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         said = []
         for _ in range(250):
             clock.advance(1)
             said.append(slack.say("C1"))
-        found = await told(reading, cursor)
+        found = await read_events(reading, cursor)
         assert sorted(event.data["ts"] for event in found) == said
 
     async def test_a_burst_on_top_of_a_busy_day_is_read_whole(self, clock: HandClock, host: Host, slack: FakeSlack):
@@ -38,7 +38,7 @@ class TestNothingIsMissed:
         for number in range(20):
             slack.say("C1", age=3600 - number)
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(60)
         said = {f"C1:{slack.say('C1')}" for _ in range(10)}
         assert set(subjects(await read(reading, cursor, SINCE))) == said
@@ -64,7 +64,7 @@ class TestNothingIsMissed:
         late = slack.say("C1", "late", late=90)
         clock.advance(30)
         slack.say("C1", "on time")
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(61)
         assert f"C1:{late}" in subjects(await read(reading, cursor, SINCE))
 
@@ -124,7 +124,7 @@ class TestNothingIsMissed:
         parent = slack.say("C1")
         slack.say("C1", thread=parent)
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(200)
         cursor = (await read(reading, cursor, SINCE))[-1].cursor
         before = len(slack.seen)
@@ -134,7 +134,7 @@ class TestNothingIsMissed:
     async def test_timestamps_are_sent_as_text_with_six_decimals(self, host: Host, slack: FakeSlack):
         slack.say("C1")
         reading = source(host, slack)
-        await read(reading, await caught_up(reading), datetime(2026, 1, 5, 8, 0, 0, 123, tzinfo=UTC))
+        await read(reading, await cursor_after_read(reading), datetime(2026, 1, 5, 8, 0, 0, 123, tzinfo=UTC))
         sent = [seen.query[end] for seen in slack.seen if "oldest" in seen.query for end in ("oldest", "latest")]
         assert sent
         assert all(len(text.partition(".")[2]) == 6 for text in sent)
@@ -162,7 +162,7 @@ class TestNothingIsMissed:
             slack.say("C1")
         slack.forgets_cursors = True
         with pytest.raises(RetryLater, match="refused its own page cursor for #eng"):
-            await told(source(host, slack))
+            await read_events(source(host, slack))
 
     async def test_a_read_says_what_time_it_covers(self, clock: HandClock, host: Host, slack: FakeSlack):
         clock.advance(60)
@@ -174,7 +174,7 @@ class TestNothingIsMissed:
     async def test_an_edit_is_not_another_message(self, host: Host, slack: FakeSlack):
         reading = source(host, slack)
         ts = slack.say("C1", "teh")
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         slack.edit("C1", ts, "the")
-        (again,) = await told(reading, cursor)
+        (again,) = await read_events(reading, cursor)
         assert (again.subject, again.state) == (f"C1:{ts}", None)

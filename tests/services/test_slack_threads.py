@@ -9,7 +9,7 @@ from harken.testing import HandClock
 from harken.testing.fakes.slack import FakeSlack
 from harken.testing.source import Service, SourceContract
 from tests.services.reading import read, subjects
-from tests.services.slack_world import SINCE, OnSlack, caught_up, source, told
+from tests.services.slack_world import SINCE, OnSlack, cursor_after_read, read_events, source
 
 
 class InThread(OnSlack):
@@ -34,7 +34,7 @@ class TestThreads:
     async def test_a_reply_to_an_old_message_is_seen(self, clock: HandClock, host: Host, slack: FakeSlack):
         parent = slack.say("C1", age=6 * 86_400)
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(400)
         reply = slack.say("C1", "<@U1>", thread=parent)
         assert subjects(await read(reading, cursor, SINCE)) == [f"C1:{reply}"]
@@ -44,7 +44,7 @@ class TestThreads:
     ):
         parent = slack.say("C1", age=20 * 3600)
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(30)
         reply = slack.say("C1", "<@U1>", thread=parent)
         assert subjects(await read(reading, cursor, SINCE)) == [f"C1:{reply}"]
@@ -55,7 +55,7 @@ class TestThreads:
         slack.cap = 10
         parents = [slack.say("C1", age=600_000 - number) for number in range(95)]
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(400)
         replies = {f"C1:{slack.say('C1', thread=parent)}" for parent in parents[::10]}
         assert set(subjects(await read(reading, cursor, SINCE))) == replies
@@ -65,16 +65,16 @@ class TestThreads:
     ):
         parent = slack.say("C1", age=8 * 86_400)
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(400)
         slack.say("C1", thread=parent)
-        assert await told(reading, cursor) == []
+        assert await read_events(reading, cursor) == []
 
     async def test_every_reply_is_read_over_many_polls_and_pages(self, clock: HandClock, host: Host, slack: FakeSlack):
         slack.cap = 3
         parents = [slack.say("C1", age=age) for age in (3600, 2 * 86_400, 5 * 86_400)]
         reading, seen, said = source(host, slack), set(), set()
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         for number in range(60):
             clock.advance(45)
             said |= {f"C1:{slack.say('C1', thread=parents[number % 3])}" for _ in range(number % 5)}
@@ -89,7 +89,7 @@ class TestThreads:
     ):
         parents = [slack.say("C1", age=3600 - number) for number in range(3)]
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(60)
         for parent in parents:
             slack.say("C1", thread=parent)
@@ -103,7 +103,7 @@ class TestThreads:
     async def test_a_broadcast_is_one_message(self, host: Host, slack: FakeSlack):
         parent = slack.say("C1")
         ts = slack.broadcast("C1", "look", thread=parent)
-        found = [event for event in await told(source(host, slack)) if event.data["ts"] == ts]
+        found = [event for event in await read_events(source(host, slack)) if event.data["ts"] == ts]
         assert {event.subject for event in found} == {f"C1:{ts}"}
         assert len({event.payload() for event in found}) == 1
         assert found[0].data["is_thread_reply"]
@@ -112,30 +112,30 @@ class TestThreads:
         parent = slack.say("C1")
         reply = slack.say("C1", thread=parent)
         slack.delete("C1", parent)
-        assert [event.data["ts"] for event in await told(source(host, slack))] == [reply]
+        assert [event.data["ts"] for event in await read_events(source(host, slack))] == [reply]
 
     async def test_a_thread_that_is_gone_when_it_is_read_stops_nothing(self, host: Host, slack: FakeSlack):
         parent = slack.say("C1")
         slack.say("C1", thread=parent)
         slack.after = {3: lambda: slack.channels["C1"].messages.pop(parent)}
-        assert [event.data["ts"] for event in await told(source(host, slack))] == [parent]
+        assert [event.data["ts"] for event in await read_events(source(host, slack))] == [parent]
 
     async def test_replies_from_before_they_were_wanted_do_not_come_up(
         self, clock: HandClock, host: Host, slack: FakeSlack
     ):
         parent = slack.say("C1", age=3600)
-        cursor = await caught_up(source(host, slack, include_threads=False))
+        cursor = await cursor_after_read(source(host, slack, include_threads=False))
         slack.say("C1", "unwanted", thread=parent)
         clock.advance(900)
         cursor = (await read(source(host, slack, include_threads=False), cursor, SINCE))[-1].cursor
         slack.say("C1", "wanted", thread=parent)
-        found = await told(source(host, slack), cursor)
+        found = await read_events(source(host, slack), cursor)
         assert [event.data["text"] for event in found] == ["wanted"]
 
     async def test_threads_can_be_left_out(self, host: Host, slack: FakeSlack):
         parent = slack.say("C1")
         slack.say("C1", thread=parent)
         shown = slack.broadcast("C1", "for all", thread=parent)
-        found = await told(source(host, slack, include_threads=False))
+        found = await read_events(source(host, slack, include_threads=False))
         assert [event.data["ts"] for event in found] == [parent, shown]
         assert slack.calls("conversations.replies") == 0

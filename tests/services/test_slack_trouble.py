@@ -18,7 +18,7 @@ from harken.testing import HandClock
 from harken.testing.fakes import Answer
 from harken.testing.fakes.slack import TOKEN, FakeSlack
 from tests.services.reading import page, read, subjects
-from tests.services.slack_world import SINCE, caught_up, source, told
+from tests.services.slack_world import SINCE, cursor_after_read, read_events, source
 
 
 class TestTrouble:
@@ -26,7 +26,7 @@ class TestTrouble:
     async def test_a_token_that_is_not_accepted_needs_attention(self, host: Host, slack: FakeSlack, code: str):
         slack.revoked = code
         with pytest.raises(NeedsAttention, match=rf"{code} .*harken integrations slack configure") as raised:
-            await told(source(host, slack))
+            await read_events(source(host, slack))
         assert TOKEN not in str(raised.value)
 
     @pytest.mark.parametrize("scope", ["channels:history", "channels:read", "users:read"])
@@ -34,7 +34,7 @@ class TestTrouble:
         slack.say("C1")
         slack.scopes.discard(scope)
         with pytest.raises(NeedsAttention, match=f"lacks the scope {scope}"):
-            await told(source(host, slack))
+            await read_events(source(host, slack))
 
     @pytest.mark.parametrize("quietly", [False, True])
     @pytest.mark.parametrize("method", ["auth.test", "conversations.list", "conversations.history", "users.info"])
@@ -49,7 +49,7 @@ class TestTrouble:
             batches.append(await page(reading, None, SINCE))
             batches.append(await page(reading, batches[-1].cursor, SINCE))
         assert (raised.value.reason, raised.value.after) == ("rate_limited", 17)
-        assert len(await told(reading, batches[-1].cursor if batches else None)) == 1
+        assert len(await read_events(reading, batches[-1].cursor if batches else None)) == 1
 
     async def test_too_many_calls_in_the_middle_of_threads_lose_nothing(self, host: Host, slack: FakeSlack):
         parents = [slack.say("C1") for _ in range(3)]
@@ -65,26 +65,26 @@ class TestTrouble:
     async def test_an_unknown_error_is_told_by_its_code(self, host: Host, slack: FakeSlack):
         slack.revoked = "something_new"
         with pytest.raises(RetryLater, match="something_new"):
-            await told(source(host, slack))
+            await read_events(source(host, slack))
 
     async def test_an_error_that_is_no_code_is_not_repeated(self, host: Host, slack: FakeSlack):
         slack.revoked = f"bad token {TOKEN}"
         with pytest.raises(RetryLater) as raised:
-            await told(source(host, slack))
+            await read_events(source(host, slack))
         assert TOKEN not in str(raised.value)
 
     @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"ok": "yes"}', b'{"ok": true}', b"null"])
     async def test_an_answer_of_another_kind_is_tried_later(self, host: Host, slack: FakeSlack, body: bytes):
         reading = source(host, slack)
-        await caught_up(reading)
+        await cursor_after_read(reading)
         slack.answers = [Answer(body=body)]
         with pytest.raises(RetryLater):
-            await told(reading)
+            await read_events(reading)
 
     async def test_a_503_is_tried_later(self, host: Host, slack: FakeSlack):
         slack.answers = [Answer(status=503, headers={"Retry-After": "5"})]
         with pytest.raises(RetryLater) as raised:
-            await told(source(host, slack))
+            await read_events(source(host, slack))
         assert raised.value.after == 5
 
     async def test_a_page_that_names_itself_as_the_next_is_a_failure(self, host: Host, slack: FakeSlack):
@@ -103,7 +103,7 @@ class TestTrouble:
         listed = await page(reading, None, SINCE)
         empty = {"ok": True, "messages": [], "response_metadata": {"next_cursor": "next_ts:0.000000"}}
         slack.answers = [Answer(body=msgspec.json.encode(empty))]
-        assert len(await told(reading, listed.cursor)) == 1
+        assert len(await read_events(reading, listed.cursor)) == 1
 
 
 HOSTILE: list[Any] = [
@@ -144,7 +144,7 @@ class TestHostileMessages:
     ):
         slack.say("C1", age=-3 * 3600)
         reading = source(host, slack)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         clock.advance(600)
         ts = slack.say("C1")
         assert f"C1:{ts}" in subjects(await read(reading, cursor, SINCE))
@@ -156,12 +156,12 @@ class TestHostileMessages:
         reading = source(host, slack)
         ts = slack.say("C1")
         clock.advance(900)
-        cursor = await caught_up(reading)
+        cursor = await cursor_after_read(reading)
         assert micros_between(cursor["rooms"]["C1"]["at"], ts) <= 900 * 1_000_000
 
     async def test_marks_of_marks_are_not_decoded_twice(self, host: Host, slack: FakeSlack):
         slack.say("C1", "&amp;lt;@U1&amp;gt; <https://x.example/?a=1&amp;b=2|the &lt;page&gt;> <!date^1^{date}|today>")
-        (event,) = await told(source(host, slack))
+        (event,) = await read_events(source(host, slack))
         assert event.data["text"] == "&lt;@U1&gt; the <page> (https://x.example/?a=1&b=2) today"
 
 

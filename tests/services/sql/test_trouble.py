@@ -187,22 +187,22 @@ class TestAccount:
 
 
 class TestCheck:
-    async def checked(self, db: Db, host: Host, **query: Any) -> Any:
-        asked = Query.model_validate({"query": "SELECT * FROM orders", "watermark": "at", **query})
+    async def run_check(self, db: Db, host: Host, **query: Any) -> Any:
+        model = Query.model_validate({"query": "SELECT * FROM orders", "watermark": "at", **query})
         assert plugin.check
-        return await plugin.check(asked, Account.model_validate({"url": db.url}), host)
+        return await plugin.check(model, Account.model_validate({"url": db.url}), host)
 
     async def test_tells_what_the_columns_are(self, db: Db, hand: Hand, host: Host):
         await hand.do(order(1, seq=77))
-        told = await self.checked(db, host)
-        assert told.found["at"].startswith("a time; the newest is 2026-01-05")
-        assert (await self.checked(db, host, watermark="seq")).found["seq"] == "an order; the newest is 77"
+        result = await self.run_check(db, host)
+        assert result.found["at"].startswith("a time; the newest is 2026-01-05")
+        assert (await self.run_check(db, host, watermark="seq")).found["seq"] == "an order; the newest is 77"
 
     async def test_names_a_column_that_is_not_there(self, db: Db, hand: Hand, host: Host):
-        told = await self.checked(db, host, watermark="att", key="key")
-        assert told.unknown[0].startswith("the query shows no column att; its columns are id, at, seq, note")
-        assert told.unknown[1].startswith("the query shows no column key")
+        result = await self.run_check(db, host, watermark="att", key="key")
+        assert result.unknown[0].startswith("the query shows no column att; its columns are id, at, seq, note")
+        assert result.unknown[1].startswith("the query shows no column key")
 
     async def test_says_that_initial_is_not_for_times(self, db: Db, hand: Hand, host: Host):
         await hand.do(order(1))
-        assert (await self.checked(db, host, initial=5)).unknown == ["initial is for watermarks that are not times"]
+        assert (await self.run_check(db, host, initial=5)).unknown == ["initial is for watermarks that are not times"]
