@@ -2,11 +2,13 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup run test check soak bench docs clean
+.PHONY: help setup servers run test check soak bench docs clean
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.harken-setup
+# two steps: what Harken needs to run, and on top of it what tests and checks need
+RUN := $(VENV)/.harken-run
+DEV := $(VENV)/.harken-dev
 # more than there are cores: the tests of real processes wait most of their time
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (cores < 4 ? cores : 2))))
 # some machines forbid it; compiling everything again for each of the hundreds of processes that the tests start takes
@@ -18,10 +20,10 @@ DEMO ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: setup ## Start the demo: a small incident service, and workflows that react to it
+run: $(RUN) ## Start the demo: a small incident service, and workflows that react to it
 	@$(BIN)/harken demo $(DEMO)
 
-test: setup ## Run all tests (at most ten minutes on two cores)
+test: setup servers ## Run all tests (at most ten minutes on two cores)
 	@echo "tests: running"
 	@$(PYTEST) tests
 
@@ -36,23 +38,29 @@ check: setup ## Everything CI runs: ruff, mypy, import-linter, tests
 	@$(BIN)/lint-imports
 	@CI=true $(MAKE) --no-print-directory test
 
-soak: setup ## The crash and property tests with many more rounds (an hour or more)
+soak: setup servers ## The crash and property tests with many more rounds (an hour or more)
 	@HARKEN_SOAK=1 $(PYTEST) --timeout 14400 tests
 
-bench: setup ## Measure throughput, lag, memory and start time beside their limits
+bench: setup servers ## Measure throughput, lag, memory and start time beside their limits
 	@$(BIN)/python -m bench
 
 docs: setup ## Check that every link in the documentation resolves and every example loads
 	@$(BIN)/python -m pytest tests/docs
 
-setup: $(STAMP)
+servers: setup ## Bring the servers and recordings that tests need, before the first test
+	@echo "servers: looking for what the tests need"
+	@$(BIN)/python -m tests.downloads
 
-$(STAMP): pyproject.toml constraints.txt .ci/venv
+setup: $(DEV)
+
+$(RUN): pyproject.toml constraints.txt .ci/venv .ci/install
 	@.ci/venv $(VENV)
-	@echo "setup: installing Harken and its pinned dependencies into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@.ci/install $(BIN)/python "Harken and what it needs to run" .
 	@touch $@
-	@echo "setup: done"
+
+$(DEV): $(RUN)
+	@.ci/install $(BIN)/python "what tests and checks need" '.[dev]'
+	@touch $@
 
 clean: ## Remove the virtual environment and what tools have cached
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

@@ -10,17 +10,13 @@ from bench import fleet, idle, poll, postgres, redis, scale, start, ticks, webho
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
-from tests.servers import packages
+from tests.downloads import debian, skip_or_fail
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
 
 # a takeover lasts as long as a lease
 SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if os.environ.get("HARKEN_SOAK") else TINY
-SERVERS = {
-    postgres: ("postgresql", "usr/lib/postgresql/*/bin/pg_ctl"),
-    redis: ("redis-server", "usr/bin/redis-server"),
-    fleet: ("postgresql", "usr/lib/postgresql/*/bin/pg_ctl"),
-}
+SERVERS = {postgres: "postgresql", redis: "redis-server", fleet: "postgresql"}
 
 
 @pytest.mark.parametrize("measurement", [webhook, poll, ticks, scale, idle, start], ids=lambda module: module.__name__)
@@ -30,7 +26,7 @@ def test_a_measurement_runs_and_gives_figures(measurement):
 
 @pytest.mark.parametrize("measurement", SERVERS, ids=lambda module: module.__name__)
 def test_a_measurement_on_a_server_runs_and_gives_figures(measurement):
-    packages.program(*SERVERS[measurement])
+    debian.program(SERVERS[measurement])
 
     assert_it_measures(measurement)
 
@@ -46,8 +42,8 @@ def assert_it_measures(measurement: ModuleType) -> None:
 
 @pytest.mark.parametrize("name", ["postgres", "redis", "fleet"])
 def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, monkeypatch, tmp_path, capsys):
-    def absent(package: str, file: str) -> None:
-        packages.skip_or_fail(f"Install it: apt-get install {package}")
+    def absent(package: str) -> None:
+        skip_or_fail(f"Install it: apt-get install {package}")
 
     for starter in ("postgres", "redis"):
         monkeypatch.setattr(f"tests.servers.{starter}.program", absent)

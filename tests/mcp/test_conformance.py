@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.node_programs import command
+from tests.downloads.node_programs import command
 from tests.mcp.world import House
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("mcp-node"), pytest.mark.timeout(700)]

@@ -20,7 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.memory_files import in_memory
 
-__all__ = ["ServerDirectory", "free_port"]
+__all__ = ["START_SECONDS", "ServerDirectory", "free_port"]
+
+START_SECONDS = 300.0
+"""A server may take this long on a busy machine; one that fails says so at once."""
 
 
 class ServerDirectory:
@@ -55,7 +58,7 @@ class ServerDirectory:
             **self.options(env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=120,
+            timeout=START_SECONDS,
             check=False,
             **options,
         )

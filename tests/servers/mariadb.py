@@ -12,14 +12,13 @@ from urllib.parse import quote
 
 import aiomysql  # type: ignore[import-untyped]
 
-from tests.servers.directory import ServerDirectory, free_port
-from tests.servers.packages import environment, program
+from tests.downloads.debian import environment, program
+from tests.servers.directory import START_SECONDS, ServerDirectory, free_port
 
 __all__ = ["MariaDbServer"]
 
 PASSWORD = "p@ss/wörd-of-mariadb"
 QUICK = ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"]
-START_SECONDS = 60.0
 
 
 class MariaDbServer:
@@ -30,7 +29,7 @@ class MariaDbServer:
     def __init__(self) -> None:
         self.port = free_port()
         self._directory = ServerDirectory("mariadb")
-        self._program = program("mariadb-server-core", "usr/sbin/mariadbd")
+        self._program = program("mariadb-server-core")
         self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import asyncpg  # type: ignore[import-untyped]
 
-from tests.servers.directory import ServerDirectory, free_port
-from tests.servers.packages import environment, program
+from tests.downloads.debian import environment, program
+from tests.servers.directory import START_SECONDS, ServerDirectory, free_port
 
 __all__ = ["PostgresServer"]
 
@@ -38,7 +38,7 @@ class PostgresServer:
         self._settings = f"{DURABLE if durable else QUICK} {SMALL}"
         self._listen = listen
         self._directory = ServerDirectory("postgres", durable=durable)
-        self._tools = program("postgresql", "usr/lib/postgresql/*/bin/pg_ctl").parent
+        self._tools = program("postgresql").parent
         self._numbers = count(1)
         self._running = False
 
@@ -111,8 +111,9 @@ class PostgresServer:
     def _environment(self) -> dict[str, str]:
         return environment(self._tools / "postgres")
 
-    def _control(self, command: str, *options: str) -> None:
-        self._directory.run([self._tools / "pg_ctl", "-D", self._data, "-w", command, *options], self._environment)
+    def _control(self, verb: str, *words: str) -> None:
+        patience = ["-w", "-t", f"{START_SECONDS:.0f}"]
+        self._directory.run([self._tools / "pg_ctl", "-D", self._data, *patience, verb, *words], self._environment)
 
 
 def _children(parent: int) -> list[int]:

@@ -12,13 +12,12 @@ from urllib.parse import quote
 
 from redis import ConnectionError, Redis
 
-from tests.servers.directory import ServerDirectory, free_port
-from tests.servers.packages import environment, program
+from tests.downloads.debian import environment, program
+from tests.servers.directory import START_SECONDS, ServerDirectory, free_port
 
 __all__ = ["RedisServer"]
 
 PASSWORD = "p@ss/wörd-of-redis"
-START_SECONDS = 30.0
 
 
 class RedisServer:
@@ -33,7 +32,7 @@ class RedisServer:
         self.port = free_port()
         self._settings = {"appendonly": "no", "appendfsync": "always", **settings}
         self._directory = ServerDirectory("redis")
-        self._program = program("redis-server", "usr/bin/redis-server")
+        self._program = program("redis-server")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -17,13 +17,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harken.testing.fakes.mail import FakeMail
+from tests.downloads.debian import environment, program
 
 USER, PASSWORD = "ana@example.com", 'not "a" \\ real pässword'
 SETTINGS = """
 base_dir = {home}/run
+libexec_dir = {libexec}
+import_environment = TZ LD_LIBRARY_PATH={libraries}
 state_dir = {home}/run
 log_path = {home}/log
 protocols = imap
@@ -127,19 +128,6 @@ def _owner() -> tuple[int, int]:
     return (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
 
 
-def _program() -> str:
-    found = shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if not found and os.getuid() == 0 and shutil.which("apt-get"):
-        install = ["apt-get", "install", "-y", "-qq", "dovecot-imapd"]
-        for command in (install, ["apt-get", "update", "-qq"], install):
-            subprocess.run(command, capture_output=True, check=False, timeout=300)
-        found = shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found:
-        return found
-    missing = pytest.fail.Exception if os.environ.get("CI") else pytest.skip.Exception
-    raise missing("Dovecot is not here: install dovecot-imapd")
-
-
 def _free_ports() -> tuple[int, int]:
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
@@ -149,7 +137,7 @@ def _free_ports() -> tuple[int, int]:
 
 @contextmanager
 def serving() -> Iterator[Dovecot]:
-    program, root = _program(), os.getuid() == 0
+    dovecot = program("dovecot-imapd")
     home = Path(tempfile.mkdtemp(prefix="harken-dovecot-"))
     home.chmod(0o755)
     plain, tls = _free_ports()
@@ -158,11 +146,15 @@ def serving() -> Iterator[Dovecot]:
     shutil.chown(home / "mail", *_owner())
     (home / "users").write_text(f"{USER}:{PASSWORD}\n")
     me = getpass.getuser()
-    names = {"internal": "dovecot" if root else me, "login": "dovenull" if root else me}
-    names["group"] = "dovecot" if root else str(os.getgid())
+    # a root's Dovecot changes to two users that every Debian has; its own ones come only with an installed package
+    internal, login, group = ("daemon", "nobody", "daemon") if os.getuid() == 0 else (me, me, str(os.getgid()))
+    names = {"internal": internal, "login": login, "group": group, "libexec": dovecot.parents[1] / "lib" / "dovecot"}
     uid, gid = _owner()
+    env = environment(dovecot)
+    names["libraries"] = env.get("LD_LIBRARY_PATH", "")
     (home / "conf").write_text(SETTINGS.format(home=home, plain=plain, tls=tls, uid=uid, gid=gid, **names))
-    process = subprocess.Popen([program, "-F", "-c", home / "conf"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    command = [str(dovecot), "-F", "-c", str(home / "conf")]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         _wait(process, plain)
         yield Dovecot(home, plain, tls)
@@ -174,7 +166,7 @@ def serving() -> Iterator[Dovecot]:
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:
     """Until it answers: a program in another process has no virtual time."""
-    for _ in range(200):
+    for _ in range(1200):
         assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
         with socket.socket() as knock:
             if knock.connect_ex(("127.0.0.1", port)) == 0:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harken.services.singer import Query, TapSource
 from harken.source import Host
 from harken.testing import START, HandClock
 from tests.services.programs import POLLERS
-
-INSTALL_SECONDS = 400
 
 
 class Orders:
@@ -51,33 +42,3 @@ class Orders:
 
     async def expire(self) -> bool:
         return False
-
-
-def installed(tap: str, version: str) -> Path:
-    """The program of a tap from its package, in an environment of its own that is made once for a machine."""
-    home = Path(tempfile.gettempdir()) / f"harken-taps-{os.getuid()}"
-    home.mkdir(mode=0o700, exist_ok=True)
-    place = home / f"{tap}=={version}"
-    with (home / f"{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        why = "" if (place / "ready").exists() else _install(place)
-    if why:
-        missing = pytest.fail.Exception if os.environ.get("CI") else pytest.skip.Exception
-        raise missing(f"{place.name} could not be installed: {why}")
-    return place / "bin" / tap
-
-
-def _install(place: Path) -> str:
-    """Why it could not be had; nothing when it is there."""
-    shutil.rmtree(place, ignore_errors=True)
-    venv = [sys.executable, "-m", "venv", str(place)]
-    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", place.name]
-    for command in (venv, pip):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            return f"it took more than {INSTALL_SECONDS} s"
-        if done.returncode:
-            return next(iter(done.stderr.strip().splitlines()[-1:]), "nothing was said")
-    (place / "ready").touch()
-    return ""

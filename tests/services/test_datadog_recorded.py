@@ -18,7 +18,7 @@ from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.datadog import FakeDatadog
 from harken.testing.fakes.server import Answer
-from tests.corpora import fetch
+from tests.downloads.corpora import corpus
 from tests.services.datadog import LONG_AGO, Watch, served
 
 pytestmark = [pytest.mark.xdist_group("datadog-corpus"), pytest.mark.timeout(300)]
@@ -30,7 +30,7 @@ ALL = ["triggered", "warn", "no_data", "ok"]
 @pytest.fixture(scope="module")
 def exchanges() -> list[dict[str, Any]]:
     """Every recorded exchange about monitors, and every one that tells a limit."""
-    files = fetch("datadog-api-client").rglob("*.yaml")
+    files = corpus("datadog-api-client").rglob("*.yaml")
     wanted = [text for text in map(Path.read_text, files) if "/api/v1/monitor" in text or "x-ratelimit" in text]
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [one for text in wanted for one in yaml.load(text, Loader=loader)["interactions"]]

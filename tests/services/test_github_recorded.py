@@ -22,7 +22,7 @@ from harken.services.github.event import IssueFilter, event_of, issue_of, matche
 from harken.source import Host
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
-from tests.corpora import fetch
+from tests.downloads.corpora import corpus
 from tests.services.github import source
 from tests.services.reading import events, page
 
@@ -68,7 +68,7 @@ def exchanges_in(text: str) -> list[Exchange]:
 @pytest.fixture(scope="module")
 def exchanges() -> list[Exchange]:
     """Every recorded exchange about issues, and every refusal."""
-    texts = [path.read_text("utf-8") for path in sorted(fetch("PyGithub").rglob("*.txt"))]
+    texts = [path.read_text("utf-8") for path in sorted(corpus("PyGithub").rglob("*.txt"))]
     whole = [text for text in texts if "/issues" in text or "\n403\n" in text or "\n404\n" in text]
     return [one for text in whole for one in exchanges_in(text)]
 

@@ -14,7 +14,7 @@ from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.server import Answer
-from tests.corpora import fetch
+from tests.downloads.corpora import corpus
 from tests.services.gitlab import source
 from tests.services.reading import events, page
 
@@ -25,7 +25,7 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def items() -> list[dict[str, Any]]:
-    found = msgspec.json.decode((fetch("grimoire-elk") / "tests/data/gitlab.json").read_bytes())
+    found = msgspec.json.decode((corpus("grimoire-elk") / "tests/data/gitlab.json").read_bytes())
     return [one["data"] for one in found if one["category"] == "issue"]
 
 

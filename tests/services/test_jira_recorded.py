@@ -13,7 +13,7 @@ from harken.services.jira.event import data_of
 from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer
-from tests.corpora import fetch
+from tests.downloads.corpora import corpus
 from tests.services.jira import serving, source
 from tests.services.reading import events, read
 
@@ -26,13 +26,13 @@ AARON = "557058:d40693ec-2876-4c4d-8fc7-e3b3f923e155"
 @pytest.fixture(scope="module")
 def of_cloud() -> list[dict[str, Any]]:
     """Issues with their histories; one was stripped of its fields by those who recorded it."""
-    items = msgspec.json.decode((fetch("grimoire-elk") / "tests/data/jira.json").read_bytes())
+    items = msgspec.json.decode((corpus("grimoire-elk") / "tests/data/jira.json").read_bytes())
     return [item["data"] for item in items if "fields" in item["data"]]
 
 
 @pytest.fixture(scope="module")
 def of_server() -> list[dict[str, Any]]:
-    pages = (fetch("perceval") / "tests/data/jira").glob("jira_issues_page_[12].json")
+    pages = (corpus("perceval") / "tests/data/jira").glob("jira_issues_page_[12].json")
     return [issue for page in sorted(pages) for issue in msgspec.json.decode(page.read_bytes())["issues"]]
 
 

@@ -22,7 +22,7 @@ from harken.services.rss import NewsFeed, Query
 from harken.source import Host
 from harken.testing import START, HandClock
 from harken.testing.fakes.server import FakeServer, Handler
-from tests.corpora import fetch
+from tests.downloads.corpora import corpus
 
 FEEDS = 2242
 HEADER = re.compile(rb"^Header:\s+(content-type|content-language):\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
@@ -100,7 +100,7 @@ async def read(path: str, shelf: Shelf, host: Host) -> Read:
 
 @pytest.fixture(scope="module")
 def reads() -> list[Read]:
-    return asyncio.run(read_all(fetch("feedparser") / "tests"))
+    return asyncio.run(read_all(corpus("feedparser") / "tests"))
 
 
 def title(entry: Any) -> str:

@@ -13,13 +13,12 @@ from aiohttp import web
 from harken.errors import NeedsAttention, RetryLater
 from harken.services.singer import Query, TapSource
 from harken.source import Host
+from tests.downloads.singer_taps import program
 from tests.services.processes import left_behind, zombies
 from tests.services.reading import events, page, read
-from tests.services.taps import installed
 
 TOKEN = "sesame-open-4711"
-# the first test installs it
-pytestmark = [pytest.mark.timeout(600), pytest.mark.process]
+pytestmark = pytest.mark.process
 
 
 class Shop:
@@ -72,7 +71,7 @@ def source(shop: Shop, host: Host, token: str = TOKEN, **options: Any) -> TapSou
         "records_path": "$[*]",
     }
     config = {"api_url": shop.url, "auth_method": "bearer_token", "bearer_token": token, "streams": [stream]}
-    tap = [str(installed("tap-rest-api-msdk", "1.4.2"))]
+    tap = [str(program("tap-rest-api-msdk"))]
     return TapSource(Query.model_validate({"tap": tap, "config": config, **options}), host)
 
 

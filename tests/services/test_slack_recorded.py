@@ -16,7 +16,7 @@ from harken.source import Host
 from harken.testing import HandClock
 from harken.testing.fakes.server import Answer
 from harken.testing.fakes.slack import FakeSlack, Message
-from tests.corpora import fetch
+from tests.downloads.corpora import corpus
 from tests.services.reading import events, read
 from tests.services.slack_world import source, workspace
 
@@ -27,7 +27,7 @@ LONG_AGO = datetime(2010, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def messages() -> list[dict[str, Any]]:
-    items = msgspec.json.decode((fetch("grimoire-elk") / "tests/data/slack.json").read_bytes())
+    items = msgspec.json.decode((corpus("grimoire-elk") / "tests/data/slack.json").read_bytes())
     added = {"channel_info", "user_data"}
     return [{name: value for name, value in item["data"].items() if name not in added} for item in items]
 
@@ -81,7 +81,7 @@ async def test_without_a_text_the_recorded_blocks_speak(slack: FakeSlack, host: 
 
 
 def test_recorded_people_have_a_name():
-    files = sorted((fetch("perceval") / "tests/data/slack").glob("slack_user_U000[123].json"))
+    files = sorted((corpus("perceval") / "tests/data/slack").glob("slack_user_U000[123].json"))
     users = [msgspec.json.decode(file.read_bytes())["user"] for file in files]
     assert [name_of(user) for user in users] == ["Alvaro del Castillo", "Jose Manrique", "dizquierdo"]
 
@@ -89,6 +89,6 @@ def test_recorded_people_have_a_name():
 async def test_a_recorded_refusal_names_the_channel(slack: FakeSlack, host: Host):
     watched = source(host, slack, channels="eng")
     cursor = (await read(watched, None, LONG_AGO))[-1].cursor
-    slack.answers = [Answer(body=(fetch("perceval") / "tests/data/slack/slack_error.json").read_bytes())]
+    slack.answers = [Answer(body=(corpus("perceval") / "tests/data/slack/slack_error.json").read_bytes())]
     with pytest.raises(NeedsAttention, match="not in #eng"):
         await read(watched, cursor, LONG_AGO)

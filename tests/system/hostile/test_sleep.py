@@ -14,8 +14,8 @@ import pytest
 
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes import Listing
+from tests.downloads.debian import program
 from tests.system.hostile.misbehaving_server import Harken, started, until, write
-from tests.system.hostile.packages import provided
 from tests.system.hostile.world import PAGES, House, configured, feed, listing
 
 HOURS = 9 * 3600.0
@@ -77,7 +77,7 @@ class Shifted:
 
 def false_time(file: Path) -> Mapping[str, str]:
     """Processes with this environment read their wall clock's offset from the file; their timers stay true."""
-    library = provided("libfaketime", "usr/lib/*/faketime/libfaketimeMT.so.1")
+    library = program("libfaketime")
     return {
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(file),
