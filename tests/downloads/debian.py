@@ -1,7 +1,7 @@
 """Programs of Debian packages, with the libraries they need: unpacked, so that nothing is installed or started.
 
-A program that the system has is used as it is. Package lists and archives are our own too, so no root is needed, and
-another apt on the machine is neither disturbed nor waited for.
+Only Dovecot is installed, as it has the paths of its parts compiled in. A program that the system has is used as it is.
+Package lists and archives are our own, so unpacking needs no root, and no other apt on the machine is disturbed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ PROGRAMS = {
     "libfaketime": "usr/lib/*/faketime/libfaketimeMT.so.1",
     "prometheus": "usr/bin/promtool",
 }
+LOCK_SECONDS = 300
+INSTALLED = ("dovecot-imapd",)
 # only for compiling queries at run time, and larger than all the rest together
 NEEDLESS = ("libllvm", "libz3", "perl")
 
@@ -59,7 +61,28 @@ def environment(program: Path) -> dict[str, str]:
 
 def fetch(package: str) -> Path:
     """Download the package and what it needs beside what the system has, and unpack all of it."""
+    if package in INSTALLED:
+        return _install(package)
     return bring(f"debian/{package}", lambda directory: _unpack(package, directory))
+
+
+def _install(package: str) -> Path:
+    if os.getuid() != 0:
+        raise NotBrought(f"it has to be installed, which needs root. Run: sudo apt-get install {package}")
+    # another clone may be installing it too; and its service must not be started
+    options = ["-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", "--no-install-recommends"]
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    archives = [str(archive) for archive in sorted(_download(package).glob("*.deb"))]
+    run(["apt-get", "install", "-y", "-qq", *options, *archives], env=quiet)
+    return program(package)
+
+
+def _download(package: str) -> Path:
+    return bring(f"archives/{package}", lambda directory: _download_into(directory, package))
+
+
+def _download_into(directory: Path, package: str) -> None:
+    run(["apt-get", *_options(), "download", "-qq", *_needed(package)], cwd=directory)
 
 
 def _unpack(package: str, directory: Path) -> None:
@@ -67,8 +90,7 @@ def _unpack(package: str, directory: Path) -> None:
         raise NotBrought("this is not a Debian or Ubuntu: install it by hand")
     archives = directory / "archives"
     archives.mkdir()
-    names = _needed(package)
-    run(["apt-get", *_options(), "download", "-qq", *names], cwd=archives)
+    _download_into(archives, package)
     for archive in sorted(archives.glob("*.deb")):
         run(["dpkg-deb", "-x", archive, directory])
     shutil.rmtree(archives)

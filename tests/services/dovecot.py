@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from harken.testing.fakes.mail import FakeMail
-from tests.downloads.debian import environment, program
+from tests.downloads.debian import program
 
 USER, PASSWORD = "ana@example.com", 'not "a" \\ real pässword'
 SETTINGS = """
 base_dir = {home}/run
-libexec_dir = {libexec}
-import_environment = TZ LD_LIBRARY_PATH={libraries}
 state_dir = {home}/run
 log_path = {home}/log
 protocols = imap
@@ -146,15 +144,12 @@ def serving() -> Iterator[Dovecot]:
     shutil.chown(home / "mail", *_owner())
     (home / "users").write_text(f"{USER}:{PASSWORD}\n")
     me = getpass.getuser()
-    # a root's Dovecot changes to two users that every Debian has; its own ones come only with an installed package
-    internal, login, group = ("daemon", "nobody", "daemon") if os.getuid() == 0 else (me, me, str(os.getgid()))
-    names = {"internal": internal, "login": login, "group": group, "libexec": dovecot.parents[1] / "lib" / "dovecot"}
+    internal, login, group = ("dovecot", "dovenull", "dovecot") if os.getuid() == 0 else (me, me, str(os.getgid()))
+    names = {"internal": internal, "login": login, "group": group}
     uid, gid = _owner()
-    env = environment(dovecot)
-    names["libraries"] = env.get("LD_LIBRARY_PATH", "")
     (home / "conf").write_text(SETTINGS.format(home=home, plain=plain, tls=tls, uid=uid, gid=gid, **names))
     command = [str(dovecot), "-F", "-c", str(home / "conf")]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         _wait(process, plain)
         yield Dovecot(home, plain, tls)
