@@ -71,7 +71,6 @@ def _used(trigger: Trigger | None, state: TriggerState, now: datetime) -> Iterat
 Status = Literal["new", "healthy", "degraded", "paused", "stale"]
 
 GRACE_SECONDS = 120.0
-
 """How late a read may be before it is called stale; slow feeds get twice their interval."""
 
 
