@@ -72,9 +72,9 @@ def services() -> dict[str, subprocess.CompletedProcess[str]]:
     command = [*COMMAND, "--seconds", "6", "--json"]
     names = ("pagerduty", "slack", "jira", "datadog")
     started = {name: subprocess.Popen([*command, name], stdout=PIPE, stderr=PIPE, text=True) for name in names}
-    told = {name: process.communicate(timeout=300) for name, process in started.items()}
+    record_shown = {name: process.communicate(timeout=300) for name, process in started.items()}
     return {
-        name: subprocess.CompletedProcess(process.args, process.returncode, *told[name])
+        name: subprocess.CompletedProcess(process.args, process.returncode, *record_shown[name])
         for name, process in started.items()
     }
 
@@ -97,6 +97,6 @@ def test_an_unknown_demo_is_refused_with_the_nearest_name():
 
 
 def test_help_lists_the_demos():
-    told = demo("--help").stdout
+    record_shown = demo("--help").stdout
 
-    assert all(f"\n    {name} " in told for name in filter(None, SCENARIOS))
+    assert all(f"\n    {name} " in record_shown for name in filter(None, SCENARIOS))

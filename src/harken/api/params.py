@@ -36,9 +36,9 @@ async def read_params(route: Route, request: Request) -> dict[str, Any]:
     given: dict[str, Any] = dict(request.path_params)
     beside = dict(request.query_params) if route.method == "GET" else await _body(request)
     for name, value in beside.items():
-        _known(route, name)
-        given[name] = _parsed(name, value, route.params[name]) if route.method == "GET" else value
-    return {name: _checked(name, value, route.params[name]) for name, value in given.items() if value is not None}
+        _refuse_unknown(route, name)
+        given[name] = _parse(name, value, route.params[name]) if route.method == "GET" else value
+    return {name: _check_type(name, value, route.params[name]) for name, value in given.items() if value is not None}
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -58,14 +58,14 @@ async def _body(request: Request) -> dict[str, Any]:
     return value
 
 
-def _known(route: Route, name: str) -> None:
+def _refuse_unknown(route: Route, name: str) -> None:
     names = sorted(set(route.params) - route.placed)
     if name in names:
         return
     raise Malformed(f"{route.operation} has no parameter {name}", fix=suggest_fix(name, names))
 
 
-def _parsed(name: str, text: str, param: Param) -> Any:
+def _parse(name: str, text: str, param: Param) -> Any:
     try:
         if param == "count":
             return int(text)
@@ -76,7 +76,7 @@ def _parsed(name: str, text: str, param: Param) -> Any:
         raise Malformed(f"{name} is not a {param}") from error
 
 
-def _checked(name: str, value: Any, param: Param) -> Any:
+def _check_type(name: str, value: Any, param: Param) -> Any:
     # in Python True is an int, but it is not a number in JSON
     if not isinstance(value, _TYPES[param]) or (isinstance(value, bool) and param != "flag"):
         raise Malformed(f"{name} must be a {param}")

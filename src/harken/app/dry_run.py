@@ -49,7 +49,7 @@ async def preview(
         reasons += [] if any(error.message in reason for reason in reasons) else [error.message]
         raise NeedsAttention("; ".join(reasons), fix=error.fix) from error
     rules = _rules(feed, trigger, start_line or since)
-    known = await _known(store, feed, events)
+    known = await _recall(store, feed, events)
     notes = () if all(event.occurred_at for event in events) else (UNDATED,)
     shown = _judge(events, known, rules, clock)
     return Preview(
@@ -85,7 +85,7 @@ def _rules(feed: Feed, trigger: Trigger, start: datetime) -> Rules:
     return compile_rules(Listeners(revision=0, feed=feed, triggers=[(trigger, state)]))
 
 
-async def _known(store: Feeds | None, feed: Feed, events: Sequence[Event]) -> Mapping[str, Known]:
+async def _recall(store: Feeds | None, feed: Feed, events: Sequence[Event]) -> Mapping[str, Known]:
     if store is None:
         return {}
     return await store.recall(feed.name, [memory_id(event, feed.identity) for event in events])

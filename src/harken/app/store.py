@@ -122,19 +122,19 @@ async def copy_between(source: str, target: str, watching: CopyProgress, *, live
     """Copy the store at one location into the empty one at the other; HARKEN_ENCRYPTION_KEY is for both."""
     if _same(source, target):
         raise Refused("a store is not copied into itself", fix="Name two stores")
-    async with _opened(source) as origin, _opened(target) as goal:
+    async with _open_transfer(source) as origin, _open_transfer(target) as goal:
         return await copy_store(origin, goal, SystemClock(), watching, live=live, force=force)
 
 
 async def reopen(location: str) -> str:
     """Allow a store that was moved elsewhere to be used again. Returns its place."""
-    async with _opened(location) as store:
+    async with _open_transfer(location) as store:
         await store.mark("", "")
         return store.place
 
 
 @asynccontextmanager
-async def _opened(location: str) -> AsyncIterator[StoreTransfer]:
+async def _open_transfer(location: str) -> AsyncIterator[StoreTransfer]:
     async with AsyncExitStack() as stack:
         transfer = transfer_at(location, os.environ.get(KEY, ""))
         stack.push_async_callback(transfer.close)

@@ -57,10 +57,10 @@ class ConsentOptions:
 
 def obtain_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
     """Ask the user for consent in a browser, wait for it, and return the fields that it fills."""
-    return asyncio.run(_asked(form, values, wished))
+    return asyncio.run(_ask_consent(form, values, wished))
 
 
-async def _asked(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
+async def _ask_consent(form: Form, values: Mapping[str, Any], wished: ConsentOptions) -> Mapping[str, str]:
     from harken.app import open_factory
     from harken.config import Account
     from harken.operate.configuration import load_directory
@@ -126,12 +126,12 @@ def configure_account(
     form = form_of(session.directory, name, store_as)
     if list(given) in (["fields"], ["fields", "--json"]):
         return _fields(form, as_json=len(given) > 1)
-    flags = {**(form.from_environment() if from_env else {}), **_parsed(form, given)}
+    flags = {**(form.from_environment() if from_env else {}), **_parse_options(form, given)}
     values: dict[str, Any] = {**form.stored, **flags, **({PRIVATE: True} if allow_private_networks else {})}
     wished = ConsentOptions(way=way, access=tuple(access), seconds=wait)
     coming = wished.fields(form, flags)
     if sys.stdin.isatty():
-        values |= _asked_for(form, values, everything=not flags, but=coming)
+        values |= _ask_missing(form, values, everything=not flags, but=coming)
     _refuse_wrong(form, values, but=coming)
     _may_replace(form, yes)
     if coming:
@@ -160,7 +160,7 @@ def _fields(form: Form, *, as_json: bool) -> int:
     return 0
 
 
-def _parsed(form: Form, given: Sequence[str]) -> dict[str, str]:
+def _parse_options(form: Form, given: Sequence[str]) -> dict[str, str]:
     known = {one.name: one for one in form.fields}
     values: dict[str, str] = {}
     piped = ""
@@ -199,7 +199,7 @@ def _value(field: Field, value: str) -> str:
     return value
 
 
-def _asked_for(form: Form, values: Mapping[str, Any], *, everything: bool, but: Collection[str]) -> dict[str, str]:
+def _ask_missing(form: Form, values: Mapping[str, Any], *, everything: bool, but: Collection[str]) -> dict[str, str]:
     """Ask a person for each field that has no value yet, or for all of them, until the answer is one it takes."""
     answers: dict[str, str] = {}
     for one in form.fields:
@@ -246,7 +246,7 @@ def _try(form: Form, loaded: Any) -> None:
         say(f"{form.kind} cannot be asked whose credential it is; stored untried")
         return
     try:
-        who = asyncio.run(_lent(loaded, identify_account, form.name))["who"]
+        who = asyncio.run(_with_host(loaded, identify_account, form.name))["who"]
     except HarkenError as error:
         raise type(error)(
             error.message, fix=f"{error.fix or 'Check it'}. Nothing was stored; --no-test stores it untried"
@@ -255,7 +255,7 @@ def _try(form: Form, loaded: Any) -> None:
     say(f"{form.kind} knows us: {said}")
 
 
-async def _lent(loaded: Any, question: Any, name: str) -> Any:
+async def _with_host(loaded: Any, question: Any, name: str) -> Any:
     from harken.app import open_factory
 
     async with open_factory(loaded) as parts:
@@ -281,7 +281,7 @@ def _take_effect(session: Session, form: Form) -> None:
 def _check(form: Form, loaded: Any) -> None:
     from harken.operate.integrations import check_queries
 
-    answer = asyncio.run(_lent(loaded, check_queries, form.name))
+    answer = asyncio.run(_with_host(loaded, check_queries, form.name))
     for check in answer["checks"]:
         for written, meant in check["found"].items():
             say(f"{', '.join(check['triggers']) or check['feed']}: {written} is {meant}")

@@ -15,13 +15,13 @@ from harken.errors import HarkenError
 __all__ = ["events_command"]
 
 
-def _decided(event: Mapping[str, Any]) -> str:
+def _verdict_words(event: Mapping[str, Any]) -> str:
     return ", ".join(f"{verdict['trigger']}: {verdict['outcome']}" for verdict in event["verdicts"]) or "no trigger"
 
 
 def _line(event: Mapping[str, Any]) -> str:
     what = event["key"] or event["subject"]
-    told = (clock(event["recorded_at"]), event["id"], event["feed"], event["type"], what, _decided(event))
+    told = (clock(event["recorded_at"]), event["id"], event["feed"], event["type"], what, _verdict_words(event))
     return clean("  ".join(map(str, told)))
 
 
@@ -31,7 +31,7 @@ COLUMNS = (
     ("feed", "feed"),
     ("type", "type"),
     ("key", lambda event: event["key"] or event["subject"]),
-    ("verdicts", _decided),
+    ("verdicts", _verdict_words),
 )
 
 

@@ -106,14 +106,14 @@ def run_job(session: Session, id: str) -> int:
 @click.argument("id")
 def pause_job(session: Session, id: str) -> None:
     """Read and deliver nothing until the job is resumed."""
-    _changed(session, session.call("pollers.pause", id=id))
+    _print_job(session, session.call("pollers.pause", id=id))
 
 
 @command(pollers_command, "resume")
 @click.argument("id")
 def resume_job(session: Session, id: str) -> None:
     """Let go what was held, forget errors and read again."""
-    _changed(session, session.call("pollers.resume", id=id))
+    _print_job(session, session.call("pollers.resume", id=id))
 
 
 @command(pollers_command, "reset")
@@ -125,7 +125,7 @@ def reset_job(session: Session, id: str, yes: bool) -> None:
         # a name that does not exist is worth no question
         session.call("pollers.show", id=id)
         _confirm(id)
-    _changed(session, session.call("pollers.reset", id=id))
+    _print_job(session, session.call("pollers.reset", id=id))
 
 
 def _confirm(id: str) -> None:
@@ -143,25 +143,25 @@ def reload_jobs(session: Session) -> int:
     if session.as_json:
         print_json(plan)
     else:
-        _planned(plan)
+        _print_plan(plan)
     return 0 if plan["ok"] else 1
 
 
-def _planned(plan: Mapping[str, Any]) -> None:
+def _print_plan(plan: Mapping[str, Any]) -> None:
     rows = [{"what": what, "job": id, "why": ""} for what in CHANGES for id in plan[what]]
-    rows += [{"what": "refused", "job": one["id"], "why": _refused(one)} for one in plan["refused"]]
+    rows += [{"what": "refused", "job": one["id"], "why": _refusal_line(one)} for one in plan["refused"]]
     if rows:
         table(rows, (("what", "what"), ("job", "job"), ("why", "why")))
     counted = ", ".join(f"{len(plan[what])} {what}" for what in (*CHANGES, "keep", "refused"))
     say(counted if rows else f"Nothing changed: {counted}")
 
 
-def _refused(one: Mapping[str, Any]) -> str:
+def _refusal_line(one: Mapping[str, Any]) -> str:
     kept = " (its old version goes on)" if one["runs"] else ""
     return "; ".join(one["errors"]) + kept
 
 
-def _changed(session: Session, row: Mapping[str, Any]) -> None:
+def _print_job(session: Session, row: Mapping[str, Any]) -> None:
     if session.as_json:
         print_json(row)
     else:

@@ -124,10 +124,10 @@ def run(args: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _told(error)
+        return _report(error)
 
 
-def _told(error: Exception) -> int:
+def _report(error: Exception) -> int:
     if os.environ.get("HARKEN_DEBUG"):
         raise error
     if isinstance(error, HarkenError):

@@ -62,14 +62,14 @@ def show_run(session: Session, id: str) -> None:
 @click.option("--latest", is_flag=True, help="With the workflow as it is now, from its first step.")
 def retry_run(session: Session, id: str, latest: bool) -> None:
     """Try a failed, dead or cancelled run again; steps that are done stay done."""
-    _changed(session, session.call("runs.retry", id=id, latest=latest))
+    _print_run(session, session.call("runs.retry", id=id, latest=latest))
 
 
 @command(runs_command, "cancel")
 @click.argument("id")
 def cancel_run(session: Session, id: str) -> None:
     """Cancel a run, or ask it to stop if it has begun."""
-    _changed(session, session.call("runs.cancel", id=id))
+    _print_run(session, session.call("runs.cancel", id=id))
 
 
 @command(runs_command, "approve")
@@ -78,7 +78,7 @@ def cancel_run(session: Session, id: str) -> None:
 @click.option("--comment", default="", help="What the run is told beside the answer.")
 def approve_run(session: Session, id: str, reject: bool, comment: str) -> None:
     """Answer a run that waits for a person."""
-    _changed(session, session.call("runs.approve", id=id, approved=not reject, comment=comment))
+    _print_run(session, session.call("runs.approve", id=id, approved=not reject, comment=comment))
 
 
 @click.group("dead", context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,7 +106,7 @@ def list_dead(session: Session, **given: Any) -> None:
 @click.argument("id")
 def retry_dead(session: Session, id: str) -> None:
     """Try a dead run again."""
-    _changed(session, session.call("dead.retry", id=id))
+    _print_run(session, session.call("dead.retry", id=id))
 
 
 @command(dead_command, "drop")
@@ -120,7 +120,7 @@ def drop_dead(session: Session, id: str) -> None:
         say(f"{id} is dropped")
 
 
-def _changed(session: Session, run: dict[str, Any]) -> None:
+def _print_run(session: Session, run: dict[str, Any]) -> None:
     if session.as_json:
         print_json(run)
     else:

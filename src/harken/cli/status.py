@@ -41,7 +41,7 @@ def status_command(session: Session) -> None:
         say(f"The store cannot write: {answer['store_trouble']}")
     if answer["config_errors"]:
         say(f"The configuration has {answer['config_errors']} errors. See: harken config check")
-    fields(session, {"triggers": _counted(answer["triggers"]), "counts": _counted(answer["counts"])})
+    fields(session, {"triggers": _count_words(answer["triggers"]), "counts": _count_words(answer["counts"])})
     fields(session, {**controller, "shards": _spans(controller.get("shards", ()))}, hide=("pid", "url", "version"))
     _fleet(answer["fleet"])
     for one in answer["attention"]:
@@ -113,7 +113,7 @@ def _plan(session: Session, plan: Mapping[str, Any], nothing: str) -> None:
     if session.as_json:
         print_json(plan)
         return
-    rows = [_planned(what, item) for what in PLAN for item in plan.get(what) or ()]
+    rows = [_plan_row(what, item) for what in PLAN for item in plan.get(what) or ()]
     changes = [row for row in rows if row["what"] != "keep"]
     if changes:
         table(changes, (("what", "what"), ("item", "item"), ("why", "why")))
@@ -124,12 +124,12 @@ def _plan(session: Session, plan: Mapping[str, Any], nothing: str) -> None:
         say(str(note))
 
 
-def _planned(what: str, item: Any) -> dict[str, Any]:
+def _plan_row(what: str, item: Any) -> dict[str, Any]:
     if isinstance(item, Mapping):
         named = item.get("item") or item.get("name") or ""
         return {"what": what, "item": named, "why": item.get("why") or item.get("reason") or ""}
     return {"what": what, "item": str(item), "why": ""}
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _count_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())

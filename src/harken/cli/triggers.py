@@ -121,14 +121,14 @@ def run_trigger(session: Session, name: str) -> int:
 @click.option("--reason", default="", help="Why, for whoever looks at it later.")
 def pause_trigger(session: Session, name: str, reason: str) -> None:
     """Hold the trigger's runs; its events are still recorded."""
-    _changed(session, session.call("triggers.pause", name=name, reason=reason))
+    _print_trigger(session, session.call("triggers.pause", name=name, reason=reason))
 
 
 @command(triggers_command, "resume")
 @click.argument("name")
 def resume_trigger(session: Session, name: str) -> None:
     """Let held runs go, forget errors and read again."""
-    _changed(session, session.call("triggers.resume", name=name))
+    _print_trigger(session, session.call("triggers.resume", name=name))
 
 
 @command(triggers_command, "reset")
@@ -140,7 +140,7 @@ def reset_trigger(session: Session, name: str, cursor: bool, yes: bool) -> None:
     if cursor and not yes and sys.stdin.isatty():
         question = f"Wipe what the feed of {name} has read and remembers, and start at now?"
         yes = click.confirm(question, abort=True, err=True)
-    _changed(session, session.call("triggers.reset", name=name, cursor=cursor, yes=yes))
+    _print_trigger(session, session.call("triggers.reset", name=name, cursor=cursor, yes=yes))
 
 
 @command(triggers_command, "release")
@@ -177,7 +177,7 @@ def _seconds(amount: float | None) -> str:
     return "" if amount is None else f"{amount:g} s"
 
 
-def _changed(session: Session, row: dict[str, Any]) -> None:
+def _print_trigger(session: Session, row: dict[str, Any]) -> None:
     if session.as_json:
         print_json(row)
         return

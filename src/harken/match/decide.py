@@ -145,7 +145,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str
     into: GatherInto | None = None
     try:
         if rule.mapping is not None:
-            mapped = msgspec.json.encode(_rendered(rule.mapping, _context(event, rule, rules)))
+            mapped = msgspec.json.encode(_render(rule.mapping, _context(event, rule, rules)))
         if trigger.overlap != "allow":
             slot = f"{rule.uid}\0{_value(rule.slot, event, rule, rules)}"
         if trigger.gather is not None:
@@ -215,12 +215,12 @@ def _context(event: Event, rule: Rule, rules: Rules) -> dict[str, Any]:
     }
 
 
-def _rendered(mapping: Any, context: Mapping[str, Any]) -> Any:
+def _render(mapping: Any, context: Mapping[str, Any]) -> Any:
     if isinstance(mapping, Template):
         return mapping.value(context)
     if isinstance(mapping, dict):
-        return {key: _rendered(inner, context) for key, inner in mapping.items()}
-    return [_rendered(inner, context) for inner in mapping] if isinstance(mapping, list) else mapping
+        return {key: _render(inner, context) for key, inner in mapping.items()}
+    return [_render(inner, context) for inner in mapping] if isinstance(mapping, list) else mapping
 
 
 def _timed(intent: Intent, event: Event, rule: Rule, read: Read) -> Intent:

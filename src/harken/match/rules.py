@@ -28,7 +28,7 @@ class Rule:
         self.start_line: datetime = state.start_line
         self.timed = trigger.max_age > 0 or trigger.quiet is not None
         self.condition: Condition | None = _condition(trigger.condition) if trigger.condition else None
-        self.mapping: Any = _compiled(trigger.mapping) if trigger.mapping is not None else None
+        self.mapping: Any = _compile(trigger.mapping) if trigger.mapping is not None else None
         self.slot: Template | None = _template(trigger.concurrency_key) if trigger.concurrency_key else None
         self.gather_by: Template | None = None
         if trigger.gather is not None and trigger.gather.by:
@@ -72,10 +72,10 @@ def _template(source: str) -> Template:
     return compile_template(source)
 
 
-def _compiled(value: Any) -> Any:
+def _compile(value: Any) -> Any:
     """The value with every string that has a template in it compiled; everything else stays as it is."""
     if isinstance(value, str):
         return _template(value) if "{{" in value else value
     if isinstance(value, Mapping):
-        return {key: _compiled(inner) for key, inner in value.items()}
-    return [_compiled(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _compile(inner) for key, inner in value.items()}
+    return [_compile(inner) for inner in value] if isinstance(value, list) else value

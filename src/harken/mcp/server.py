@@ -48,7 +48,7 @@ def server_for(tools: Tools) -> Server[Any]:
         return ListToolsResult(tools=[_tool(row) for row in await tools.list()])
 
     async def called(context: Any, params: CallToolRequestParams) -> CallToolResult:
-        return await _called(tools, params.name, params.arguments or {})
+        return await _call_tool(tools, params.name, params.arguments or {})
 
     async def no_resources(context: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return ListResourcesResult(resources=[])
@@ -97,21 +97,21 @@ def _tool(row: Plain) -> Tool:
     )
 
 
-async def _called(tools: Tools, name: str, arguments: dict[str, Any]) -> CallToolResult:
+async def _call_tool(tools: Tools, name: str, arguments: dict[str, Any]) -> CallToolResult:
     """Call the tool; errors become answers that a model can read."""
     try:
         result = await tools.call(name, arguments)
     except HarkenError as error:
-        return _said(str(error), is_error=True)
+        return _tool_result(str(error), is_error=True)
     except Exception as error:
         # the exception's text is not shown: it may quote a secret
         log.exception("mcp.broke", tool=name, agent=tools.agent)
-        return _said(f"{name} broke with {type(error).__name__}. See the controller's log", is_error=True)
+        return _tool_result(f"{name} broke with {type(error).__name__}. See the controller's log", is_error=True)
     shaped = result if isinstance(result, dict) else {"result": result}
-    return _said(json.dumps(shaped, ensure_ascii=False), structured=shaped)
+    return _tool_result(json.dumps(shaped, ensure_ascii=False), structured=shaped)
 
 
-def _said(text: str, *, structured: Plain | None = None, is_error: bool = False) -> CallToolResult:
+def _tool_result(text: str, *, structured: Plain | None = None, is_error: bool = False) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(type="text", text=text)], structured_content=structured, is_error=is_error
     )

@@ -272,7 +272,7 @@ def _installed(loaded: Loaded, agent: str, lend: Lend) -> dict[str, Offer]:
 async def _discover(readings: list[Reading], loaded: Loaded, lend: Lend, found: dict[str, Offer]) -> list[str]:
     """Ask each exec program for its tools and add them, prefixed with the job's name. Return the failures as notes."""
     few = asyncio.Semaphore(AT_ONCE)
-    answers = await asyncio.gather(*(_asked(reading, loaded, lend, few) for reading in readings))
+    answers = await asyncio.gather(*(_list_offers(reading, loaded, lend, few) for reading in readings))
     notes: list[str] = []
     for reading, answer in zip(readings, answers, strict=True):
         job = reading.job.id
@@ -286,7 +286,7 @@ async def _discover(readings: list[Reading], loaded: Loaded, lend: Lend, found: 
     return notes
 
 
-async def _asked(
+async def _list_offers(
     reading: Reading, loaded: Loaded, lend: Lend, few: asyncio.Semaphore
 ) -> Mapping[str, Tool] | HarkenError:
     query, account, discover = loaded.queries.get(reading.feed.name), reading.account, reading.plugin.discover

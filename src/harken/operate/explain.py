@@ -38,11 +38,11 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
     trigger = await context.trigger(name)
     feed = await context.feed_of(name)
     if not key:
-        return _told(trigger, "", await _summary(context, trigger, feed))
+        return _as_row(trigger, "", await _summary(context, trigger, feed))
     found = await _find(context, feed, key)
     if found:
-        return _told(trigger, key, await _decided(context, trigger, found))
-    return _told(trigger, key, await _missing(context, trigger, feed, key))
+        return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
+    return _as_row(trigger, key, await _explain_missing(context, trigger, feed, key))
 
 
 async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
@@ -73,7 +73,7 @@ def _is_of(event: Recorded, name: str) -> bool:
     return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
 
 
-async def _decided(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:
+async def _explain_recorded(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:
     event = found[0]
     verdict = _verdict(trigger, event)
     run = await context.store.run(verdict.run_id) if verdict and verdict.run_id else None
@@ -87,7 +87,7 @@ async def _decided(context: Context, trigger: TriggerState, found: Sequence[Reco
     return msgspec.structs.replace(given, details={**given.details, "earlier": earlier})
 
 
-async def _missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Explanation:
+async def _explain_missing(context: Context, trigger: TriggerState, feed: str, key: str) -> Explanation:
     # store.feeds() leaves out the size of each memory; store.state() has it
     state = await context.store.state(feed) if await _state(context, feed) else None
     recent = (await context.store.events(feed=feed, limit=RECENT)).items if feed else ()
@@ -165,7 +165,7 @@ def _moment(key: str) -> datetime | None:
     return moment if moment.tzinfo else moment.astimezone()
 
 
-def _told(trigger: TriggerState, key: str, given: Explanation) -> Plain:
+def _as_row(trigger: TriggerState, key: str, given: Explanation) -> Plain:
     lines = [given.sentence]
     for label, value in given.details.items():
         if isinstance(value, list):

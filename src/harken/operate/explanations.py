@@ -64,50 +64,66 @@ def explain_event(case: Case) -> Explanation:
 def _fired(case: Case, verdict: Verdict) -> Explanation:
     run = case.run
     if run is None:
-        sentence = f"{_it(case)} fired and started run {verdict.run_id}, which retention has removed since"
-        return Explanation(stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case))
+        sentence = f"{_event_words(case)} fired and started run {verdict.run_id}, which retention has removed since"
+        return Explanation(
+            stage="run", outcome="fired", sentence=sentence + _repeat_words(case), details=_details(case)
+        )
     if run.hold == "budget" and run.status == "held":
         return _held(case, verdict)
     waits = f"; it {verdict.reason}" if verdict.reason and run.status == "ready" else ""
     sentence = (
-        f"{_it(case)} fired {ago(case.event.recorded_at, case.now)} and started run {run.id}, "
-        f"{_doing(run, case.now)}{waits}"
+        f"{_event_words(case)} fired {ago(case.event.recorded_at, case.now)} and started run {run.id}, "
+        f"{_run_words(run, case.now)}{waits}"
     )
     return Explanation(
-        stage="run", outcome="fired", sentence=sentence + _again(case), details=_details(case), advice=_run_advice(run)
+        stage="run",
+        outcome="fired",
+        sentence=sentence + _repeat_words(case),
+        details=_details(case),
+        advice=_run_advice(run),
     )
 
 
 def _filtered(case: Case, verdict: Verdict) -> Explanation:
-    sentence = f"{_it(case)} was read, but the condition was not met: {verdict.reason or 'no clause was recorded'}"
+    sentence = (
+        f"{_event_words(case)} was read, but the condition was not met: {verdict.reason or 'no clause was recorded'}"
+    )
     advice = (
         f"See all fields that a condition can use: harken events show {case.event.id}",
         f"Start the run for it anyway: harken events replay {case.event.id} --trigger {case.trigger.name}",
     )
     return Explanation(
-        stage="match", outcome="filtered", sentence=sentence + _again(case), details=_details(case), advice=advice
+        stage="match",
+        outcome="filtered",
+        sentence=sentence + _repeat_words(case),
+        details=_details(case),
+        advice=advice,
     )
 
 
 def _duplicate(case: Case, verdict: Verdict) -> Explanation:
     of = f"run {verdict.run_id}" if verdict.run_id else verdict.reason or "an event that was recorded before"
-    state = f", {_doing(case.run, case.now)}" if case.run else ""
-    sentence = f"{_it(case)} is a duplicate of {of}{state}"
+    state = f", {_run_words(case.run, case.now)}" if case.run else ""
+    sentence = f"{_event_words(case)} is a duplicate of {of}{state}"
     advice = (f"To run it again on purpose: harken events replay {case.event.id} --trigger {case.trigger.name}",)
     return Explanation(
-        stage="memory", outcome="duplicate", sentence=sentence + _again(case), details=_details(case), advice=advice
+        stage="memory",
+        outcome="duplicate",
+        sentence=sentence + _repeat_words(case),
+        details=_details(case),
+        advice=advice,
     )
 
 
 def _before_start(case: Case, verdict: Verdict) -> Explanation:
     if case.event.occurred_at is None:
-        sentence = f"{_it(case)} was there before the trigger: it is {verdict.reason}"
+        sentence = f"{_event_words(case)} was there before the trigger: it is {verdict.reason}"
     elif "ignore_historical" in verdict.reason:
-        sentence = f"{_it(case)} {verdict.reason}: what happened while nothing ran is skipped on purpose"
+        sentence = f"{_event_words(case)} {verdict.reason}: what happened while nothing ran is skipped on purpose"
     else:
         happened, start = stamp(case.event.occurred_at), stamp(case.trigger.start_line)
         sentence = (
-            f"{_it(case)} happened {happened}, before the trigger's start line {start}: "
+            f"{_event_words(case)} happened {happened}, before the trigger's start line {start}: "
             "what was there before a trigger does not start it"
         )
     details = _details(case) | {"start_line": stamp(case.trigger.start_line), "reason": verdict.reason}
@@ -121,10 +137,12 @@ def _before_start(case: Case, verdict: Verdict) -> Explanation:
 def _held(case: Case, verdict: Verdict) -> Explanation:
     run, name = case.run, case.trigger.name
     if run is None or run.status != "held":
-        now = f"; that run is over the hold: {_doing(run, case.now)}" if run else "; that run is gone since"
-        sentence = f"{_it(case)} matched, and run {verdict.run_id} was held ({verdict.reason or 'no reason'}){now}"
+        now = f"; that run is over the hold: {_run_words(run, case.now)}" if run else "; that run is gone since"
+        sentence = (
+            f"{_event_words(case)} matched, and run {verdict.run_id} was held ({verdict.reason or 'no reason'}){now}"
+        )
         return Explanation(stage="run", outcome="held", sentence=sentence, details=_details(case))
-    sentence = f"{_it(case)} matched; run {run.id} is held: {_hold(case, run.hold, verdict.reason)}"
+    sentence = f"{_event_words(case)} matched; run {run.id} is held: {_hold(case, run.hold, verdict.reason)}"
     advice = (
         f"Let it go: harken triggers {_freeing(run.hold)} {name}",
         f"Or cancel what is held: harken triggers drop {name}",
@@ -135,16 +153,17 @@ def _held(case: Case, verdict: Verdict) -> Explanation:
 def _gathered(case: Case, verdict: Verdict) -> Explanation:
     run = case.run
     if run is None:
-        sentence = f"{_it(case)} was gathered into run {verdict.run_id}, which retention has removed since"
+        sentence = f"{_event_words(case)} was gathered into run {verdict.run_id}, which retention has removed since"
         return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
-    together = f"{_it(case)} was gathered into run {run.id} with {count(len(run.event_keys), 'event')}{_why(verdict)}"
+    events = count(len(run.event_keys), "event")
+    together = f"{_event_words(case)} was gathered into run {run.id} with {events}{_reason_words(verdict)}"
     if run.hold == "budget" and run.status == "held":
         sentence = f"{together}, which is held: {_hold(case, run.hold, '')}"
         return Explanation(stage="held", outcome="gathered", sentence=sentence, details=_details(case))
     if run.status == "gathering":
         sentence = f"{together}; it is still gathering and becomes due {when(run.due_at, case.now)}"
         return Explanation(stage="gather", outcome="gathered", sentence=sentence, details=_details(case))
-    sentence = f"{together}, {_doing(run, case.now)}"
+    sentence = f"{together}, {_run_words(run, case.now)}"
     return Explanation(
         stage="run", outcome="gathered", sentence=sentence, details=_details(case), advice=_run_advice(run)
     )
@@ -156,12 +175,12 @@ def _skipped(case: Case, verdict: Verdict) -> Explanation:
         "With `overlap: queue` it would wait for the other run instead",
         f"Start the run for it now: harken events replay {case.event.id} --trigger {case.trigger.name}",
     )
-    sentence = f"{_it(case)} matched, but was skipped: {why}"
+    sentence = f"{_event_words(case)} matched, but was skipped: {why}"
     return Explanation(stage="match", outcome="skipped", sentence=sentence, details=_details(case), advice=advice)
 
 
 def _error(case: Case, verdict: Verdict) -> Explanation:
-    sentence = f"{_it(case)} could not be decided: {verdict.reason or 'no reason was recorded'}"
+    sentence = f"{_event_words(case)} could not be decided: {verdict.reason or 'no reason was recorded'}"
     advice = (
         f"See the fields it has: harken events show {case.event.id}",
         f"Mend the condition or mapping, then: harken events replay {case.event.id} --trigger {case.trigger.name}",
@@ -172,7 +191,7 @@ def _error(case: Case, verdict: Verdict) -> Explanation:
 def _unmatched(case: Case, verdict: Verdict) -> Explanation:
     why = verdict.reason or f"the trigger does not listen to events of type {case.event.type}"
     return Explanation(
-        stage="match", outcome="unmatched", sentence=f"{_it(case)} was read, but {why}", details=_details(case)
+        stage="match", outcome="unmatched", sentence=f"{_event_words(case)} was read, but {why}", details=_details(case)
     )
 
 
@@ -182,7 +201,7 @@ def _not_listening(case: Case) -> Explanation:
         why = f"trigger {case.trigger.name} was only created {stamp(created)}"
     else:
         why = f"trigger {case.trigger.name} has no verdict on it: it did not listen to this feed or type then"
-    sentence = f"{_it(case)} was recorded {when(case.event.recorded_at, case.now)}, but {why}"
+    sentence = f"{_event_words(case)} was recorded {when(case.event.recorded_at, case.now)}, but {why}"
     advice = (f"Start the run for it: harken events replay {case.event.id} --trigger {case.trigger.name}",)
     return Explanation(stage="match", outcome="unmatched", sentence=sentence, details=_details(case), advice=advice)
 
@@ -212,7 +231,7 @@ def _hold(case: Case, hold: str, reason: str) -> str:
     return reason or _HOLDS.get(hold, hold or "no reason was recorded")
 
 
-def _why(verdict: Verdict) -> str:
+def _reason_words(verdict: Verdict) -> str:
     """The verdict's reason without the event's number within its digest."""
     said = verdict.reason.partition(": ")[2]
     return f" ({said})" if said else ""
@@ -222,11 +241,11 @@ def _freeing(hold: str) -> str:
     return "resume" if hold == "paused" else "release"
 
 
-def _it(case: Case) -> str:
+def _event_words(case: Case) -> str:
     return f"Event {case.event.id} ({case.event.key or case.event.subject})"
 
 
-def _again(case: Case) -> str:
+def _repeat_words(case: Case) -> str:
     if not case.event.repeats:
         return ""
     times = count(case.event.repeats, "time")
@@ -234,7 +253,7 @@ def _again(case: Case) -> str:
     return f". The source showed it again {times}, last {last}: duplicates, which start nothing"
 
 
-def _doing(run: Run | None, now: datetime) -> str:
+def _run_words(run: Run | None, now: datetime) -> str:
     if run is None:
         return "which is gone since"
     if run.status in ("failed", "dead"):

@@ -122,7 +122,7 @@ async def list_integrations(context: Context) -> Plain:
             rows[name] = _row(name, account.kind, account.origin, _address(account))
     for name, row in stored.items():
         rows.setdefault(name, row)
-    for name, error in _refused(context).items():
+    for name, error in _refused_accounts(context).items():
         rows.setdefault(name, _row(name, "", "missing") | {"error": error})
     plugins = registry()
     for kind in plugins:
@@ -143,7 +143,7 @@ def _stored(context: Context) -> tuple[dict[str, Plain], list[str]]:
         for name, kind in credentials.accounts().items():
             rows[name] = _row(name, kind, "stored")
             entry = credentials.account(name)
-            rows[name]["base_url"] = _shown(str(entry.fields.get("base_url", ""))) if entry else ""
+            rows[name]["base_url"] = _without_credentials(str(entry.fields.get("base_url", ""))) if entry else ""
     except HarkenError as error:
         notes.append(str(error))
     return rows, notes
@@ -154,16 +154,16 @@ def _row(name: str, kind: str, source: str, base_url: str = "") -> Plain:
 
 
 def _address(account: Account) -> str:
-    return _shown(account.base_url or str(getattr(account.model, "base_url", "") or ""))
+    return _without_credentials(account.base_url or str(getattr(account.model, "base_url", "") or ""))
 
 
-def _shown(address: str) -> str:
+def _without_credentials(address: str) -> str:
     """The address without user, password and query, which may be secret."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
-def _refused(context: Context) -> dict[str, str]:
+def _refused_accounts(context: Context) -> dict[str, str]:
     refused = context.loaded.refused if context.loaded else {}
     prefix = "integration:"
     return {name.removeprefix(prefix): str(found[0]) for name, found in refused.items() if name.startswith(prefix)}

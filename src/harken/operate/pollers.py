@@ -72,7 +72,7 @@ async def list_jobs(context: Context, *, agent: str = "") -> Plain:
 
 async def show(context: Context, *, id: str, agent: str = "") -> Plain:
     """One job with all its settings, and the reason if it does not run."""
-    job = _found(context, id, agent)
+    job = _find_job(context, id, agent)
     loaded, states = _loaded(context), await _states(context)
     feed = states[1].get(job.feed) if job else None
     health = feed.health if feed else Health()
@@ -105,7 +105,7 @@ async def _cooldown(context: Context, loaded: Loaded, job: Job | None) -> float 
 
 async def run_now(context: Context, *, id: str, agent: str = "") -> Plain:
     """Read the job now, through the same lease and commit as its schedule; what it finds is delivered as usual."""
-    job, state = await _opened(context, id, agent)
+    job, state = await _require_opened(context, id, agent)
     if state.paused:
         raise Refused(f"job {id} is paused: {state.paused}", fix=f"Resume it first: harken pollers resume {id}")
     report = await context.running().tick(job.feed, id)
@@ -115,23 +115,23 @@ async def run_now(context: Context, *, id: str, agent: str = "") -> Plain:
 
 async def pause(context: Context, *, id: str, agent: str = "") -> Plain:
     """Read and deliver nothing until it is resumed."""
-    await _opened(context, id, agent)
+    await _require_opened(context, id, agent)
     await context.store.pause(id, f"paused by the agent {agent}" if agent else "paused by a person")
-    return await _changed(context, id, agent)
+    return await _row_after_change(context, id, agent)
 
 
 async def resume(context: Context, *, id: str, agent: str = "") -> Plain:
     """Release held runs, clear errors and read again."""
-    await _opened(context, id, agent)
+    await _require_opened(context, id, agent)
     await context.store.resume(id)
-    return await _changed(context, id, agent)
+    return await _row_after_change(context, id, agent)
 
 
 async def reset(context: Context, *, id: str, agent: str = "") -> Plain:
     """Wipe cursor, memory and errors, end any pause, and start at now."""
-    await _opened(context, id, agent)
+    await _require_opened(context, id, agent)
     await context.store.reset(id, cursor=True)
-    return await _changed(context, id, agent)
+    return await _row_after_change(context, id, agent)
 
 
 async def reload(context: Context) -> Plain:
@@ -175,16 +175,16 @@ def _jobs(context: Context, agent: str) -> dict[str, Job | None]:
     return {**refused, **loaded.jobs}
 
 
-def _found(context: Context, id: str, agent: str) -> Job | None:
+def _find_job(context: Context, id: str, agent: str) -> Job | None:
     jobs = _jobs(context, agent)
     if id not in jobs:
         raise NotFound(f"there is no job {id}", fix=suggest_fix(id, jobs))
     return jobs[id]
 
 
-async def _opened(context: Context, id: str, agent: str) -> tuple[Job, TriggerState]:
+async def _require_opened(context: Context, id: str, agent: str) -> tuple[Job, TriggerState]:
     """The job and its trigger's state; raises NotFound when no controller has opened it yet."""
-    job = _found(context, id, agent)
+    job = _find_job(context, id, agent)
     if job is None:
         found = _findings(_loaded(context), id)[0]
         raise Misconfigured(f"job {id} is refused: {found.message}", fix=found.fix or "See: harken config check")
@@ -194,9 +194,9 @@ async def _opened(context: Context, id: str, agent: str) -> tuple[Job, TriggerSt
     return job, states[id]
 
 
-async def _changed(context: Context, id: str, agent: str) -> Plain:
+async def _row_after_change(context: Context, id: str, agent: str) -> Plain:
     context.nudge()
-    return _row(context, id, _found(context, id, agent), await _states(context))
+    return _row(context, id, _find_job(context, id, agent), await _states(context))
 
 
 async def _states(context: Context) -> States:

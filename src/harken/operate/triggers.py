@@ -124,14 +124,14 @@ async def pause(context: Context, *, name: str, reason: str = "") -> Plain:
     """Hold the trigger's runs from now on; its feed is still read and its events recorded."""
     await context.trigger(name)
     await context.store.pause(name, reason or "no reason given")
-    return await _changed(context, name)
+    return await _row_after_change(context, name)
 
 
 async def resume(context: Context, *, name: str) -> Plain:
     """Release what the pause held, oldest first, and read the feed again."""
     await context.trigger(name)
     await context.store.resume(name)
-    return await _changed(context, name)
+    return await _row_after_change(context, name)
 
 
 async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:
@@ -144,7 +144,7 @@ async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool 
         message = f"resetting the cursor of {name} wipes what its feed has read and remembers{shared}"
         raise Refused(message, fix=f"If you mean it: harken triggers reset {name} --cursor --yes")
     await context.store.reset(state.name, cursor=cursor)
-    return await _changed(context, name)
+    return await _row_after_change(context, name)
 
 
 async def release(context: Context, *, name: str) -> Plain:
@@ -163,7 +163,7 @@ async def drop(context: Context, *, name: str) -> Plain:
     return {"trigger": name, "dropped": dropped}
 
 
-async def _changed(context: Context, name: str) -> Plain:
+async def _row_after_change(context: Context, name: str) -> Plain:
     context.nudge()
     feeds = {state.name: state for state in await context.store.feeds()}
     return _row(context, await context.trigger(name), feeds)

@@ -107,8 +107,10 @@ async def _runs(connection: Any, seal: Seal) -> AsyncIterator[ExportedRun]:
     cursor = await connection.cursor(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq")
     while rows := await cursor.fetch(FETCH_ROWS):
         seqs = [row[0] for row in rows]
-        events = await _grouped(connection, "SELECT run, event FROM run_events WHERE run=ANY($1) ORDER BY event", seqs)
-        steps = await _grouped(connection, "SELECT run, record FROM journal WHERE run=ANY($1) ORDER BY run, n", seqs)
+        events = await _group_rows(
+            connection, "SELECT run, event FROM run_events WHERE run=ANY($1) ORDER BY event", seqs
+        )
+        steps = await _group_rows(connection, "SELECT run, record FROM journal WHERE run=ANY($1) ORDER BY run, n", seqs)
         for *row, has_slot in rows:
             listed, event, gather = events.get(row[0], []), row[10], row[15]
             # `run_events` has the events of gathering runs and of runs started by hand
@@ -117,7 +119,7 @@ async def _runs(connection: Any, seal: Seal) -> AsyncIterator[ExportedRun]:
             yield tables.run(row, gathered, steps.get(row[0], []), by_hand=by_hand, has_slot=has_slot)
 
 
-async def _grouped(connection: Any, sql: str, runs: Sequence[int]) -> dict[int, list[Any]]:
+async def _group_rows(connection: Any, sql: str, runs: Sequence[int]) -> dict[int, list[Any]]:
     """The second column of a query, by the run in its first."""
     found: dict[int, list[Any]] = {}
     for run, value in await connection.fetch(sql, runs):

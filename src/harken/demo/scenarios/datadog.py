@@ -39,13 +39,13 @@ class Account(Busy, FakeDatadog):
     def is_read(self, request: web.Request) -> bool:
         return request.path.startswith("/api/v1/monitor")
 
-    async def told(self, request: web.Request, answer: Any) -> None:
+    async def record_shown(self, request: web.Request, answer: Any) -> None:
         if request.path == "/api/v1/monitor":
-            self.lists.update(_shown(answer))
+            self.lists.update(_shown_groups(answer))
             for trigger in (ALERTS, DIGEST):
                 self.truth.shown(trigger, [one for one, lists in self.lists.items() if lists >= LISTS])
         elif request.path == f"/api/v1/monitor/{FLAPPING}":
-            self.truth.shown(MUTE, _shown([answer]))
+            self.truth.shown(MUTE, _shown_groups([answer]))
 
 
 class Monitors:
@@ -101,7 +101,7 @@ class Monitors:
     def occurrence(self, event: Recorded) -> str:
         return f"{event.subject}@{event.state}"
 
-    def written(self) -> Iterable[tuple[str, str]]:
+    def written_back(self) -> Iterable[tuple[str, str]]:
         for name, downtime in self.fake.downtimes.items():
             yield _MARK.findall(downtime["attributes"]["message"])[-1], name
 
@@ -114,7 +114,7 @@ def _standing(id: int, group: str, status: str) -> str:
     return f"{_subject(id, group)} is {status}"
 
 
-def _shown(monitors: Iterable[Mapping[str, Any]]) -> list[str]:
+def _shown_groups(monitors: Iterable[Mapping[str, Any]]) -> list[str]:
     groups = ((monitor["id"], *one) for monitor in monitors for one in monitor["state"]["groups"].items())
     return [_standing(id, group, state["status"]) for id, group, state in groups]
 

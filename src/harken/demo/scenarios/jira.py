@@ -32,7 +32,7 @@ class Site(Busy, Jira):
     def is_read(self, request: web.Request) -> bool:
         return request.path.endswith("/search/jql")
 
-    async def told(self, request: web.Request, answer: Any) -> None:
+    async def record_shown(self, request: web.Request, answer: Any) -> None:
         if self.is_read(request):
             jql = (await request.json())["jql"]
             trigger = MINE if "assignee" in jql else REVIEW if "status" in jql else MENTION
@@ -103,7 +103,7 @@ class Board:
     def occurrence(self, event: Recorded) -> str:
         return _name(event.data["id"], event.occurred_at) if event.occurred_at else event.key
 
-    def written(self) -> Iterable[tuple[str, str]]:
+    def written_back(self) -> Iterable[tuple[str, str]]:
         for issue in self.fake.issues.values():
             for comment, properties in issue.properties.items():
                 yield str(properties["harken"]["key"]), comment

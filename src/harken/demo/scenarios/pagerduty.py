@@ -37,7 +37,7 @@ class Account(Busy, PagerDuty):
     def is_read(self, request: web.Request) -> bool:
         return request.path == "/incidents"
 
-    async def told(self, request: web.Request, answer: Any) -> None:
+    async def record_shown(self, request: web.Request, answer: Any) -> None:
         if self.is_read(request):
             trigger = MINE if "user_ids[]" in request.query else TEAM
             self.truth.shown(trigger, [incident["id"] for incident in answer["incidents"]])
@@ -107,7 +107,7 @@ class OnCall:
     def occurrence(self, event: Recorded) -> str:
         return event.subject
 
-    def written(self) -> Iterable[tuple[str, str]]:
+    def written_back(self) -> Iterable[tuple[str, str]]:
         for incident in self.fake.incidents.values():
             for note in incident.notes:
                 yield _MARK.findall(note.content)[-1], f"{incident.id} {note.id}"

@@ -96,7 +96,7 @@ class Workspace:
     def occurrence(self, event: Recorded) -> str:
         return event.subject
 
-    def written(self) -> Iterable[tuple[str, str]]:
+    def written_back(self) -> Iterable[tuple[str, str]]:
         for channel in self.fake.channels.values():
             for message in channel.messages.values():
                 if "metadata" in message.fields:

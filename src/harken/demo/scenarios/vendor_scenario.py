@@ -50,7 +50,7 @@ class Busy(FakeServer):
         """Whether the request comes from a feed and not from a step."""
         raise NotImplementedError
 
-    async def told(self, request: web.Request, answer: Any) -> None:
+    async def record_shown(self, request: web.Request, answer: Any) -> None:
         """Called with each reply before it is sent."""
 
     async def handle(self, request: web.Request, display: Handler) -> web.Response:
@@ -60,7 +60,7 @@ class Busy(FakeServer):
             return json_reply({"error": "too many requests"}, 429, {"Retry-After": "1"})
         reply = await super().handle(request, display)
         if reply.status == 200 and isinstance(reply.body, bytes):
-            await self.told(request, msgspec.json.decode(reply.body))
+            await self.record_shown(request, msgspec.json.decode(reply.body))
         return reply
 
 
@@ -110,7 +110,7 @@ class Story(Protocol):
         ...
 
     def occurrence(self, event: Recorded) -> str: ...
-    def written(self) -> Iterable[tuple[str, str]]:
+    def written_back(self) -> Iterable[tuple[str, str]]:
         """What workflows wrote back: the mark of the step, and the name of the resulting item."""
         ...
 
@@ -167,12 +167,12 @@ class VendorScenario:
 
     def deliveries(self) -> Mapping[str, Collection[str]]:
         found: dict[str, set[str]] = {}
-        for mark, name in self._story.written():
+        for mark, name in self._story.written_back():
             found.setdefault(mark, set()).add(name)
         return found
 
 
 def _quick(workflow: str) -> str:
-    for written, instead in QUICK.items():
-        workflow = written.sub(instead, workflow)
+    for written_back, instead in QUICK.items():
+        workflow = written_back.sub(instead, workflow)
     return workflow

@@ -21,14 +21,7 @@ from harken.services.datadog.actions import Mute, Unmute, mute, unmute
 from harken.services.datadog.api import Account, Api, Page
 from harken.services.datadog.check import check, whoami
 from harken.services.datadog.cursor import KnownStatus, Occurrence, Place, memory_key, occurrence, pack, unpack
-from harken.services.datadog.event import (
-    GroupStatus,
-    event_data,
-    group_statuses,
-    has_any_tag,
-    number_of,
-    written,
-)
+from harken.services.datadog.event import GroupStatus, event_data, group_statuses, has_any_tag, number_of, rfc3339_of
 from harken.services.datadog.query import Query
 from harken.source import Act, Batch, Cursor, Delivery, Host, Plugin
 
@@ -121,7 +114,7 @@ def _event(subject: str, current: GroupStatus, now: Occurrence, data: dict[str, 
     return Event(
         subject=subject,
         type="datadog.monitor",
-        state=f"{current.status}@{written(now.stamp)}" if now.stamp else current.status,
+        state=f"{current.status}@{rfc3339_of(now.stamp)}" if now.stamp else current.status,
         occurred_at=datetime.fromtimestamp(now.stamp, UTC) if now.dated else None,
         data=data,
     )

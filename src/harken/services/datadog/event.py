@@ -23,8 +23,8 @@ __all__ = [
     "is_muted",
     "name_of",
     "number_of",
+    "rfc3339_of",
     "word",
-    "written",
 ]
 
 STATUSES = ("unknown", "ok", "triggered", "warn", "no_data", "ignored", "skipped")
@@ -55,7 +55,7 @@ def word(status: Any) -> str:
     return text if text in STATUSES else "unknown"
 
 
-def written(seconds: int) -> str:
+def rfc3339_of(seconds: int) -> str:
     """Epoch seconds as ISO 8601; empty for 0."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds else ""
 
@@ -121,7 +121,7 @@ def event_data(monitor: Any, current: GroupStatus, *, previous: str, web: str, n
         "priority": priority if type(priority) is int else None,
         "creator": {part: _text(_inside(monitor, "creator", part)) for part in ("name", "email", "handle")},
         "overall_status": word(monitor.get("overall_state")),
-        "last_triggered_at": written(current.triggered),
+        "last_triggered_at": rfc3339_of(current.triggered),
         "muted": is_muted(monitor, group, now),
     }
 

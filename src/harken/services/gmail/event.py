@@ -79,13 +79,13 @@ def _part(payload: Mapping[str, Any], depth: int) -> Part:
         charset=charset[1] if charset else "",
         filename=filename,
         size=size if isinstance(size, int) else None,
-        data=_decoded(text_of(payload, "body.data") or "") if mime.startswith("text/") else b"",
+        data=_decode(text_of(payload, "body.data") or "") if mime.startswith("text/") else b"",
         attached=bool(filename) or disposition.startswith("attachment") or mime == "message/rfc822",
         parts=tuple(_part(one, depth - 1) for one in inner),
     )
 
 
-def _decoded(data: str) -> bytes:
+def _decode(data: str) -> bytes:
     clean = _NOT_BASE64.sub("", data.replace("+", "-").replace("/", "_"))
     try:
         return base64.urlsafe_b64decode(clean[: len(clean) - (len(clean) % 4 == 1)] + "=" * (-len(clean) % 4))

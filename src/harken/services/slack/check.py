@@ -52,7 +52,7 @@ async def check(query: Query, account: Account, host: Host) -> Checked:
     """Look up every channel and person of the query, and whether the bot is in the channels and may read them."""
     slack = Slack(account, host)
     found: dict[str, str] = {}
-    rows = await _listed(slack, query.include_dms)
+    rows = await _list_channels(slack, query.include_dms)
     seen = listed_channels(rows)
     unknown = _missing_scopes(rows, select_channels(seen, query.channels), (await slack.me()).scopes)
     await _check_channels(query, slack, seen, found, unknown)
@@ -69,10 +69,10 @@ async def check(query: Query, account: Account, host: Host) -> Checked:
 
 async def channels_of(slack: Slack, dms: bool = False) -> dict[str, ListedChannel]:
     """Every channel that the bot can see."""
-    return listed_channels(await _listed(slack, dms))
+    return listed_channels(await _list_channels(slack, dms))
 
 
-async def _listed(slack: Slack, dms: bool) -> list[dict[str, Any]]:
+async def _list_channels(slack: Slack, dms: bool) -> list[dict[str, Any]]:
     return await _all_pages(
         slack, "conversations.list", "channels", types=conversation_types(dms), exclude_archived="true"
     )

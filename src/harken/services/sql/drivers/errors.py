@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
 
-__all__ = ["not_installed", "refused", "timed_out", "unreachable", "untrusted_certificate"]
+__all__ = ["not_installed", "refused_error", "timed_out", "unreachable", "untrusted_certificate"]
 
 _LONGEST = 300
 
@@ -21,7 +21,7 @@ def timed_out(where: str, seconds: float) -> RetryLater:
     return RetryLater(f"{where} gave no answer within {seconds:g} s", reason="timeout", fix=fix)
 
 
-def refused(where: str, code: str, text: str = "", *, fix: str = "") -> NeedsAttention:
+def refused_error(where: str, code: str, text: str = "", *, fix: str = "") -> NeedsAttention:
     """`text` is the database's message, if it can only be about names and grammar."""
     reason = " ".join(text.split())[:_LONGEST].rstrip(".")
     message = f"{where} refused the query: {reason} ({code})" if reason else f"{where} refused the query ({code})"

@@ -15,7 +15,13 @@ import msgspec
 
 from harken.errors import HarkenError, NeedsAttention
 from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
-from harken.services.sql.drivers.errors import not_installed, refused, timed_out, unreachable, untrusted_certificate
+from harken.services.sql.drivers.errors import (
+    not_installed,
+    refused_error,
+    timed_out,
+    unreachable,
+    untrusted_certificate,
+)
 
 if TYPE_CHECKING:
     from aiomysql import Connection  # type: ignore[import-untyped]
@@ -207,4 +213,4 @@ def _to_harken_error(error: Exception, where: str, seconds: float) -> HarkenErro
     if not code or code in _TEMPORARY or code in _CLIENT:
         return unreachable(where, f"{type(error).__name__} {code or ''}".strip())
     text = str(error.args[-1]) if code in _HARMLESS_TEXT else type(error).__name__
-    return refused(where, str(code), text, fix=_FIXES.get(code, ""))
+    return refused_error(where, str(code), text, fix=_FIXES.get(code, ""))

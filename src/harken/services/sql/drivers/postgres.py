@@ -15,7 +15,13 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
-from harken.services.sql.drivers.errors import not_installed, refused, timed_out, unreachable, untrusted_certificate
+from harken.services.sql.drivers.errors import (
+    not_installed,
+    refused_error,
+    timed_out,
+    unreachable,
+    untrusted_certificate,
+)
 
 if TYPE_CHECKING:
     from asyncpg import Connection  # type: ignore[import-untyped]
@@ -155,4 +161,4 @@ def _to_harken_error(error: Exception, where: str, seconds: float) -> HarkenErro
     if not code or code.startswith(_TEMPORARY):
         return unreachable(where, f"{name} {code}".strip())
     text = str(error.args[0]) if code.startswith(_HARMLESS_TEXT) and error.args else name
-    return refused(where, code, text, fix=_FIXES.get(code) or _FIXES.get(code[:2], ""))
+    return refused_error(where, code, text, fix=_FIXES.get(code) or _FIXES.get(code[:2], ""))

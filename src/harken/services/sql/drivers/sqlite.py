@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from harken.errors import HarkenError
 from harken.services.sql.drivers import MOST_BYTES, Address, RowBuffer, Rows, Session
-from harken.services.sql.drivers.errors import refused, timed_out, unreachable
+from harken.services.sql.drivers.errors import refused_error, timed_out, unreachable
 
 __all__ = ["Sqlite"]
 
@@ -131,4 +131,4 @@ def _to_harken_error(error: sqlite3.Error, where: str, seconds: float) -> Harken
         return timed_out(where, seconds)
     if code in _TEMPORARY:
         return unreachable(where, name)
-    return refused(where, name, str(error), fix=_FIXES.get(code, ""))
+    return refused_error(where, name, str(error), fix=_FIXES.get(code, ""))
