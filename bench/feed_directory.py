@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.listing import WORKFLOW
+from bench.listing_server import WORKFLOW
 
 __all__ = ["lay_out"]
 

@@ -22,7 +22,7 @@ SETTLE_SECONDS = 5.0
 
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """Feeds of five minutes whose reads are spread evenly, as they are some time after a start."""
-    with tempfile.TemporaryDirectory(prefix="harken-bench-") as scratch, child("bench.listing") as server:
+    with tempfile.TemporaryDirectory(prefix="harken-bench-") as scratch, child("bench.listing_server") as server:
         directory = Path(scratch) / "site"
         lay_out(directory, sizes.idle_feeds, f"http://127.0.0.1:{int(server.line())}/etag")
         _read_once(directory, sizes.idle_feeds)

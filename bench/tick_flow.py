@@ -15,7 +15,7 @@ import msgspec
 
 from bench.engine import answer
 from bench.feed_directory import lay_out
-from bench.listing import ETAG
+from bench.listing_server import ETAG
 from harken.app import App, settle_memory
 
 __all__ = ["Asked", "Round", "rounds_of"]

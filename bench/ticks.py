@@ -18,7 +18,7 @@ WAYS = {"etag": "304 Not Modified", "plain": "200, same body"}
 
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
     """One figure for servers that answer conditional requests, one for those that send everything again."""
-    with child("bench.listing") as server:
+    with child("bench.listing_server") as server:
         address = f"http://127.0.0.1:{int(server.line())}"
         return [_figure(sizes, f"{address}/{way}", way, say) for way in WAYS]
 

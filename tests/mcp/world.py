@@ -84,7 +84,7 @@ class House:
     def _program(self) -> dict[str, Any]:
         file = self.directory / "orders.jsonl"
         file.touch()
-        command = [sys.executable, str(POLLERS / "ledger.py")]
+        command = [sys.executable, str(POLLERS / "lines_poller.py")]
         return {"command": command, "config": {"file": str(file), "tools": self.tools}, "timeout": 20}
 
     def _google(self, mailbox: FakeGmail, agent: str) -> dict[str, Any]:

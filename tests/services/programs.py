@@ -29,7 +29,7 @@ class Ledger:
         self._clock = clock
         self._numbers = count(1)
         config = {"file": str(self.file), "page": self.page_size, **options.pop("config", {})}
-        command = options.pop("command", [sys.executable, str(POLLERS / "ledger.py")])
+        command = options.pop("command", [sys.executable, str(POLLERS / "lines_poller.py")])
         self.query = Query.model_validate({"command": command, "config": config, **options})
         self.source = StdioPoller(self.query, host)
 

@@ -154,7 +154,7 @@ async def test_a_moved_cursor_is_asked_for_although_another_answer_is_under_way(
 
 async def test_closing_leaves_no_process_no_zombie_and_no_open_file(tmp_path, clock, host):
     before = open_files()
-    ledger = Ledger(tmp_path, clock, host, command=[sys.executable, str(POLLERS / "ledger.py"), str(tmp_path)])
+    ledger = Ledger(tmp_path, clock, host, command=[sys.executable, str(POLLERS / "lines_poller.py"), str(tmp_path)])
     await page(ledger.source)
     assert len(running(str(tmp_path))) == 1
     await ledger.source.aclose()

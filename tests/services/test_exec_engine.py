@@ -43,7 +43,12 @@ class Site:
 
     def write(self, *, allowed: bool = True, shop: str = "north") -> None:
         (self.folder / "harken.yaml").write_text(f"services: {{allow_programs: {str(allowed).lower()}}}\n")
-        names = {"python": sys.executable, "poller": POLLERS / "ledger.py", "mark": self.folder, "file": self.items}
+        names = {
+            "python": sys.executable,
+            "poller": POLLERS / "lines_poller.py",
+            "mark": self.folder,
+            "file": self.items,
+        }
         self.workflow.write_text(WORKFLOW.format(shop=shop, **names))
 
     def add(self, name: str) -> None:
@@ -51,7 +56,7 @@ class Site:
             file.write(f'{{"id": "{name}"}}\n')
 
     def processes(self) -> list[str]:
-        return running(f"ledger.py {self.folder}")
+        return running(f"lines_poller.py {self.folder}")
 
 
 @pytest.fixture

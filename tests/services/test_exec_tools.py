@@ -32,7 +32,7 @@ def host(host: Host) -> Host:
 
 
 async def discovered(host: Host, folder: Path, **config: Any) -> Mapping[str, Tool]:
-    command = [sys.executable, str(POLLERS / "ledger.py"), str(folder)]
+    command = [sys.executable, str(POLLERS / "lines_poller.py"), str(folder)]
     assert plugin.discover is not None
     return await plugin.discover(Query(command=command, config=config, timeout=20), None, host)
 

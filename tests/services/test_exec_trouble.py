@@ -33,7 +33,7 @@ def host(host: Host) -> Host:
 @pytest.fixture
 def tricked(tmp_path: Path, clock: Any, host: Host) -> Any:
     """Make a poller that misbehaves once asked; its command line holds the test's directory, so it can be found."""
-    command = [sys.executable, str(POLLERS / "ledger.py"), str(tmp_path)]
+    command = [sys.executable, str(POLLERS / "lines_poller.py"), str(tmp_path)]
 
     def make(trick: str, **config: Any) -> Ledger:
         options = {"timeout": config.pop("timeout", 30.0), "env": config.pop("env", {})}
@@ -57,7 +57,7 @@ async def test_a_crash_is_tried_later_and_tells_the_exit_code_and_the_last_words
 
     assert type(error) is RetryLater
     said = "no answer from https://shop.example/orders?*** | cannot go on with ***"
-    assert error.message == f"ledger.py ended with exit code 3: {said}"
+    assert error.message == f"lines_poller.py ended with exit code 3: {said}"
     assert nothing_left(tmp_path)
 
 
@@ -91,7 +91,7 @@ async def test_a_poller_killed_while_it_is_asked_is_tried_later(tricked, tmp_pat
     os.mkfifo(note)
     asking = asyncio.create_task(page(ledger.source))
     os.kill(int(await asyncio.to_thread(note.read_text)), signal.SIGKILL)
-    with pytest.raises(RetryLater, match=r"ledger.py was ended by SIGKILL"):
+    with pytest.raises(RetryLater, match=r"lines_poller.py was ended by SIGKILL"):
         await asking
 
     assert nothing_left(tmp_path)
@@ -106,7 +106,7 @@ async def test_a_poller_that_hangs_is_ended_with_all_that_it_started(
 
     assert isinstance(error, RetryLater)
     assert error.reason == "timeout"
-    assert error.message == "ledger.py did not answer poll_tick within 2 s and was ended"
+    assert error.message == "lines_poller.py did not answer poll_tick within 2 s and was ended"
     assert nothing_left(tmp_path)
 
 
@@ -135,7 +135,7 @@ async def test_a_line_of_a_gigabyte_is_cut_off_and_refused(tricked, tmp_path):
     error = await refused(tricked("gigabyte"))
 
     assert isinstance(error, NeedsAttention)
-    assert error.message == "ledger.py wrote a line of more than 8 MiB"
+    assert error.message == "lines_poller.py wrote a line of more than 8 MiB"
     assert nothing_left(tmp_path)
     assert open_files() == before
 
@@ -179,7 +179,7 @@ async def test_an_error_may_say_what_to_do_and_never_holds_a_secret(tricked):
     error = {"code": -32002, "message": f"{SECRET} was revoked", "data": {"fix": f"Replace {SECRET}"}}
     told = await refused(tricked("", error=error, env={"SHOP_TOKEN": SECRET}))
 
-    assert str(told) == "ledger.py answered poll_tick with error -32002: *** was revoked. Replace ***"
+    assert str(told) == "lines_poller.py answered poll_tick with error -32002: *** was revoked. Replace ***"
 
 
 async def test_a_transient_error_keeps_the_process_and_a_permanent_one_ends_it(tricked, tmp_path):
