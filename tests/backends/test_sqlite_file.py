@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.claims import claim
 from harken.backends.sqlite.connection import refuse_network
+from harken.backends.sqlite.file_guard import LOOK_SECONDS, FileGuard
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
 from harken.feed import Budget
@@ -29,8 +32,10 @@ from harken.testing.store.world import MAIL, OTHER, definitions
 KEY = "a long key of the operator"
 
 
-async def given_at(path: Path, clock: HandClock, *, limit: int = 10_000, key: str = "") -> tuple[SqliteStore, Given]:
-    store = SqliteStore.at(path, clock, limit=limit, key=key)
+async def given_at(
+    path: Path, clock: HandClock, *, limit: int = 10_000, key: str = "", inline: bool = False
+) -> tuple[SqliteStore, Given]:
+    store = SqliteStore.at(path, clock, limit=limit, key=key, inline=inline)
     opened = await store.open(definitions())
     lease = await store.lease(0, "a", 30)
     assert isinstance(lease, Lease)
@@ -243,12 +248,112 @@ async def test_a_backup_of_a_running_store_is_whole(given: Given, tmp_path: Path
 async def test_who_cannot_read_the_file_is_told_to_come_back(path: Path, clock: HandClock) -> None:
     store, given = await given_at(path, clock)
     await given.fires("s")
+    store._database._idle_readers.clear()  # as when more read at once than have a connection
     away = path.rename(path.with_name("away.db"))
-    with pytest.raises(StoreUnavailable, match="cannot be read"):
+    with pytest.raises(StoreUnavailable, match="was removed or moved away"):
         await store.feeds()
     away.rename(path)
     assert {state.name for state in await store.feeds()} >= {"inbox"}
     store.abandon()
+
+
+def remove(file: Path) -> None:
+    file.rename(file.with_name("away"))
+
+
+def exchange(file: Path) -> None:
+    away = file.rename(file.with_name("away"))
+    file.write_bytes(away.read_bytes())
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("lose", [remove, exchange])
+@pytest.mark.parametrize("name", ["harken.db", "harken.db-wal"])
+async def test_a_file_that_is_removed_or_exchanged_acknowledges_nothing_until_it_is_back(
+    path: Path, clock: HandClock, name: str, lose: Callable[[Path], None], inline: bool
+) -> None:
+    store, given = await given_at(path, clock, inline=inline)
+    await given.commit(given.entry("before"))
+    lose(path.with_name(name))
+    clock.advance(LOOK_SECONDS)
+    for subject in ("first", "second"):
+        with pytest.raises(StoreUnavailable, match=rf"{name} was (removed|exchanged)"):
+            await given.commit(given.entry(subject))
+    assert name in store.trouble
+    path.with_name("away").replace(path.with_name(name))
+    await given.commit(given.entry("after"))
+    assert store.trouble == ""
+    await store.close()
+    assert recorded(path) >= {"before", "after"}
+
+
+async def test_a_lost_file_is_said_without_a_write(given: Given, path: Path) -> None:
+    path.rename(path.with_name("away"))
+    assert given.store.trouble == ""
+    given.clock.advance(LOOK_SECONDS)
+    assert "was removed or moved away" in given.store.trouble
+
+
+async def test_a_file_that_was_emptied_stays_down(given: Given, path: Path) -> None:
+    before = path.read_bytes()
+    os.truncate(path, 0)
+    given.clock.advance(LOOK_SECONDS)
+    with pytest.raises(StoreUnavailable, match="was emptied"):
+        await given.commit(given.entry("s"))
+    with path.open("r+b") as file:
+        file.write(before)
+    with pytest.raises(StoreUnavailable, match=r"was emptied.*store restore"):
+        await given.commit(given.entry("s"))
+
+
+async def test_what_was_in_a_removed_log_is_saved_in_the_database(given: Given, path: Path) -> None:
+    await given.fires("kept")
+    path.with_name("harken.db-wal").unlink()
+    given.clock.advance(LOOK_SECONDS)
+    with pytest.raises(StoreUnavailable, match="Restart Harken"):
+        await given.commit(given.entry("refused"))
+    copied = path.with_name("as-after-a-kill.db")
+    shutil.copy(path, copied)
+    assert "kept" in recorded(copied)
+
+
+async def test_a_removed_database_can_still_be_backed_up(given: Given, path: Path) -> None:
+    await given.commit(given.entry("kept"))
+    for file in (path, path.with_name("harken.db-wal")):
+        file.unlink()
+    given.clock.advance(LOOK_SECONDS)
+    assert given.store.trouble
+    await given.store.backup(str(path.with_name("saved.db")))
+    assert recorded(path.with_name("saved.db")) == {"kept"}
+
+
+async def test_closing_leaves_the_log_of_the_file_that_took_our_place(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock)
+    await given.commit(given.entry("ours"))
+    for file in (path, path.with_name("harken.db-wal")):
+        exchange(file)
+    await store.close()
+    assert "ours" in recorded(path)
+
+
+async def test_the_files_are_looked_at_once_in_a_while_and_not_for_every_write(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    compare = FileGuard._compare
+
+    def count(guard: FileGuard, file: str) -> tuple[str, int]:
+        looks.append(file)
+        return compare(guard, file)
+
+    monkeypatch.setattr(FileGuard, "_compare", count)
+    for n in range(50):
+        await given.commit(given.entry(f"s{n}"))
+    assert looks == []
+    given.clock.advance(LOOK_SECONDS)
+    for n in range(50):
+        await given.commit(given.entry(f"t{n}"))
+    assert len(looks) == 2
 
 
 def migrations() -> list[str]:

@@ -72,7 +72,7 @@ def check_config(found: Iterable[Plain]) -> Check:
 
 def check_store(trouble: str, place: Site) -> Check:
     if trouble:
-        fix = "Free disk space or end what locks the file; nothing is acknowledged until then, so nothing is lost"
+        fix = "Nothing is acknowledged until it can, so nothing is lost"
         return Check(name="store", state="fail", message=f"the store cannot write: {trouble}", fix=fix)
     path = place.store_path
     if path is None:

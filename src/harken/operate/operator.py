@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Malformed, NotFound
+from harken.errors import HarkenError, Malformed, NotFound, StoreUnavailable
 from harken.http.redact import redact_error, scrub_bytes
 from harken.operate import (
     agent_tools,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["CHANGES", "OPERATIONS", "Operator"]
 
 Operation = Callable[..., Awaitable[Plain]]
+
+BACKUP = "store.backup"
 
 READS: Mapping[str, Operation] = {
     "status": status.status,
@@ -71,7 +73,7 @@ READS: Mapping[str, Operation] = {
 
 CHANGES: Mapping[str, Operation] = {
     "reload": status.reload,
-    "store.backup": status.backup,
+    BACKUP: status.backup,
     "triggers.run": triggers.run_now,
     "triggers.pause": triggers.pause,
     "triggers.resume": triggers.resume,
@@ -139,8 +141,22 @@ class Operator:
             what = str(params.get("name") or params.get("id") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
             who = f"agent {params['agent']}" if params.get("agent") else "operator"
-            await self._context.store.audit(who, operation, what, detail)
+            await self._audit(who, operation, what, detail)
         return answer
+
+    async def _audit(self, who: str, operation: str, what: str, detail: Plain) -> None:
+        try:
+            await self._context.store.audit(who, operation, what, detail)
+        except StoreUnavailable as error:
+            if operation != BACKUP:
+                raise
+            # commands import this module too, and have to start fast
+            import structlog
+
+            # a store that cannot write is when a backup is needed most, and it is made
+            structlog.get_logger("harken.operate").warning(
+                "audit.not_written", operation=operation, reason=error.message
+            )
 
     @property
     def pollers(self) -> Pollers:

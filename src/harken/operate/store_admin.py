@@ -123,7 +123,7 @@ def restore(store: Path, backup: Path) -> Plain:
     coming = store.with_name(store.name + ".restoring")
     make_private(store.absolute().parent)
     _copy(backup, coming)
-    kept = _aside(store) if store.exists() else None
+    kept = _aside(store)
     os.replace(coming, store)
     return {"store": str(store), "backup": str(backup), "kept": str(kept) if kept else ""}
 
@@ -145,14 +145,18 @@ def _copy(backup: Path, target: Path) -> None:
         os.fsync(copy.fileno())
 
 
-def _aside(store: Path) -> Path:
+def _aside(store: Path) -> Path | None:
+    """Move what is there away, a log without its database too: SQLite would apply it to the restored one."""
+    found = [suffix for suffix in (*BESIDE, "") if store.with_name(store.name + suffix).exists()]
+    if not found:
+        return None
     number = 1
-    while (kept := store.with_name(f"{store.name}.before-restore-{number}")).exists():
+    while any(_kept(store, number, suffix).exists() for suffix in (*BESIDE, "")):
         number += 1
-    # move the old write-ahead log away with its database, or SQLite would apply it to the restored one
-    for suffix in BESIDE:
-        beside = store.with_name(store.name + suffix)
-        if beside.exists():
-            os.replace(beside, kept.with_name(kept.name + suffix))
-    os.replace(store, kept)
-    return kept
+    for suffix in found:
+        os.replace(store.with_name(store.name + suffix), _kept(store, number, suffix))
+    return _kept(store, number, found[-1])
+
+
+def _kept(store: Path, number: int, suffix: str) -> Path:
+    return store.with_name(f"{store.name}.before-restore-{number}{suffix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,38 @@ async def test_encryption_that_is_switched_on_leaves_no_plain_text(tmp_path: Pat
     assert (wrong[0], "with another key" in wrong[2]) == (1, True)
     assert (missing[0], "is encrypted" in missing[2]) == (1, True)
     assert (tmp_path / "harken.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("names", [("harken.db",), ("harken.db-wal",), ("harken.db", "harken.db-wal", "harken.db-shm")])
+async def test_a_store_whose_files_are_removed_does_not_go_on_saying_202(tmp_path: Path, names: Sequence[str]) -> None:
+    write(tmp_path, hook=HOOK)
+    async with started(tmp_path) as harken:
+        assert await harken.hook("before") == 202
+        for name in names:
+            (tmp_path / name).unlink()
+
+        async def down() -> bool:
+            return bool(_store((await harken.ask("/health"))[2])["state"] == "down")
+
+        await until(down)
+        status, headers, answer = await harken.ask("/webhooks/generic/hook", b'{"id": "during"}')
+        assert (status, int(headers["Retry-After"]) > 0) == (503, True)
+        assert f"{names[0]} was removed" in answer["error"]
+        assert (await harken.ask("/health/ready"))[0] == 503
+        code, out, _ = await harken.types("doctor")
+        assert (code, f"{names[0]} was removed" in out, "is writable" in out) == (1, True, False)
+        code, _, err = await harken.types("store", "backup", str(tmp_path / "saved.db"))
+        assert code == 0, err
+        assert await harken.hook("later") == 503
+        harken.process.terminate()
+        assert await harken.process.wait() == 0
+        assert "Traceback" not in harken.log
+    code, _, err = await types(tmp_path, "store", "restore", str(tmp_path / "saved.db"))
+    assert code == 0, err
+    async with started(tmp_path) as harken:
+        assert await harken.hook("after") == 202
+
+        async def ran() -> bool:
+            return await _keys(harken) == ["after", "before"]
+
+        await until(ran)

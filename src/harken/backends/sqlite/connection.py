@@ -17,8 +17,9 @@ import apsw
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.sqlite import encryption
 from harken.backends.sqlite.encryption import encrypt
+from harken.backends.sqlite.file_guard import FileGuard
 from harken.backends.sqlite.transaction import Transaction
-from harken.backends.sqlite.writer import Writer, reading
+from harken.backends.sqlite.writer import Writer, reading, save_log
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
@@ -54,16 +55,26 @@ class Database:
     loop's thread that are too short to be worth a change of threads.
     """
 
-    def __init__(self, path: Path, tx: Transaction, writer: Writer | None, clock: Clock, lock: int | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tx: Transaction,
+        clock: Clock,
+        writer: Writer | None = None,
+        guard: FileGuard | None = None,
+        lock: int | None = None,
+    ) -> None:
         self.path = path
         self.tx = tx
         self.writer = writer
+        self._guard = guard
         self.inline = writer is None or writer.inline
         self._clock = clock
         self._lock = lock
         self.loop_reader = tx if self.inline else self._reader()
         self._readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="harken-read")
-        self._idle_readers: list[Transaction] = []
+        # one is open from the beginning: when the files have lost their names, it still reads them
+        self._idle_readers = [] if self.inline else [self._reader()]
 
     @classmethod
     def for_reading(cls, path: Path, clock: Clock, key: str) -> Database:
@@ -73,7 +84,7 @@ class Database:
         seal = existing_seal(path, key, alone=False) or PlainSeal()
         connection = connect(path, readonly=True)
         refuse_old(connection)
-        return cls(path, Transaction(connection, seal, clock), None, clock, None)
+        return cls(path, Transaction(connection, seal, clock), clock)
 
     @classmethod
     def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Database:
@@ -86,13 +97,16 @@ class Database:
             migrate(connection)
             encryption.wipe(connection)
             tx = Transaction(connection, known or seal_for(connection, key), clock)
+            guard = FileGuard(path, clock)
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, tx, Writer(tx, inline=inline, limit=limit), clock, lock)
+        return cls(path, tx, clock, Writer(tx, guard, inline=inline, limit=limit), guard, lock)
 
     @property
     def trouble(self) -> str:
+        if self._guard is not None and (lost := self._guard.look_if_due()):
+            return str(lost.error())
         return self.writer.trouble if self.writer else ""
 
     @property
@@ -128,7 +142,11 @@ class Database:
             self._idle_readers.append(tx)
 
     def _reader(self) -> Transaction:
+        if self._guard is not None and (lost := self._guard.look()):
+            raise lost.error()
         connection = connect(self.path, readonly=True)
+        # SQLite opens the log with the first read
+        connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
         tx = Transaction(connection, self.tx.seal, self._clock, for_reading=True)
         tx.priorities = self.tx.priorities
         tx.over_budget = self.tx.over_budget
@@ -142,11 +160,21 @@ class Database:
     def abandon(self) -> None:
         """Close the file without finishing queued writes, as a process that is killed does."""
         self._readers.shutdown(wait=not self.inline)
+        # a second call finds the files closed, and perhaps gone
+        if self._guard is not None and self._lock is not None and (lost := self._guard.look()):
+            self._keep_others_log(save=lost.only_log)
         for tx in (*self._idle_readers, self.loop_reader, self.tx):
             tx.connection.close(True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _keep_others_log(self, *, save: bool) -> None:
+        """Prepare to close: SQLite would delete the log at our path, which may belong to another database by now."""
+        if save:
+            save_log(self.tx.connection)
+        for tx in (*self._idle_readers, self.loop_reader, self.tx):
+            tx.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 class DatabaseUser:

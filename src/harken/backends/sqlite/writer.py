@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import apsw
 import structlog
 
+from harken.backends.sqlite.file_guard import FileGuard, LostFile
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import HarkenError, StoreBusy, StoreUnavailable
 
-__all__ = ["Writer", "reading"]
+__all__ = ["Writer", "reading", "save_log"]
 
 log = structlog.get_logger("harken.store")
 
@@ -46,8 +47,9 @@ class Writer:
     concurrent callers share one fsync. A single caller never waits.
     """
 
-    def __init__(self, tx: Transaction, *, inline: bool = False, limit: int = 10_000) -> None:
+    def __init__(self, tx: Transaction, guard: FileGuard, *, inline: bool = False, limit: int = 10_000) -> None:
         self._tx = tx
+        self._guard = guard
         self.inline = inline
         self._limit = limit
         self._queue: deque[Job] = deque()
@@ -211,7 +213,12 @@ class Writer:
         return future, result, None
 
     def _try(self, work: Callable[[], object], *, busy_ms: int, answers: Sequence[Answer] = ()) -> BaseException | None:
-        """Run a transaction. When it fails, roll it back and return the error."""
+        """Run a transaction. When it fails, roll it back and return the error.
+
+        A transaction in a file that is lost fails too, also after its commit: it must not be acknowledged.
+        """
+        if lost := self._guard.look_again():
+            return self._refuse(lost)
         tx = self._tx
         tx.connection.set_busy_timeout(busy_ms)
         try:
@@ -223,8 +230,17 @@ class Writer:
             self._update_trouble([(None, None, _translate(error))])
             return error
         self.groups += 1
+        if lost := self._guard.look_if_due():
+            return self._refuse(lost)
         self._update_trouble(answers)
         return None
+
+    def _refuse(self, lost: LostFile) -> StoreUnavailable:
+        error = lost.error()
+        if lost.only_log and str(error) != self.trouble:
+            save_log(self._tx.connection)
+        self._update_trouble([(None, None, error)])
+        return error
 
     def _update_trouble(self, answers: Sequence[tuple[Any, Any, BaseException | None]]) -> None:
         """Note whether the disk accepts writes; a group that wrote nothing proves nothing."""
@@ -256,6 +272,19 @@ def _failed_answers(answers: list[Answer], failure: BaseException) -> list[Answe
     return [
         (future, None, _translate(failure.error) if future is failure.future else again) for future, _, _ in answers
     ]
+
+
+def save_log(connection: apsw.Connection) -> None:
+    """Move the content of the open write-ahead log into the database, because the log's file has lost its name."""
+    try:
+        [(busy, pages, saved)] = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+    except apsw.Error as error:
+        log.error("store.log_not_saved", reason=type(error).__name__)
+        return
+    if busy or pages != saved:
+        log.error("store.log_not_saved", reason=f"{saved} of {pages} pages")
+    else:
+        log.info("store.log_saved", pages=saved)
 
 
 @contextmanager
