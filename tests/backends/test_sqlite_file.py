@@ -356,6 +356,80 @@ async def test_the_files_are_looked_at_once_in_a_while_and_not_for_every_write(
     assert len(looks) == 2
 
 
+@pytest.mark.parametrize("name", ["harken.db-wal", "harken.db.lock", "harken.db.run.json"])
+def test_a_new_store_beside_what_an_earlier_one_left_is_refused(path: Path, clock: HandClock, name: str) -> None:
+    path.parent.mkdir()
+    path.with_name(name).write_bytes(b"left")
+    with pytest.raises(Refused, match=rf"left {name} there.*--new-store"):
+        SqliteStore.at(path, clock)
+    assert [file.name for file in path.parent.iterdir()] == [name]
+    assert path.with_name(name).read_bytes() == b"left"
+
+
+def test_a_file_of_0_bytes_is_refused(path: Path, clock: HandClock) -> None:
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(Refused, match=r"harken\.db has 0 bytes.*--new-store"):
+        SqliteStore.at(path, clock)
+    assert path.stat().st_size == 0
+
+
+async def test_a_store_that_went_away_while_it_was_stopped_is_asked_for(path: Path, clock: HandClock) -> None:
+    store, _ = await given_at(path, clock)
+    await store.close()
+    path.unlink()
+    with pytest.raises(Refused, match=r"left harken\.db\.lock there.*store restore"):
+        SqliteStore.at(path, clock)
+
+
+def test_a_file_without_tables_beside_leftovers_is_refused(path: Path, clock: HandClock) -> None:
+    path.parent.mkdir()
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    path.with_name("harken.db.lock").touch()
+    with pytest.raises(Refused, match="has no tables"):
+        SqliteStore.at(path, clock)
+
+
+async def test_a_store_has_its_tables_before_its_first_write_without_its_log(given: Given, path: Path) -> None:
+    copied = path.with_name("without-log.db")
+    shutil.copy(path, copied)
+    assert recorded(copied) == set()
+
+
+async def test_who_wants_a_new_store_gets_one_and_keeps_the_old_log(path: Path, clock: HandClock) -> None:
+    path.parent.mkdir()
+    path.touch()
+    path.with_name("harken.db-wal").write_bytes(b"old log")
+    store = SqliteStore.at(path, clock, new=True)
+    assert await store.feeds() == []
+    store.abandon()
+    assert path.with_name("harken.db.before-new-store-1-wal").read_bytes() == b"old log"
+
+
+async def test_a_new_store_does_not_take_the_place_of_one(path: Path, clock: HandClock) -> None:
+    store, given = await given_at(path, clock)
+    await given.commit(given.entry("kept"))
+    await store.close()
+    with pytest.raises(Refused, match="has a store already"):
+        SqliteStore.at(path, clock, new=True)
+    assert recorded(path) == {"kept"}
+
+
+async def test_a_store_that_could_not_be_made_leaves_nothing_to_ask_about(
+    path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: apsw.Connection) -> None:
+        raise apsw.FullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harken.backends.sqlite.connection.migrate", fail)
+        with pytest.raises(apsw.FullError):
+            SqliteStore.at(path, clock)
+    assert list(path.parent.iterdir()) == []
+    SqliteStore.at(path, clock).abandon()
+
+
 def migrations() -> list[str]:
     folder = files("harken.backends.sqlite").joinpath("migrations")
     return sorted(step.name for step in folder.iterdir() if step.name.endswith(".sql"))

@@ -93,14 +93,16 @@ class App:
         say: Callable[[str], None] = lambda line: None,
         loaded: Loaded | None = None,
         timings: Timings = Timings(),
+        new_store: bool = False,
     ) -> AsyncIterator[App]:
         """Start everything, and stop it in order at the end. Raises Misconfigured when it cannot start.
 
-        A store on a server that does not answer yet is waited for; `say` gets the reason.
+        A store on a server that does not answer yet is waited for; `say` gets the reason. `new_store`: begin with an
+        empty file where an earlier store is gone.
         """
         clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
-        opened = open_store(loaded.store, clock, key=os.environ.get(KEY, ""))
+        opened = open_store(loaded.store, clock, key=os.environ.get(KEY, ""), new=new_store)
         with suppress(Misconfigured):
             # credentials that cannot be read are reported where an account needs them
             credentials_of(directory).finish_key_change()

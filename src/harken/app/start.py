@@ -32,16 +32,19 @@ def run(
     port: int | None = None,
     role: Role = "all",
     timings: Timings = Timings(),
+    new_store: bool = False,
 ) -> int:
     """`harken start`: run until a signal comes. Returns the exit code."""
     if sys.platform == "win32":
-        return asyncio.run(_serve(directory, host, port, role, timings))
+        return asyncio.run(_serve(directory, host, port, role, timings, new_store))
     import uvloop
 
-    return uvloop.run(_serve(directory, host, port, role, timings))
+    return uvloop.run(_serve(directory, host, port, role, timings, new_store))
 
 
-async def _serve(directory: Path, host: str | None, port: int | None, role: Role, timings: Timings) -> int:
+async def _serve(
+    directory: Path, host: str | None, port: int | None, role: Role, timings: Timings, new_store: bool
+) -> int:
     from harken.app.file_watch import file_stamps, watch
     from harken.app.logs import set_up_logs
 
@@ -58,7 +61,9 @@ async def _serve(directory: Path, host: str | None, port: int | None, role: Role
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
-    async with App.start(directory, host=host, port=port, role=role, say=_say, loaded=loaded, timings=timings) as app:
+    async with App.start(
+        directory, host=host, port=port, role=role, say=_say, loaded=loaded, timings=timings, new_store=new_store
+    ) as app:
         holder["app"] = app
         app.spawn(watch(directory, app.controller, reload_wanted, known), "watch")
         for finding in app.loaded.findings:

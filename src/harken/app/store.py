@@ -55,13 +55,24 @@ def opened_store(store: Store) -> OpenedStore:
     return OpenedStore(store=store, shared=store.shared, connect=store.connect, listen=store.listen)
 
 
-def open_store(location: str, clock: Clock, *, readonly: bool = False, key: str = "") -> OpenedStore:
+def open_store(location: str, clock: Clock, *, readonly: bool = False, key: str = "", new: bool = False) -> OpenedStore:
     """Open the store at a path or URL. A server is contacted by `connect`, or by the first call.
 
-    Raises Misconfigured for an invalid location, Refused when another process has the file.
+    `new`: begin with an empty file, also where an earlier store left something. Raises Misconfigured for an invalid
+    location, Refused when another process has the file, or when a store was there and is gone.
     """
+    if new:
+        return _new_file(location, clock, key)
     backend = _backend(location)
     return opened_store(backend.at(location, None if backend.shared else clock, readonly=readonly, key=key))
+
+
+def _new_file(location: str, clock: Clock, key: str) -> OpenedStore:
+    from harken.backends.sqlite import SqliteStore
+
+    if is_url(location):
+        raise Misconfigured("--new-store is for a store in a file", fix="Start without it: a server keeps its data")
+    return opened_store(SqliteStore.at(location, clock, key=key, new=True))
 
 
 async def wait_for_store(

@@ -22,6 +22,11 @@ def start_options(function: Any) -> Any:
     """The options of whatever starts a controller."""
     for option in (
         click.option(
+            "--new-store",
+            is_flag=True,
+            help="Begin with an empty store where an earlier one is gone and left files behind.",
+        ),
+        click.option(
             "--role",
             type=click.Choice(["all", "ingest", "run", "api"]),
             default="all",
@@ -37,17 +42,17 @@ def start_options(function: Any) -> Any:
     return function
 
 
-def start_controller(session: Session, host: str | None, port: int | None, role: Any) -> int:
+def start_controller(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
     from harken.app import run
 
-    return run(session.directory, host=host, port=port, role=role)
+    return run(session.directory, host=host, port=port, role=role, new_store=new_store)
 
 
 @command(None, "start", data=False)
 @start_options
-def start_command(session: Session, host: str | None, port: int | None, role: Any) -> int:
+def start_command(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
     """Run the controller until it is stopped: read the feeds, execute the runs, serve the API."""
-    return start_controller(session, host, port, role)
+    return start_controller(session, host, port, role, new_store)
 
 
 @command(None, "demo")
@@ -81,9 +86,9 @@ def controller_command() -> None:
 
 @command(controller_command, "start", data=False)
 @start_options
-def start_it(session: Session, host: str | None, port: int | None, role: Any) -> int:
+def start_it(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
     """Run the controller until it is stopped; the same as `harken start`."""
-    return start_controller(session, host, port, role)
+    return start_controller(session, host, port, role, new_store)
 
 
 @command(controller_command, "stop")

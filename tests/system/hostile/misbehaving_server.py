@@ -78,10 +78,12 @@ async def types(directory: Path, *args: str, env: Mapping[str, str] | None = Non
 
 
 @asynccontextmanager
-async def started(directory: Path, **env: str) -> AsyncIterator[Harken]:
+async def started(directory: Path, *options: str, **env: str) -> AsyncIterator[Harken]:
     """A controller that is ready; killed at the end if it still runs."""
     with (directory / "harken.log").open("ab") as log:
-        process = await _launch(directory, "start", "--port", "0", env=env, out=asyncio.subprocess.PIPE, err=log)
+        process = await _launch(
+            directory, "start", "--port", "0", *options, env=env, out=asyncio.subprocess.PIPE, err=log
+        )
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):

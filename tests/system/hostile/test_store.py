@@ -122,3 +122,17 @@ async def test_a_store_whose_files_are_removed_does_not_go_on_saying_202(tmp_pat
             return await _keys(harken) == ["after", "before"]
 
         await until(ran)
+
+
+async def test_a_start_that_would_make_a_new_store_beside_leftovers_stops_and_asks(tmp_path: Path) -> None:
+    write(tmp_path, hook=HOOK)
+    async with started(tmp_path) as harken:
+        assert await harken.hook("before") == 202
+    (tmp_path / "harken.db").unlink()
+    code, _, err = await types(tmp_path, "start", "--port", "0")
+    assert (code, "left harken.db-wal, harken.db-shm, harken.db.lock and harken.db.run.json there" in err) == (1, True)
+    assert "harken start --new-store" in err
+    assert not (tmp_path / "harken.db").exists()
+    async with started(tmp_path, "--new-store") as harken:
+        assert await harken.hook("after") == 202
+    assert (tmp_path / "harken.db.before-new-store-1-wal").stat().st_size > 0

@@ -36,16 +36,17 @@ class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, Sqlite
         readonly: bool = False,
         key: str = "",
         limit: int = 10_000,
+        new: bool = False,
     ) -> Self:
         """Open or create the file. `inline` runs each transaction in the caller's thread, for virtual time.
 
-        `limit`: how many writes may wait. Raise Refused when another process writes the file, Misconfigured for a
-        wrong key.
+        `limit`: how many writes may wait. `new`: make a new store, also where an earlier one left something. Raise
+        Refused when another process writes the file or an earlier store is gone, Misconfigured for a wrong key.
         """
         file, clock = _file(path), clock or SystemClock()
         if readonly:
             return cls(Database.for_reading(file, clock, key))
-        database = Database.for_writing(file, clock, key, inline=inline, limit=limit)
+        database = Database.for_writing(file, clock, key, inline=inline, limit=limit, new=new)
         release_orphans(database.tx)
         return cls(database)
 

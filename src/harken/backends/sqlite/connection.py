@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import apsw
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
-from harken.backends.sqlite import encryption
+from harken.backends.sqlite import encryption, leftovers
 from harken.backends.sqlite.encryption import encrypt
 from harken.backends.sqlite.file_guard import FileGuard
 from harken.backends.sqlite.transaction import Transaction
@@ -87,18 +88,24 @@ class Database:
         return cls(path, Transaction(connection, seal, clock), clock)
 
     @classmethod
-    def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int) -> Database:
-        """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key."""
+    def for_writing(cls, path: Path, clock: Clock, key: str, *, inline: bool, limit: int, new: bool) -> Database:
+        """Open or create the file. Raise Refused when another process writes it, Misconfigured for a wrong key.
+
+        Raise Refused too where an earlier store left something, but is gone itself, unless `new`: what it left is moved
+        aside then.
+        """
+        missing, traces = not path.exists(), leftovers.find_leftovers(path)
         lock = lock_file(path)
         try:
-            # check the key before anything is written
-            known = existing_seal(path, key, alone=True)
-            connection = connect(path)
-            migrate(connection)
-            encryption.wipe(connection)
-            tx = Transaction(connection, known or seal_for(connection, key), clock)
+            if is_blank(path):
+                leftovers.move_aside(path) if new else leftovers.refuse_leftovers(path, traces)
+            elif new:
+                leftovers.refuse_existing(path)
+            tx = _open_for_writing(path, clock, key)
             guard = FileGuard(path, clock)
         except BaseException:
+            if missing:
+                leftovers.remove_new(path, traces)
             os.close(lock)
             raise
         return cls(path, tx, clock, Writer(tx, guard, inline=inline, limit=limit), guard, lock)
@@ -177,6 +184,19 @@ class Database:
             tx.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
+def _open_for_writing(path: Path, clock: Clock, key: str) -> Transaction:
+    # check the key before anything is written
+    known = existing_seal(path, key, alone=True)
+    connection = connect(path)
+    try:
+        migrate(connection)
+        encryption.wipe(connection)
+        return Transaction(connection, known or seal_for(connection, key), clock)
+    except BaseException:
+        connection.close(True)
+        raise
+
+
 class DatabaseUser:
     """Each part of the store inherits this: it runs the SQL functions of its file on the one open database."""
 
@@ -253,6 +273,9 @@ def migrate(connection: apsw.Connection) -> None:
     for number, step in enumerate(steps[version:], start=version + 1):
         script = files(__package__).joinpath("migrations", step).read_text()
         connection.execute(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version={number}; COMMIT;")
+    if not version:
+        # from now on a file without tables is one that lost its log
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def existing_seal(path: Path, operator_key: str, *, alone: bool) -> Seal | None:
@@ -272,13 +295,7 @@ def _wrapped(path: Path, *, alone: bool) -> str:
     """The file's wrapped keys, empty for a file that is not encrypted."""
     if not path.exists() or not path.stat().st_size:
         return ""
-    log = path.with_name(path.name + "-wal")
-    if alone and not (log.exists() and log.stat().st_size):
-        # without writers and log, SQLite can read the file without creating its -wal and -shm files
-        address = f"{path.absolute().as_uri()}?immutable=1"
-        connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    else:
-        connection = connect(path, readonly=True)
+    connection = _peek(path, alone=alone)
     try:
         # the process may have died before the first migration
         known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name='documents'").fetchone()
@@ -286,6 +303,24 @@ def _wrapped(path: Path, *, alone: bool) -> str:
     finally:
         connection.close()
     return bytes(row[0]).decode() if row else ""
+
+
+def is_blank(path: Path) -> bool:
+    """Whether there is no store in the file: it is missing, empty, or has no tables. We hold the lock."""
+    if not path.exists() or not path.stat().st_size:
+        return True
+    with closing(_peek(path, alone=True)) as connection:
+        return connection.execute("SELECT 1 FROM sqlite_schema").fetchone() is None
+
+
+def _peek(path: Path, *, alone: bool) -> apsw.Connection:
+    """A connection that reads the file and writes nothing."""
+    log = path.with_name(path.name + "-wal")
+    if alone and not (log.exists() and log.stat().st_size):
+        # without writers and log, SQLite can read the file without creating its -wal and -shm files
+        address = f"{path.absolute().as_uri()}?immutable=1"
+        return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    return connect(path, readonly=True)
 
 
 def seal_for(connection: apsw.Connection, operator_key: str) -> Seal:
