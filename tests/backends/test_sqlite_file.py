@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ import pytest
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.claims import claim
 from harken.backends.sqlite.connection import refuse_network
+from harken.backends.sqlite.damage import CHECK_SECONDS
+from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.file_guard import LOOK_SECONDS, FileGuard
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import LeaseLost, Misconfigured, Refused, StoreBusy, StoreUnavailable
@@ -424,10 +427,132 @@ async def test_a_store_that_could_not_be_made_leaves_nothing_to_ask_about(
 
     with monkeypatch.context() as patch:
         patch.setattr("harken.backends.sqlite.connection.migrate", fail)
-        with pytest.raises(apsw.FullError):
+        with pytest.raises(StoreUnavailable, match="is full"):
             SqliteStore.at(path, clock)
     assert list(path.parent.iterdir()) == []
     SqliteStore.at(path, clock).abandon()
+
+
+def damage(path: Path, table: str) -> Callable[[], None]:
+    """Overwrite the first page of a table; return what makes the file whole again."""
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        found = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name=?", (table,)).get
+        size: int = connection.pragma("page_size")
+    assert isinstance(found, int)
+    page = found
+    before = path.read_bytes()[(page - 1) * size : page * size]
+
+    def put(content: bytes) -> None:
+        with path.open("r+b") as file:
+            file.seek((page - 1) * size)
+            file.write(content)
+
+    put(b"\xff" * size)
+    return lambda: put(before)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_damaged_database_stays_down_until_it_is_whole(path: Path, clock: HandClock, inline: bool) -> None:
+    (await given_at(path, clock))[0].abandon()
+    mend = damage(path, "audit")
+    store, given = await given_at(path, clock, inline=inline)
+    await given.commit(given.entry("before"))
+    with pytest.raises(StoreUnavailable, match=r"damaged.*harken store restore"):
+        await store.audit("me", "x", "y", {})
+    for seconds in (0, CHECK_SECONDS):
+        clock.advance(seconds)
+        with pytest.raises(StoreUnavailable, match="damaged"):
+            await given.commit(given.entry("elsewhere in the file"))
+        assert "damaged" in store.trouble
+    await checked(store)
+    assert "damaged" in store.trouble
+    mend()
+    clock.advance(CHECK_SECONDS)
+    assert "damaged" in store.trouble  # until a write succeeds
+    await checked(store)
+    await store.audit("me", "x", "y", {})
+    assert store.trouble == ""
+    store.abandon()
+
+
+async def checked(store: SqliteStore) -> None:
+    """Wait until the check in the background is over."""
+    damage = store._database._damage
+    assert damage is not None
+    with damage._checking:
+        await asyncio.sleep(0)
+
+
+async def test_a_reader_that_meets_damage_turns_the_store_down(path: Path, clock: HandClock) -> None:
+    (await given_at(path, clock))[0].abandon()
+    damage(path, "audit")
+    store, given = await given_at(path, clock)
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await store.audits()
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await given.commit(given.entry("s"))
+    assert "damaged" in store.trouble
+    store.abandon()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+async def test_a_check_of_a_damaged_file_says_so_first(path: Path, clock: HandClock, readonly: bool) -> None:
+    (await given_at(path, clock))[0].abandon()
+    damage(path, "audit")
+    store = SqliteStore.at(path, clock, readonly=readonly)
+    first, *details = await store.check()
+    assert first == "the database file is damaged. Restore the last backup: harken store restore FILE"
+    assert details
+    store.abandon()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_file_that_is_no_database_is_said_to_be_damaged(path: Path, clock: HandClock, readonly: bool) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"\xff" * 8192)
+    with pytest.raises(StoreUnavailable, match=r"harken\.db is damaged.*harken store restore"):
+        SqliteStore.at(path, clock, readonly=readonly)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (apsw.FullError(), "the disk of .* is full. Free some space"),
+        (OSError(errno.ENOSPC, "No space left"), "the disk of .* is full. Free some space"),
+        (OSError(errno.EROFS, "Read-only file system"), "its directory is read-only. Give your user the right"),
+        (PermissionError(errno.EACCES, "Permission denied"), "its directory is read-only. Give your user the right"),
+        (apsw.ReadOnlyError(), "its directory is read-only. Give your user the right"),
+        (apsw.CorruptError(), "is damaged, or no database. Restore the last backup"),
+        (apsw.BusyError(), "another program holds .*. Close it"),
+        (apsw.IOError(), r"cannot be opened \(IOError\). Check the disk"),
+        (OSError(errno.EIO, "Input/output error"), r"cannot be opened \(Input/output error\). Check the disk"),
+    ],
+)
+def test_what_hinders_a_start_has_its_own_words(tmp_path: Path, error: Exception, words: str) -> None:
+    with pytest.raises(StoreUnavailable, match=words), opening(tmp_path / "harken.db"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [apsw.IOError(), apsw.CantOpenError()])
+def test_a_full_disk_is_recognised_where_sqlite_only_says_that_something_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    full = os.statvfs_result((4096, 4096, 100, 5, 0, 10, 10, 10, 0, 255))
+    monkeypatch.setattr("harken.backends.sqlite.errors.os.statvfs", lambda place: full)
+    with pytest.raises(StoreUnavailable, match="is full"), opening(tmp_path / "harken.db"):
+        raise error
+
+
+async def test_a_check_names_a_full_disk_and_a_read_only_directory(
+    given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = os.statvfs_result((4096, 4096, 100, 5, 0, 10, 10, 10, 0, 255))
+    monkeypatch.setattr("harken.backends.sqlite.errors.os.statvfs", lambda place: full)
+    monkeypatch.setattr("harken.backends.sqlite.errors.os.access", lambda place, mode: False)
+    disk, directory = await given.store.check()
+    assert "is full" in disk
+    assert "its directory is read-only" in directory
 
 
 def migrations() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -134,7 +135,12 @@ def _report(error: Exception) -> int:
         click.echo(f"harken: {error.message}", err=True)
         if error.fix:
             click.echo(f"  {error.fix}", err=True)
-    elif isinstance(error, PermissionError | NotADirectoryError):
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        click.echo(f"harken: the disk is full{': ' + str(error.filename) if error.filename else ''}", err=True)
+        click.echo("  Free some space, and try again", err=True)
+    elif isinstance(error, PermissionError | NotADirectoryError) or (
+        isinstance(error, OSError) and error.errno == errno.EROFS
+    ):
         click.echo(f"harken: {error.filename}: {error.strerror}", err=True)
         click.echo("  Check the path and its permissions", err=True)
     else:

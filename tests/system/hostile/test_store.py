@@ -136,3 +136,14 @@ async def test_a_start_that_would_make_a_new_store_beside_leftovers_stops_and_as
     async with started(tmp_path, "--new-store") as harken:
         assert await harken.hook("after") == 202
     assert (tmp_path / "harken.db.before-new-store-1-wal").stat().st_size > 0
+
+
+@pytest.mark.parametrize("command", [("start", "--port", "0"), ("store", "check"), ("status",)])
+async def test_a_damaged_file_is_no_fault_of_harken(tmp_path: Path, command: Sequence[str]) -> None:
+    write(tmp_path, hook=HOOK)
+    (tmp_path / "harken.db").write_bytes(b"no database at all" * 1000)
+    code, _, err = await types(tmp_path, *command)
+    assert code == 1
+    assert "harken.db is damaged, or no database" in err
+    assert "harken store restore" in err
+    assert "fault of Harken" not in err

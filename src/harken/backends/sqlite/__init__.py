@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from harken.backends.sqlite.connection import Database, rekey
+from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.feeds import SqliteFeeds
 from harken.backends.sqlite.records import SqliteRecords
 from harken.backends.sqlite.registry import SqliteRegistry
@@ -41,18 +42,25 @@ class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, Sqlite
         """Open or create the file. `inline` runs each transaction in the caller's thread, for virtual time.
 
         `limit`: how many writes may wait. `new`: make a new store, also where an earlier one left something. Raise
-        Refused when another process writes the file or an earlier store is gone, Misconfigured for a wrong key.
+        Refused when another process writes the file or an earlier store is gone, Misconfigured for a wrong key,
+        StoreUnavailable for a file that is damaged, read-only or on a full disk.
         """
         file, clock = _file(path), clock or SystemClock()
-        if readonly:
-            return cls(Database.for_reading(file, clock, key))
-        database = Database.for_writing(file, clock, key, inline=inline, limit=limit, new=new)
-        release_orphans(database.tx)
-        return cls(database)
+        with opening(file):
+            if readonly:
+                return cls(Database.for_reading(file, clock, key))
+            database = Database.for_writing(file, clock, key, inline=inline, limit=limit, new=new)
+            try:
+                release_orphans(database.tx)
+            except BaseException:
+                database.abandon()
+                raise
+            return cls(database)
 
     @staticmethod
     async def rekey(path: str | Path, old: str, new: str) -> None:
-        rekey(_file(path), old, new)
+        with opening(_file(path)):
+            rekey(_file(path), old, new)
 
     async def connect(self) -> Sequence[str]:
         return ()

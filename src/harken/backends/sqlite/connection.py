@@ -17,10 +17,12 @@ import apsw
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.sqlite import encryption, leftovers
+from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
 from harken.backends.sqlite.encryption import encrypt
+from harken.backends.sqlite.errors import DAMAGED, reading, translate
 from harken.backends.sqlite.file_guard import FileGuard
 from harken.backends.sqlite.transaction import Transaction
-from harken.backends.sqlite.writer import Writer, reading, save_log
+from harken.backends.sqlite.writer import Writer, save_log
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused
 from harken.private_files import make_private
@@ -63,12 +65,14 @@ class Database:
         clock: Clock,
         writer: Writer | None = None,
         guard: FileGuard | None = None,
+        damage: Damage | None = None,
         lock: int | None = None,
     ) -> None:
         self.path = path
         self.tx = tx
         self.writer = writer
         self._guard = guard
+        self._damage = damage
         self.inline = writer is None or writer.inline
         self._clock = clock
         self._lock = lock
@@ -108,12 +112,15 @@ class Database:
                 leftovers.remove_new(path, traces)
             os.close(lock)
             raise
-        return cls(path, tx, clock, Writer(tx, guard, inline=inline, limit=limit), guard, lock)
+        damage = Damage(lambda: is_whole(path), clock, inline=inline)
+        return cls(path, tx, clock, Writer(tx, guard, damage, inline=inline, limit=limit), guard, damage, lock)
 
     @property
     def trouble(self) -> str:
         if self._guard is not None and (lost := self._guard.look_if_due()):
             return str(lost.error())
+        if self._damage is not None and self._damage.check_if_due():
+            return str(translate(apsw.CorruptError()))
         return self.writer.trouble if self.writer else ""
 
     @property
@@ -129,7 +136,8 @@ class Database:
     async def read(self, query: Callable[..., T], *args: Any) -> T:
         """Run a query on its own connection, while others write."""
         if self.inline:
-            return query(self.tx, *args)
+            with reading():
+                return query(self.tx, *args)
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, query, args)
 
     def _query(self, query: Callable[..., T], args: tuple[Any, ...]) -> T:
@@ -140,13 +148,22 @@ class Database:
         try:
             tx.clear_cache()
             with reading():
-                return query(tx, *args)
+                return self._note_damage(query, tx, args)
         except apsw.InterruptError:
             raise Misconfigured(
                 f"the query took longer than {READ_SECONDS:.0f} s", fix="Ask for less at a time"
             ) from None
         finally:
             self._idle_readers.append(tx)
+
+    def _note_damage(self, query: Callable[..., T], tx: Transaction, args: tuple[Any, ...]) -> T:
+        try:
+            return query(tx, *args)
+        except DAMAGED:
+            if self._damage is not None:
+                self._damage.note()
+                forget_pages(tx.connection)
+            raise
 
     def _reader(self) -> Transaction:
         if self._guard is not None and (lost := self._guard.look()):
@@ -303,6 +320,12 @@ def _wrapped(path: Path, *, alone: bool) -> str:
     finally:
         connection.close()
     return bytes(row[0]).decode() if row else ""
+
+
+def is_whole(path: Path) -> bool:
+    """Whether SQLite finds no damage in the whole file."""
+    with closing(connect(path, readonly=True)) as connection:
+        return not find_damage(connection)
 
 
 def is_blank(path: Path) -> bool:

@@ -9,6 +9,8 @@ import apsw
 
 from harken.backends.run_states import READY, RUNNING
 from harken.backends.sqlite.connection import DatabaseUser
+from harken.backends.sqlite.damage import find_damage
+from harken.backends.sqlite.errors import place_problems, translate
 from harken.backends.sqlite.leases import ORPHANED
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
@@ -48,7 +50,9 @@ class SqliteUpkeep(DatabaseUser):
         return await self._database.write(_prune, events, ticks, runs, pushed)
 
     async def check(self) -> Sequence[str]:
-        return await self._database.read(_check)
+        trouble = [self.trouble] if self.trouble else []
+        found = await self._database.read(_check)
+        return [*trouble, *place_problems(self._database.path), *(line for line in found if line not in trouble)]
 
     async def backup(self, target: str) -> None:
         await self._database.read(_backup, target)
@@ -137,7 +141,10 @@ def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
 
 
 def _check(tx: Transaction) -> list[str]:
-    found = [row[0] for row in tx.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    if damage := find_damage(tx.connection):
+        # what the tables say means nothing then
+        return [str(translate(apsw.CorruptError())), *damage]
+    found = []
     for sentence, sql in CHECKS.items():
         count = tx.value(sql)
         if count:

@@ -10,18 +10,19 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apsw
 import structlog
 
+from harken.backends.sqlite.damage import Damage, forget_pages
+from harken.backends.sqlite.errors import DAMAGED, translate
 from harken.backends.sqlite.file_guard import FileGuard, LostFile
 from harken.backends.sqlite.transaction import Transaction
-from harken.errors import HarkenError, StoreBusy, StoreUnavailable
+from harken.errors import StoreBusy, StoreUnavailable
 
-__all__ = ["Writer", "reading", "save_log"]
+__all__ = ["Writer", "save_log"]
 
 log = structlog.get_logger("harken.store")
 
@@ -37,8 +38,6 @@ BUSY_MS = 5000
 BUSY_AGAIN_MS = 200
 """The same while the store is in trouble already, so that queued writes fail soon."""
 
-UNREADABLE = (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError)
-
 
 class Writer:
     """Runs functions on the write connection: in a thread of its own, or `inline` where time is virtual.
@@ -47,9 +46,12 @@ class Writer:
     concurrent callers share one fsync. A single caller never waits.
     """
 
-    def __init__(self, tx: Transaction, guard: FileGuard, *, inline: bool = False, limit: int = 10_000) -> None:
+    def __init__(
+        self, tx: Transaction, guard: FileGuard, damage: Damage, *, inline: bool = False, limit: int = 10_000
+    ) -> None:
         self._tx = tx
         self._guard = guard
+        self._damage = damage
         self.inline = inline
         self._limit = limit
         self._queue: deque[Job] = deque()
@@ -174,7 +176,7 @@ class Writer:
 
         failure = self._try(transact, busy_ms=BUSY_MS)
         if failure is not None:
-            raise _translate(failure)
+            raise translate(failure)
         return results[0]
 
     def _run_job(self, job: Job) -> Answer:
@@ -187,13 +189,13 @@ class Writer:
         try:
             result = work(self._tx, *args)
         except Exception as error:
-            if not self._tx.connection.in_transaction:
+            if isinstance(error, DAMAGED) or not self._tx.connection.in_transaction:
                 raise
             execute("ROLLBACK TO write")
             execute("RELEASE write")
             self._tx.restore_fired(counted)
             self._tx.clear_cache()
-            return future, None, _translate(error)
+            return future, None, translate(error)
         execute("RELEASE write")
         self.writes += 1
         return future, result, None
@@ -204,11 +206,13 @@ class Writer:
         before = self._tx.connection.total_changes()
         try:
             result = work(self._tx, *args)
+        except DAMAGED:
+            raise
         except Exception as error:
             if self._tx.connection.total_changes() != before or not self._tx.connection.in_transaction:
                 # it changed something after all, and without a savepoint only the whole group can be undone
                 raise _GroupFailed(future, error) from error
-            return future, None, _translate(error)
+            return future, None, translate(error)
         self.writes += 1
         return future, result, None
 
@@ -219,6 +223,10 @@ class Writer:
         """
         if lost := self._guard.look_again():
             return self._refuse(lost)
+        if self._damage.check_if_due():
+            damaged = translate(apsw.CorruptError())
+            self._update_trouble([(None, None, damaged)])
+            return damaged
         tx = self._tx
         tx.connection.set_busy_timeout(busy_ms)
         try:
@@ -227,7 +235,10 @@ class Writer:
             if tx.connection.in_transaction:
                 tx.execute("ROLLBACK")
             tx.roll_back()
-            self._update_trouble([(None, None, _translate(error))])
+            if isinstance(error, DAMAGED):
+                self._damage.note()
+                forget_pages(tx.connection)
+            self._update_trouble([(None, None, translate(error))])
             return error
         self.groups += 1
         if lost := self._guard.look_if_due():
@@ -267,11 +278,9 @@ class _GroupFailed(Exception):
 def _failed_answers(answers: list[Answer], failure: BaseException) -> list[Answer]:
     """The group was rolled back: its cause gets the error, the other writes may try again."""
     if not isinstance(failure, _GroupFailed):
-        return [(future, None, _translate(failure)) for future, _, _ in answers]
+        return [(future, None, translate(failure)) for future, _, _ in answers]
     again = StoreBusy("another write of the same group failed", after=0.1)
-    return [
-        (future, None, _translate(failure.error) if future is failure.future else again) for future, _, _ in answers
-    ]
+    return [(future, None, translate(failure.error) if future is failure.future else again) for future, _, _ in answers]
 
 
 def save_log(connection: apsw.Connection) -> None:
@@ -285,30 +294,3 @@ def save_log(connection: apsw.Connection) -> None:
         log.error("store.log_not_saved", reason=f"{saved} of {pages} pages")
     else:
         log.info("store.log_saved", pages=saved)
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Turn errors of disk and file into StoreUnavailable for readers, as the writer does; other errors stay."""
-    try:
-        yield
-    except UNREADABLE as error:
-        fix = "Check the disk and the file's permissions"
-        message = f"the database cannot be read ({type(error).__name__})"
-        raise StoreUnavailable(message, after=5.0, fix=fix) from None
-
-
-def _translate(error: BaseException) -> BaseException:
-    if isinstance(error, apsw.FullError):
-        return StoreUnavailable("the disk is full", after=5.0, fix="Free some space; nothing was lost")
-    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return StoreUnavailable("another program holds the database", after=5.0, fix="Close it; nothing was lost")
-    if isinstance(error, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError)):
-        fix = "Check the disk and the file's permissions"
-        return StoreUnavailable(f"the database cannot be written ({type(error).__name__})", after=5.0, fix=fix)
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
-        fix = "Restore the last backup: harken store restore FILE"
-        return StoreUnavailable("the database file is damaged", after=60.0, fix=fix)
-    if isinstance(error, (HarkenError, AssertionError)) or not isinstance(error, apsw.Error):
-        return error
-    return StoreUnavailable(f"the database refused a write ({type(error).__name__}: {error})", after=5.0)
