@@ -18,13 +18,16 @@ from harken.api.errors import problem, problem_of
 from harken.api.origin_guard import Guard
 from harken.api.params import TooLarge, read_params
 from harken.api.routes import ROUTES, Route
-from harken.errors import HarkenError, Malformed
+from harken.errors import HarkenError, Malformed, StoreUnavailable
 from harken.operate import Operator
 
-__all__ = ["build"]
+__all__ = ["build", "build_waiting"]
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+WAIT_SECONDS = 5.0
+"""When those who ask while the store is waited for should ask again."""
 
 
 def build(
@@ -47,8 +50,27 @@ def build(
         *([Routed("/mcp", mcp), Routed("/mcp/{agent:path}", mcp)] if mcp else []),
         *(Routed(route.path, _endpoint(operator, route), methods=[route.method]) for route in ROUTES.values()),
     ]
-    handlers: dict[Any, Any] = {HarkenError: _failed, HTTPException: _http_failed, Exception: _crashed}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), hosts)
+    return Guard(Starlette(routes=routes, exception_handlers=HANDLERS), hosts)
+
+
+def build_waiting(health: Callable[[], Mapping[str, Any]], hosts: Collection[str]) -> tuple[ASGIApp, ASGIApp]:
+    """The applications of API and webhooks while the store is waited for: health, and 503 for all else."""
+    everything = Routed("/{path:path}", _wait(health), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+    routes = [
+        Routed("/health", _health(health), methods=["GET"]),
+        Routed("/health/ready", _ready(health), methods=["GET"]),
+        everything,
+    ]
+    api = Guard(Starlette(routes=routes, exception_handlers=HANDLERS), hosts)
+    return api, Starlette(routes=[everything], exception_handlers=HANDLERS)
+
+
+def _wait(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        reasons = [part["reason"] for part in health()["subsystems"]]
+        raise StoreUnavailable(", ".join(reasons), after=WAIT_SECONDS)
+
+    return endpoint
 
 
 def _endpoint(operator: Operator, route: Route) -> Endpoint:
@@ -131,3 +153,6 @@ async def _crashed(request: Request, error: Exception) -> Response:
 def _wrong(request: Request) -> Callable[..., Response]:
     """The error response in the form of this part of the API: /admin has its own."""
     return errors.error if errors.is_admin(request.url.path) else problem
+
+
+HANDLERS: dict[Any, Any] = {HarkenError: _failed, HTTPException: _http_failed, Exception: _crashed}

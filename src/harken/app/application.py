@@ -15,7 +15,7 @@ import msgspec
 from harken.app.controller import Controller
 from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
-from harken.app.store import KEY, OpenedStore, open_store, wait_for_store
+from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded
 from harken.config.settings import local_base
@@ -34,6 +34,7 @@ from harken.timings import Timings
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
     from harken.app.server import Listener
+    from harken.app.store_wait import StoreWait
     from harken.app.telemetry import Telemetry
     from harken.ingest.intake import Intake
     from harken.run.worker import Worker
@@ -78,6 +79,7 @@ class App:
         self._housekeeping_lease: HousekeepingLease | None = None
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
+        self._on_wait: Callable[[str], None] = lambda line: None
         self.ended = asyncio.Event()
 
     @classmethod
@@ -108,13 +110,17 @@ class App:
             credentials_of(directory).finish_key_change()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(opened.store.close)
-            for line in await wait_for_store(opened, clock, say, opened.connect):
+            waiting = _bind(loaded, host, port, clock, say)
+            stack.push_async_callback(waiting.close)
+            with waiting.expecting(without_password(loaded.store)):
+                lines = await wait_for_store(opened, clock, waiting.note, opened.connect)
+            for line in lines:
                 say(line)
-            await wait_for_store(opened, clock, say, lambda: refuse_marked(opened.store))
+            await wait_for_store(opened, clock, waiting.note, lambda: refuse_marked(opened.store))
             app = cls(loaded, opened, clock, role, timings)
             app.say = say
             stack.push_async_callback(app.stop)
-            await app._start(host or loaded.settings.server.host, port)
+            await app._start(waiting)
             yield app
 
     def _build_engine(self) -> tuple[Worker, Intake]:
@@ -184,13 +190,11 @@ class App:
         self._telemetry.count_commit(feed, commit, committed)
         self.controller.notify_watchers()
 
-    async def _start(self, host: str, port: int | None) -> None:
-        from harken.app.server import bind_all
-
-        server = self.loaded.settings.server
-        sockets = bind_all(server, host, server.port if port is None else port)
+    async def _start(self, waiting: StoreWait) -> None:
+        self._on_wait = waiting.note
         await self.begin()
-        await self._listen(host, sockets)
+        await self._listen(waiting)
+        self._on_wait = self.say
         if self.opened.shared:
             self._join_fleet()
         write_run_file(self._run_file, self.url, shared=self.opened.shared)
@@ -236,7 +240,7 @@ class App:
         self.ended.set()
 
     async def _wait_for_store(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        return await wait_for_store(self.opened, self._clock, self.say, call)
+        return await wait_for_store(self.opened, self._clock, self._on_wait, call)
 
     def _join_fleet(self) -> None:
         """Become one of the replicas that share the store."""
@@ -258,23 +262,18 @@ class App:
     def _notify_replicas(self) -> None:
         self.spawn(self._wait_for_store(lambda: notify_replicas(self.store)), "news")
 
-    async def _listen(self, host: str, sockets: list[Any]) -> None:
+    async def _listen(self, waiting: StoreWait) -> None:
         from harken.api.app import build
-        from harken.api.origin_guard import hosts_of
-        from harken.app.server import listeners, not_found
+        from harken.app.server import not_found
         from harken.mcp.http import McpEndpoint
 
-        port = int(sockets[0].getsockname()[1])
-        shown = f"[{host}]" if ":" in host else host
-        self.url = self.controller.url = f"http://{shown}:{port}"
+        self.url = self.controller.url = waiting.url
         metrics = self._telemetry.page if self.loaded.settings.metrics.enabled else None
         health = self._telemetry.health
-        hosts, mcp = hosts_of(host, port), McpEndpoint(self.operator)
-        api = build(self.operator, hosts=hosts, metrics=metrics, health=health, mcp=mcp)
+        mcp = McpEndpoint(self.operator)
+        api = build(self.operator, hosts=waiting.hosts, metrics=metrics, health=health, mcp=mcp)
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else not_found
-        self._listeners = listeners(api, webhooks, sockets)
-        for listener in self._listeners:
-            await listener.start()
+        self._listeners = await waiting.hand_over(api, webhooks)
 
     @property
     def _run_file(self) -> Path:
@@ -309,6 +308,15 @@ class App:
         with suppress(HarkenError):
             await self.factory.save_rate_limits(self.store)
         await self.factory.close()
+
+
+def _bind(loaded: Loaded, host: str | None, port: int | None, clock: Clock, say: Callable[[str], None]) -> StoreWait:
+    from harken.app.server import bind_all
+    from harken.app.store_wait import StoreWait
+
+    server = loaded.settings.server
+    host = host or server.host
+    return StoreWait(host, bind_all(server, host, server.port if port is None else port), clock, say)
 
 
 def refuse_blocking(loaded: Loaded) -> None:

@@ -17,7 +17,7 @@ from harken.ingest.webhook import PREFIX
 if TYPE_CHECKING:
     from harken.config.settings import Server
 
-__all__ = ["Corked", "Listener", "bind", "bind_all", "is_loopback", "listeners", "not_found"]
+__all__ = ["App", "Corked", "Listener", "Scope", "bind", "bind_all", "is_loopback", "listeners", "not_found"]
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]

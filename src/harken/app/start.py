@@ -61,18 +61,35 @@ async def _serve(
     loaded = load_directory(directory)
     settings = loaded.settings.log
     set_up_logs(settings.level, settings.format, lambda: holder["app"].factory.secrets() if holder else loaded.secrets)
-    async with App.start(
-        directory, host=host, port=port, role=role, say=_say, loaded=loaded, timings=timings, new_store=new_store
-    ) as app:
-        holder["app"] = app
-        app.spawn(watch(directory, app.controller, reload_wanted, known), "watch")
-        for finding in app.loaded.findings:
-            click.echo(str(finding), err=True)
-        click.echo(_ready_line(app))
-        settle_memory()
-        await _wait_for_first(stop, app.ended)
+    ready = asyncio.Event()
+
+    async def control() -> int:
+        async with App.start(
+            directory, host=host, port=port, role=role, say=_say, loaded=loaded, timings=timings, new_store=new_store
+        ) as app:
+            ready.set()
+            holder["app"] = app
+            app.spawn(watch(directory, app.controller, reload_wanted, known), "watch")
+            for finding in app.loaded.findings:
+                click.echo(str(finding), err=True)
+            click.echo(_ready_line(app))
+            settle_memory()
+            await _wait_for_first(stop, app.ended)
+            log.info("controller.stopping")
+        return 1 if app.ended.is_set() else 0
+
+    return await _run_until_stopped(asyncio.create_task(control(), name="controller"), ready, stop)
+
+
+async def _run_until_stopped(controller: asyncio.Task[int], ready: asyncio.Event, stop: asyncio.Event) -> int:
+    """The controller's exit code. One that is not ready may wait for its store without end, so a stop cancels it."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([controller, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await cancel_and_wait([stopping])
+    if not ready.is_set() and not controller.done():
         log.info("controller.stopping")
-    return 1 if app.ended.is_set() else 0
+        await cancel_and_wait([controller])
+    return 0 if controller.cancelled() else await controller
 
 
 async def _wait_for_first(*events: asyncio.Event) -> None:

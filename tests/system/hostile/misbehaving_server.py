@@ -78,23 +78,28 @@ async def types(directory: Path, *args: str, env: Mapping[str, str] | None = Non
 
 
 @asynccontextmanager
+async def launched(directory: Path, *options: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A controller that starts; killed at the end if it still runs. Its errors are in the log."""
+    with (directory / "harken.log").open("ab") as log:
+        process = await _launch(directory, "start", *options, env=env, out=asyncio.subprocess.PIPE, err=log)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
 async def started(directory: Path, *options: str, **env: str) -> AsyncIterator[Harken]:
     """A controller that is ready; killed at the end if it still runs."""
-    with (directory / "harken.log").open("ab") as log:
-        process = await _launch(
-            directory, "start", "--port", "0", *options, env=env, out=asyncio.subprocess.PIPE, err=log
-        )
-    assert process.stdout is not None
-    try:
+    async with launched(directory, "--port", "0", *options, **env) as process:
+        assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             async for line in process.stdout:
                 if b"ready at" in line:
                     break
         yield Harken(directory, process, json.loads((directory / "harken.db.run.json").read_text())["url"], env)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def _launch(

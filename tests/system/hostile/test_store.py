@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import apsw
 import pytest
 
-from tests.system.hostile.misbehaving_server import HOOK, Harken, started, types, until, write
+from tests.servers.directory import free_port
+from tests.system.hostile.misbehaving_server import HOOK, Harken, launched, started, types, until, write
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-store")]
 
@@ -147,3 +151,58 @@ async def test_a_damaged_file_is_no_fault_of_harken(tmp_path: Path, command: Seq
     assert "harken.db is damaged, or no database" in err
     assert "harken store restore" in err
     assert "fault of Harken" not in err
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "redis"])
+async def test_a_start_whose_store_neither_answers_nor_refuses_says_so(tmp_path: Path, scheme: str) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
+        address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        write(tmp_path, f"store: {scheme}://harken:secret-word@{address}/0\n", hook=HOOK)
+        port = free_port()
+        async with launched(tmp_path, "--port", str(port)) as process:
+            harken = Harken(tmp_path, process, f"http://127.0.0.1:{port}", {})
+            store = _store(await _answer(harken))
+            assert (store["state"], address in store["reason"]) == ("down", True)
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(5):
+                assert await process.wait() == 0
+        assert "secret-word" not in harken.log
+
+
+async def _answer(harken: Harken) -> Any:
+    """What /health says, as soon as somebody listens."""
+
+    async def answers() -> Any:
+        try:
+            return (await harken.ask("/health"))[2]
+        except aiohttp.ClientConnectionError:
+            return None
+
+    return await until(answers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("scheme", ["postgresql", "redis"])
+async def test_a_start_that_waits_for_its_store_answers_health_and_stops_at_once(
+    tmp_path: Path, scheme: str, number: signal.Signals
+) -> None:
+    away, port = free_port(), free_port()
+    write(tmp_path, f"store: {scheme}://harken:secret-word@127.0.0.1:{away}/0\n", hook=HOOK)
+    async with launched(tmp_path, "--port", str(port)) as process:
+        harken = Harken(tmp_path, process, f"http://127.0.0.1:{port}", {})
+        store = _store(await _answer(harken))
+        assert store["state"] == "down"
+        assert "until it answers" in store["reason"]
+        assert "secret-word" not in store["reason"]
+        assert (await harken.ask("/health/ready"))[0] == 503
+        status, headers, _ = await harken.ask("/webhooks/generic/hook", b'{"id": "early"}')
+        assert (status, int(headers["Retry-After"]) > 0) == (503, True)
+        await asyncio.sleep(2)  # the pauses between the tries have become long
+        process.send_signal(number)
+        async with asyncio.timeout(5):
+            assert await process.wait() == 0
+        assert "Traceback" not in harken.log
