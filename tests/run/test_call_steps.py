@@ -222,3 +222,11 @@ async def test_without_a_model_a_run_says_what_to_set(tmp_path: Path) -> None:
     ) as world:
         run = await world.end()
         assert (run.status, "models.default" in run.error) == ("dead", True)
+
+
+async def test_http_sends_a_value_of_the_event_as_one_part_of_the_path(server: Server, tmp_path: Path) -> None:
+    step = http(server, url=f"{server.url}/users/{{{{.inputs.x}}}}/orders")
+    async with running_world(SystemClock(), tmp_path, steps(step)) as world:
+        await world.end(x="a/b?c#d")
+        run = await world.end(x="../../admin")
+        assert (run.status, [path for _, path, _, _ in server.asked]) == ("dead", ["/users/a%2Fb%3Fc%23d/orders"])

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from harken.errors import RetryLater
+from harken.errors import Refused, RetryLater
 from harken.http import Reply, Validators, raise_for
 from harken.kit.fields import describe
 from harken.source import Host
@@ -26,7 +26,9 @@ Params: TypeAlias = Mapping[str, str | int] | Sequence[tuple[str, str | int]]
 
 
 def join_url(base_url: str, *path: str) -> str:
-    """A URL below the base. Each part of the path is quoted, so a slash within a part stays within it."""
+    """A URL below the base. Each part of the path is quoted, so a slash stays within its part; `..` is refused."""
+    if any(part in (".", "..") for part in path):
+        raise Refused("a part of an address cannot be . or ..", fix="Check the values that the step is given")
     return "/".join((base_url, *(quote(part, safe="") for part in path)))
 
 

@@ -95,16 +95,16 @@ class Compiler:
 
     def condition(self, source: str | bool, *more: str | int) -> Condition:
         text = source if isinstance(source, str) else str(source).lower()
-        return self._or_problem(lambda: compile_condition(text), _ALWAYS, *more)
+        return self.or_problem(lambda: compile_condition(text), _ALWAYS, *more)
 
     def value(self, value: Any, *more: str | int) -> Resolve:
         """Compile a value with templates anywhere inside; types are kept, missing fields are errors."""
         otherwise: Resolve = _none
-        return self._or_problem(lambda: compile_value(value), otherwise, *more)
+        return self.or_problem(lambda: compile_value(value), otherwise, *more)
 
     def text(self, source: str, *more: str | int) -> Callable[[Names, list[str]], str]:
         """Compile text for people and models; missing fields stay visible and add a warning."""
-        return self._or_problem(lambda: compile_text(source), lambda names, warnings: "", *more)
+        return self.or_problem(lambda: compile_text(source), lambda names, warnings: "", *more)
 
     def steps(self, steps: Any, *more: str | int) -> Steps:
         """Compile a list of steps, whose ids must be unique within it. Steps with problems are left out."""
@@ -120,7 +120,8 @@ class Compiler:
                 seen.add(step.id)
         return tuple(step for step in compiled if step is not None)
 
-    def _or_problem(self, compile: Callable[[], T], otherwise: T, *more: str | int) -> T:
+    def or_problem(self, compile: Callable[[], T], otherwise: T, *more: str | int) -> T:
+        """Return what `compile` returns, or note its error as a problem here and return `otherwise`."""
         try:
             return compile()
         except HarkenError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from harken.errors import Refused
 from harken.language.go_template import parser as go
 from harken.language.go_template.format import LONGEST, NO_VALUE, to_text
-from harken.language.go_template.functions import FUNCTIONS, Absent, Function, sorted_keys, truth
+from harken.language.go_template.functions import FUNCTIONS, UNESCAPED, Absent, Function, sorted_keys, truth
 from harken.language.go_template.lexer import Text, error_at
 from harken.language.kinds import kind_of
 from harken.language.paths import MISSING
@@ -32,10 +32,13 @@ Run = Callable[["Rendering"], str | None]
 class Rendering:
     """The state of rendering a template once."""
 
-    __slots__ = ("dot", "fuel", "out", "room", "root", "slots", "strict", "warnings")
+    __slots__ = ("dot", "escape", "fuel", "out", "room", "root", "slots", "strict", "warnings")
 
-    def __init__(self, root: Mapping[str, Any], slots: int, strict: bool) -> None:
+    def __init__(
+        self, root: Mapping[str, Any], slots: int, strict: bool, escape: Callable[[str], str] | None = None
+    ) -> None:
         self.root = self.dot = root
+        self.escape = escape
         self.slots: list[Any] = [None] * slots
         self.strict = strict
         self.out: list[str] = []
@@ -106,7 +109,8 @@ def _compile_node(source: str, node: go.Node) -> Run:
     if isinstance(node, go.Jump):
         return lambda rendering: node.word
     if isinstance(node, go.Show):
-        return _compile_show(_compile_pipe(source, node.pipe), silent=bool(node.pipe.slots))
+        marked = isinstance(node.pipe.value, go.Call) and node.pipe.value.function == UNESCAPED
+        return _compile_show(_compile_pipe(source, node.pipe), silent=bool(node.pipe.slots), marked=marked)
     if node.word == "range":
         return _compile_range(source, node)
     return _compile_choice(source, node)
@@ -120,7 +124,7 @@ def _compile_text(text: str) -> Run:
     return run
 
 
-def _compile_show(value: Eval, silent: bool) -> Run:
+def _compile_show(value: Eval, silent: bool, marked: bool) -> Run:
     def run(rendering: Rendering) -> None:
         found = value(rendering)
         if silent:
@@ -130,6 +134,9 @@ def _compile_show(value: Eval, silent: bool) -> Run:
             rendering.emit(NO_VALUE)
         else:
             text = found if type(found) is str else to_text(found)
+            # a value that begins the text has nothing before it that it could break out of
+            if rendering.escape is not None and not marked and rendering.out:
+                text = rendering.escape(text)
             rendering.burn(len(text) // _CHARACTERS_PER_FUEL)
             rendering.emit(text)
 

@@ -19,8 +19,10 @@ from harken.language.go_template.format import check_length, printf, to_json, to
 from harken.language.kinds import kind_of
 from harken.language.paths import MISSING, Missing, step
 
-__all__ = ["FUNCTIONS", "Absent", "Function", "sorted_keys", "truth"]
+__all__ = ["FUNCTIONS", "UNESCAPED", "Absent", "Function", "sorted_keys", "truth"]
 
+UNESCAPED = "unescaped"
+"""The function that marks a value which is printed as it is, where values are escaped."""
 _LIMIT = 2**63
 _MANY = 1000
 _LONGEST_NUMBER = 64
@@ -403,6 +405,7 @@ FUNCTIONS: dict[str, Function] = {
     "toJsonPretty": _fixed(_to_json_pretty),
     "fromJson": _fixed(_from_json),
     "toString": _fixed(to_text),
+    UNESCAPED: _fixed(to_text),
     "first": _fixed(_first),
     "last": _fixed(_last),
     "keys": _fixed(_keys),

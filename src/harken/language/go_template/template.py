@@ -6,7 +6,7 @@ printed value is not parsed as a template again. Work and size are limited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from harken.language.go_template import parser
 from harken.language.go_template.evaluator import Rendering, compile_block, compile_single
 from harken.language.go_template.functions import Absent
+from harken.language.go_template.lexer import Text
 
 __all__ = ["Rendered", "Template", "compile_template"]
 
@@ -28,11 +29,12 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
 class Template:
     """A compiled template, which can be rendered any number of times."""
 
-    __slots__ = ("_run", "_slots", "_value", "source")
+    __slots__ = ("_nodes", "_run", "_slots", "_value", "source")
 
     def __init__(self, source: str) -> None:
         tree = parser.parse(source)
         self.source = source
+        self._nodes = tree.nodes
         self._slots = tree.slots
         self._run = compile_block(source, tree.nodes)
         self._value = compile_single(source, tree.nodes)
@@ -53,6 +55,21 @@ class Template:
         if isinstance(found, Absent):
             rendering.note(found)
         return found
+
+    def pieces(self, context: Mapping[str, Any], escape: Callable[[str], str]) -> list[str]:
+        """Return the text in pieces: what is literal, and each value in its own piece, changed by `escape`.
+
+        A value that begins the text is not changed, nor is one that ends in `| unescaped`. Raise Refused for a missing
+        field.
+        """
+        rendering = Rendering(context, self._slots, strict=True, escape=escape)
+        self._run(rendering)
+        return rendering.out
+
+    def outline(self) -> str:
+        """Return the literal text, with a NUL in place of every value and block."""
+        shown = [node for node in self._nodes if not (isinstance(node, parser.Show) and node.pipe.slots)]
+        return "".join(node.text if isinstance(node, Text) else "\0" for node in shown)
 
 
 def compile_template(source: str) -> Template:

@@ -14,6 +14,8 @@ from harken.language.fields import fill
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
+from harken.run.scope import Resolve
+from harken.run.urls import compile_url, has_credentials
 from harken.source import Act, Call, Message
 
 __all__ = ["ACTION", "HTTP", "NOTIFY"]
@@ -56,7 +58,13 @@ class ActionBlock(BaseModel):
 
 
 def _http(params: HttpBlock, compiler: Compiler) -> CompiledAct:
-    url, headers = compiler.value(params.url, "url"), compiler.value(params.headers, "headers")
+    url, headers = compile_url(params.url, compiler, "url"), compiler.value(params.headers, "headers")
+    if not url.literal_host and has_credentials(params.url, params.headers, params.query):
+        compiler.problem(
+            "a step with credentials must name its host, as a value could send them elsewhere",
+            "url",
+            suggestion="Write it as https://HOST/…; ${VARIABLE} may stand for a host from the environment",
+        )
     query, json = compiler.value(params.query, "query"), compiler.value(params.json_body, "json")
     body = compiler.value(params.body, "body")
     has_body = params.json_body is not None or params.body is not None
@@ -71,7 +79,7 @@ def _http(params: HttpBlock, compiler: Compiler) -> CompiledAct:
         text = body(names)
         reply = await frame.environment.http.request(
             method,
-            str(url(names)),
+            url.render(names),
             headers=sent,
             params={name: value if isinstance(value, int) else str(value) for name, value in query(names).items()},
             json=json(names),
@@ -105,7 +113,7 @@ def _parse_body(reply: Reply) -> Any:
 
 
 def _notify(params: NotifyBlock, compiler: Compiler) -> CompiledAct:
-    channel, to = compiler.value(params.channel, "channel"), compiler.value(params.to, "to")
+    channel, to = compiler.value(params.channel, "channel"), _compile_to(params.to, compiler)
     text = _fields_text(params.text) if params.placeholders == "fields" else compiler.text(params.text, "text")
     title = compiler.text(params.title, "title")
     data = compiler.value(params.data, "data")
@@ -122,6 +130,12 @@ def _notify(params: NotifyBlock, compiler: Compiler) -> CompiledAct:
         return dict(await frame.environment.destination(str(channel(names))).deliver(message))
 
     return CompiledAct(act=act)
+
+
+def _compile_to(to: str, compiler: Compiler) -> Resolve:
+    """A recipient that is written as a web address is treated as that of an http step."""
+    address = to.lower().startswith(("http://", "https://"))
+    return compile_url(to, compiler, "to").render if address else compiler.value(to, "to")
 
 
 def _fields_text(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
