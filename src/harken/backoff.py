@@ -28,11 +28,13 @@ __all__ = [
     "Policy",
     "Step",
     "after_failure",
+    "after_progress",
     "after_success",
     "before_try",
     "doubled",
     "doubling",
     "error_code",
+    "error_text",
     "is_permanent",
     "jittered",
     "retry",
@@ -135,6 +137,23 @@ def after_failure(
     return _failed(error, health, policy, interval, now, roll)
 
 
+def after_progress(
+    error: BaseException, health: Health, policy: Policy, *, interval: float, now: float, roll: float = 0.0
+) -> Step:
+    """A page failed, but pages before it were committed: a passing error is no failed read, and ends earlier ones.
+
+    A long listing that breaks off now and then gets to its end, so it must not be paused on its way.
+    """
+    step = after_failure(error, health, policy, interval=interval, now=now, roll=roll)
+    counted = step.health.failures > health.failures
+    if not counted or health.state == "paused" or is_permanent(error_code(error)):
+        return step
+    wait = _wait(interval, error, roll)
+    recovered = after_success(health, now)
+    blocked = msgspec.structs.replace(recovered.health, blocked_until=now + wait)
+    return Step(health=blocked, wait_seconds=wait, change=recovered.change)
+
+
 def error_code(error: BaseException) -> str:
     """The code of an error for records and metrics; it never depends on its text."""
     if isinstance(error, RetryLater) and error.reason != "failed" and not isinstance(error, Deferred):
@@ -142,6 +161,12 @@ def error_code(error: BaseException) -> str:
     if isinstance(error, HarkenError):
         return error.code
     return "timeout" if isinstance(error, TimeoutError) else "retry"
+
+
+def error_text(error: BaseException) -> str:
+    """The text of an error for records and people; it never contains a token."""
+    # an unexpected error may quote an address with a token in it: keep only its name
+    return (str(error) if isinstance(error, HarkenError) else f"unexpected {type(error).__name__}")[:500]
 
 
 def is_permanent(code: str) -> bool:
@@ -237,14 +262,12 @@ def _failed(error: BaseException, health: Health, policy: Policy, interval: floa
 
 
 def _marked(error: BaseException, health: Health, now: float, *, failures: int) -> Health:
-    # the text of an unexpected error may quote an address with a token in it: keep only its name
-    message = str(error) if isinstance(error, HarkenError) else f"unexpected {type(error).__name__}"
     return msgspec.structs.replace(
         health,
         failures=failures,
         rate_limited=0 if failures > health.failures else health.rate_limited,
         code=error_code(error),
-        message=message[:500],
+        message=error_text(error),
         since=now if health.clean else health.since,
     )
 

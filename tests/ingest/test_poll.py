@@ -243,6 +243,35 @@ async def test_a_tick_that_fails_at_its_second_page_keeps_the_first() -> None:
     assert [failure.error for failure in store.failures] == ["it answered 503"]
 
 
+async def test_a_page_that_failed_in_a_long_listing_is_no_failed_read_when_pages_before_it_were_committed() -> None:
+    clock, store = HandClock(), NotedStore(listener())
+    trouble = RetryLater("it answered 503")
+    pages = [Batch(events=[event(f"e{n}")], cursor=f"c{n}", more=True) for n in range(12)]
+    reader = Reader(clock, store, *(one for page in pages for one in (page, trouble)), health=FAILING)
+    for _ in pages:
+        report = await reader.tick()
+        assert (report.result, report.error, reader.live.health.failures) == ("error", "it answered 503", 0)
+        assert reader.live.next_due == pytest.approx(clock.time() + FEED.interval, rel=0.2)
+    assert [failure.health.state for failure in store.failures] == ["closed"] * 12
+
+
+async def test_a_page_that_fails_again_and_again_is_a_failed_read() -> None:
+    store = NotedStore(listener())
+    first = Batch(events=[event("a")], cursor="c0", more=True)
+    reader = Reader(HandClock(), store, first, *[RetryLater("it answered 503")] * 3)
+    for failures in range(3):
+        await reader.tick()
+        assert reader.live.health.failures == failures
+
+
+async def test_a_wrong_token_after_committed_pages_still_pauses() -> None:
+    store = NotedStore(listener())
+    first = Batch(events=[event("a")], cursor="c0", more=True)
+    reader = Reader(HandClock(), store, first, NeedsAttention("the token is wrong", fix="Make a new one"))
+    await reader.tick()
+    assert (reader.live.health.state, reader.live.health.failures) == ("paused", 1)
+
+
 async def test_a_tick_that_takes_too_long_stops_after_a_page_and_goes_on_at_once() -> None:
     clock = HandClock()
     store = NotedStore(listener())

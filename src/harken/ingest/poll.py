@@ -94,12 +94,14 @@ class Poller:
         live.health = backoff.before_try(live.health, started)
         live.by_hand = by_hand
         live.token = self._token(live.feed.shard)
+        page, cursor = live.page, live.cursor
         try:
             report = await self._read(live, rules, started, began + live.feed.tick_timeout)
         except LeaseLost:
             raise
         except Exception as error:
-            report = await self._record_failure(live, error, started, clock.monotonic() - began)
+            moved = live.page > page and live.cursor != cursor
+            report = await self._record_failure(live, error, started, clock.monotonic() - began, moved)
         self.observe(live, report, clock.monotonic() - began)
         return report
 
@@ -196,13 +198,15 @@ class Poller:
         if forgotten:
             log.debug("memory.swept", feed=live.feed.name, gone=forgotten)
 
-    async def _record_failure(self, live: LiveFeed, error: Exception, started: float, seconds: float) -> TickReport:
+    async def _record_failure(
+        self, live: LiveFeed, error: Exception, started: float, seconds: float, moved: bool
+    ) -> TickReport:
+        """Record what a failure does to the feed. `moved`: pages before it were committed, so the read got further."""
         feed = live.feed
         now = self._clock.time()
-        step = backoff.after_failure(
-            error, live.health, live.policy, interval=feed.interval, now=now, roll=self._random.random()
-        )
-        message = step.health.message if step.health is not live.health else str(error)
+        after = backoff.after_progress if moved else backoff.after_failure
+        step = after(error, live.health, live.policy, interval=feed.interval, now=now, roll=self._random.random())
+        message = backoff.error_text(error)
         live.next_due = None if step.health.state == "paused" else now + step.wait_seconds
         if isinstance(error, StoreBusy | StoreUnavailable):
             return TickReport(feed=feed.name, result="error", error=message)
