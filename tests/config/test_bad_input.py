@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harken.config.findings import Report
+from harken.config.yaml.parser import parse
 from tests.config.makers import PLUGINS, codes, lines, poll, read, workflow
 
 
@@ -246,6 +249,30 @@ def test_links_that_lead_in_circles_and_odd_files_do_no_harm(tmp_path: Path) -> 
         ("workflows/pipe.yaml", "unreadable"),
         ("workflows/self.yaml", "unreadable"),
     ]
+
+
+@pytest.mark.parametrize("link", ["workflows", "workflows/more"])
+def test_directories_are_not_followed_out_of_the_tree(tmp_path: Path, link: str) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    read(elsewhere, {"a.yaml": workflow("a")})
+    (home / link).parent.mkdir(parents=True)
+    (home / link).symlink_to(elsewhere)
+    loaded = read(home, {})
+    assert [(finding.file, finding.code) for finding in loaded.findings] == [(link, "unreadable")]
+    assert not loaded.workflows
+    assert set(read(home, {"harken.yaml": "files: {allow: [../elsewhere]}"}).workflows) == {"a"}
+
+
+@pytest.mark.parametrize("form", ["block", "flow"])
+def test_300_000_keys_are_refused_within_a_second(tmp_path: Path, form: str) -> None:
+    between = "\n" if form == "block" else ", "
+    keys = between.join(f"k{number}: {number}" for number in range(300_000))
+    source = keys if form == "block" else "{" + keys + "}"
+    report = Report()
+    began = time.process_time()
+    assert parse(source.encode(), "harken.yaml", report) is None
+    assert time.process_time() - began < 1
+    assert [finding.message for finding in report.findings] == ["more than 100,000 keys"]
 
 
 def test_workflows_that_is_a_file_is_reported(tmp_path: Path) -> None:

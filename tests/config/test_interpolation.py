@@ -148,3 +148,30 @@ def test_secrets_that_stand_in_the_file_are_not_stored_either(tmp_path: Path) ->
     loaded = read(tmp_path, files)
     assert "written" not in repr(loaded)
     assert {"written-token", "written-secret", "written-header"} <= loaded.secrets
+
+
+@pytest.mark.parametrize("path", ["{out}/token", "../outside/token", "link", "linked/token", "~/token"])
+def test_a_file_reference_stays_below_the_configuration_directory_unless_allowed(tmp_path: Path, path: str) -> None:
+    outside, home = tmp_path / "outside", tmp_path / "home"
+    outside.mkdir()
+    home.mkdir()
+    (outside / "token").write_text("abcdef")
+    (home / "link").symlink_to(outside / "token")
+    (home / "linked").symlink_to(outside)
+    given = path.replace("{out}", str(outside)).replace("~", str(outside))
+    main = f"integrations: {{pd: {{kind: pagerduty, token: '${{file:{given}}}'}}}}\n"
+    loaded = read(home, {"harken.yaml": main})
+    (finding,) = loaded.findings
+    assert (finding.code, finding.message) == ("unset", f"{given} is outside the directory of harken.yaml")
+    assert "files: {allow:" in finding.fix
+    for allowed in (str(outside), "../outside"):
+        loaded = read(home, {"harken.yaml": f"{main}files: {{allow: ['{allowed}']}}\n"})
+        assert loaded.integrations["pd"].model.token.get_secret_value() == "abcdef"  # type: ignore[union-attr]
+
+
+def test_a_directory_whose_name_begins_like_ours_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home2").mkdir()
+    (tmp_path / "home2/token").write_text("abcdef")
+    loaded = read(tmp_path / "home", {"workflows/w.yaml": prompt("${file:../home2/token}")})
+    assert codes(loaded.findings) == ["unset"]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harken.config.findings import Place, Report
-from harken.config.interpolate import Lookup, interpolate
+from harken.config.interpolate import OUTSIDE_FIX, Lookup, interpolate, is_inside
 from harken.config.loaded import MAIN
 from harken.config.pollers.load import POLLERS
 from harken.config.settings import Settings, store_location
 from harken.config.validate import check
-from harken.config.yaml.nodes import Node, Scalar, Table
+from harken.config.yaml.nodes import Items, Node, Scalar, Table
 from harken.config.yaml.parser import MAX_BYTES, parse
 
-__all__ = ["check_hidden_store", "configured_accounts", "find_store", "read_tree", "workflow_files"]
+__all__ = [
+    "allowed_directories",
+    "check_hidden_store",
+    "configured_accounts",
+    "find_store",
+    "read_tree",
+    "workflow_files",
+]
 
 
 _ENDINGS = (".yaml", ".yml")
@@ -44,16 +51,36 @@ def _read_bytes(path: Path, file: str, report: Report) -> bytes | None:
         return None
 
 
-def workflow_files(directory: Path, report: Report) -> list[str]:
-    """Return every .yaml and .yml below workflows/, relative to the directory and sorted, without hidden ones."""
+def allowed_directories(directory: Path) -> tuple[Path, ...]:
+    """Return `files.allow` of harken.yaml: read without its references, because these depend on it."""
+    if not _mentions(directory / MAIN, b"allow"):
+        return ()
+    source = _read_bytes(directory / MAIN, MAIN, Report())
+    tree = parse(source, MAIN, Report()) if source is not None else None
+    section = tree.items.get("files") if isinstance(tree, Table) else None
+    named = section.items.get("allow") if isinstance(section, Table) else None
+    texts = [one.value for one in named.items if isinstance(one, Scalar)] if isinstance(named, Items) else []
+    return tuple(directory / os.path.expanduser(text) for text in texts if isinstance(text, str) and text)
+
+
+def workflow_files(directory: Path, report: Report, allowed: Sequence[Path] = ()) -> list[str]:
+    """Return every .yaml and .yml below workflows/, relative to the directory and sorted, without hidden ones.
+
+    A directory that is a link out of this one is reported, unless it leads to an `allowed` one.
+    """
     root = directory / "workflows"
     if not os.path.lexists(root):
         return []
-    return sorted(_walk(directory, root, report, set()))
+    return sorted(_walk(directory, root, report, set(), (directory, *allowed)))
 
 
-def _walk(directory: Path, folder: Path, report: Report, seen: set[tuple[int, int]]) -> Iterator[str]:
+def _walk(
+    directory: Path, folder: Path, report: Report, seen: set[tuple[int, int]], allowed: Sequence[Path]
+) -> Iterator[str]:
     name = folder.relative_to(directory).as_posix()
+    if folder.is_symlink() and not is_inside(folder, allowed):
+        report.error(Place(name), (), "it leads out of the directory of harken.yaml", OUTSIDE_FIX, "unreadable")
+        return
     try:
         status = folder.stat()
         # symbolic links may lead back to a parent
@@ -68,7 +95,7 @@ def _walk(directory: Path, folder: Path, report: Report, seen: set[tuple[int, in
         if entry.name.startswith("."):
             continue
         if _is_folder(entry):
-            yield from _walk(directory, folder / entry.name, report, seen)
+            yield from _walk(directory, folder / entry.name, report, seen, allowed)
         elif entry.name.endswith(_ENDINGS):
             yield f"{name}/{entry.name}"
 
@@ -128,5 +155,6 @@ def _main(directory: Path, environ: Mapping[str, str]) -> Table:
 
 def _root_table(directory: Path, file: str, environ: Mapping[str, str]) -> Table:
     report = Report()
-    tree = read_tree(directory, file, Lookup(directory, environ), report) if (directory / file).exists() else None
+    lookup = Lookup(directory, environ, allowed=allowed_directories(directory))
+    tree = read_tree(directory, file, lookup, report) if (directory / file).exists() else None
     return tree if isinstance(tree, Table) else Table(items={}, keys={}, place=Place(file))

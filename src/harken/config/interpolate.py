@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
 
 from harken.config.findings import Code, Path, Report
 from harken.config.yaml.nodes import Items, Node, Scalar, Table
 from harken.errors import HarkenError
 
-__all__ = ["Lookup", "interpolate", "is_secret_name"]
+__all__ = ["OUTSIDE_FIX", "Lookup", "interpolate", "is_inside", "is_secret_name"]
+
+OUTSIDE_FIX = "Move it below that directory, or allow where it is in harken.yaml: files: {allow: [/run/secrets]}"
 
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -35,10 +37,15 @@ class Lookup:
     """Finds the values of references, and remembers the secrets among them: reference → value."""
 
     def __init__(
-        self, directory: FilePath, environ: Mapping[str, str], secrets: Callable[[str], str | None] | None = None
+        self,
+        directory: FilePath,
+        environ: Mapping[str, str],
+        secrets: Callable[[str], str | None] | None = None,
+        allowed: Sequence[FilePath] = (),
     ) -> None:
         self.references: dict[str, str] = {}
         self._directory = directory
+        self._allowed = (directory, *allowed)
         self._environ = environ
         self._secrets = secrets
 
@@ -69,6 +76,8 @@ class Lookup:
     def _file(self, path: str) -> str:
         target = self._directory / os.path.expanduser(path) if path else None
         try:
+            if target is not None and not is_inside(target, self._allowed):
+                raise _Unset(f"{path} is outside the directory of harken.yaml", OUTSIDE_FIX)
             # reading a pipe or a device may never end
             if target is None or not stat.S_ISREG(target.stat().st_mode):
                 raise _Unset("${file:…} needs the path of a file", "Name a regular file")
@@ -90,6 +99,12 @@ class Lookup:
         if value is None:
             raise _Unset(f"there is no secret {name!r}", f"Store it: harken secrets set {name or 'NAME'}")
         return value
+
+
+def is_inside(path: FilePath, directories: Iterable[FilePath]) -> bool:
+    """Whether the path, after all its symbolic links, is one of the directories or below it."""
+    real = FilePath(os.path.realpath(path))
+    return any(real.is_relative_to(os.path.realpath(directory)) for directory in directories)
 
 
 def is_secret_name(name: str) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harken.config.accounts import AccountStore, read_account
 from harken.config.agents import Agents, read_agent
 from harken.config.feeds import internal_feed, merge_specs, read_feed
-from harken.config.files import check_hidden_store, read_tree, workflow_files
+from harken.config.files import allowed_directories, check_hidden_store, read_tree, workflow_files
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Loaded, item, with_generation
@@ -51,7 +51,8 @@ def load(
     `checker_for` makes the check of workflows from the accounts (name to kind). `wanted` accounts are looked up
     although nothing uses them.
     """
-    lookup = Lookup(directory, environ or {}, secrets)
+    allowed = allowed_directories(directory)
+    lookup = Lookup(directory, environ or {}, secrets, allowed)
     resolver = Resolver(
         plugins=plugins,
         environ=environ or {},
@@ -65,7 +66,7 @@ def load(
         # called when all accounts are known
         return checker_for(resolver.kinds()) if checker_for else check_workflow
 
-    return Loader(directory, lookup, resolver).load_all(make_checker, wanted)
+    return Loader(directory, lookup, resolver, allowed).load_all(make_checker, wanted)
 
 
 def _compile_condition(source: str) -> object:
@@ -83,8 +84,9 @@ def _compile_template(source: str) -> object:
 class Loader:
     """The state of one load: what was read so far, and the findings about it."""
 
-    def __init__(self, directory: Path, lookup: Lookup, resolver: Resolver) -> None:
+    def __init__(self, directory: Path, lookup: Lookup, resolver: Resolver, allowed: Sequence[Path]) -> None:
         self._directory = directory
+        self._allowed = allowed
         self._lookup = lookup
         self._resolver = resolver
         self._settings = Settings()
@@ -104,7 +106,7 @@ class Loader:
         checker = make_checker()
         self._read_jobs(checker)
         report = Report()
-        files = workflow_files(self._directory, report)
+        files = workflow_files(self._directory, report, self._allowed)
         self._record("file:workflows", report)
         for file in files:
             self._read_workflow(file, checker)

@@ -17,6 +17,7 @@ from harken.errors import Misconfigured
 __all__ = [
     "Agent",
     "Duration",
+    "Files",
     "Http",
     "Log",
     "Metrics",
@@ -132,6 +133,12 @@ class Agent(Strict):
     queue: Queue = Queue()
 
 
+class Files(Strict):
+    """Directories outside that of harken.yaml, in which `${file:…}` and links of workflows/ may end."""
+
+    allow: list[str] = Field(default_factory=list)
+
+
 class Settings(Strict):
     """All sections; one that is left out has its defaults."""
 
@@ -146,6 +153,7 @@ class Settings(Strict):
     steps: Steps = Steps()
     services: Services = Services()
     agent: Agent = Agent()
+    files: Files = Files()
 
     @field_validator("store")
     @classmethod

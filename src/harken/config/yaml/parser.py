@@ -20,6 +20,7 @@ __all__ = ["MAX_BYTES", "InvalidScalar", "parse", "resolve_scalar"]
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
+MAX_KEYS = 100_000
 _PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 _MERGE = "<<"
@@ -91,6 +92,7 @@ class _Composer:
         self._report = report
         self._anchors: dict[str, _Anchored | None] = {}
         self._size = 0
+        self._keys = 0
 
     def document(self) -> Node:
         self._parser.get_event()
@@ -157,6 +159,9 @@ class _Composer:
     def _key(self, path: Path) -> tuple[str, Place, bool]:
         event = self._parser.get_event()
         place = _place(self._file, event.start_mark)
+        self._keys += 1
+        if self._keys > MAX_KEYS:
+            raise self._abort(place, path[:3], f"more than {MAX_KEYS:,} keys", "Split the file")
         if isinstance(event, yaml.AliasEvent):
             node = self._alias(event.anchor, place, path)
             if isinstance(node, Scalar) and isinstance(node.value, str):
