@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -91,6 +92,42 @@ class TestAddresses:
         service: Any = Apprise.instantiate(TOKENS)
         await services(host, url=TOKENS)._guard(service)
         assert (service.host, asked) == ("T1JJ3T3L2", [])
+
+    async def test_apprises_own_connections_pass_the_guard_also_when_a_name_leads_elsewhere_later(
+        self, hook: FakeHook, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        public = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 0))]
+
+        async def first_answer(*args: Any, **more: Any) -> Any:
+            return public
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", first_answer)
+        guarded = Host(http=host.http, clock=host.clock, random=host.random)
+        rebound = url(hook).replace("127.0.0.1", "localhost")
+        with pytest.raises(NeedsAttention, match=r"a server that Apprise connects to is at .*, a private address"):
+            await services(guarded, url=rebound).deliver(message())
+        assert hook.sent == []
+
+    async def test_a_host_in_another_part_of_a_url_passes_the_guard_too(self, hook: FakeHook, host: Host):
+        guarded = Host(http=host.http, clock=host.clock, random=host.random)
+        port = hook.url.rpartition(":")[2]
+        mail = f"mailto://ana:{APPRISE}@93.184.216.34:{port}?smtp=127.0.0.1&to=bo@example.com"
+        with pytest.raises(NeedsAttention, match=r"a server that Apprise connects to is at 127\.0\.0\.1"):
+            await services(guarded, url=mail).deliver(message())
+
+    async def test_a_proxy_of_the_environment_may_be_in_a_private_network(
+        self, hook: FakeHook, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setenv("http_proxy", hook.url)
+        guarded = Host(http=host.http, clock=host.clock, random=host.random)
+        hook.answers = [Answer(status=403)]
+        with pytest.raises(NeedsAttention, match="answered 403"):
+            await services(guarded, url=f"json://ana:{APPRISE}@93.184.216.34/hook").deliver(message())
+
+    async def test_connections_of_others_are_not_checked(self, hook: FakeHook, host: Host):
+        await services(host, url=url(hook)).deliver(message())
+        with socket.create_connection(("127.0.0.1", int(hook.url.rpartition(":")[2]))) as ours:
+            assert ours.fileno() > 0
 
     async def test_a_redirect_is_not_followed(self, hook: FakeHook, host: Host):
         hook.answers = [Answer(status=307, headers={"Location": f"{hook.url}/hook"})]

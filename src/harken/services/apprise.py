@@ -1,7 +1,8 @@
 """Apprise: more than a hundred services by a URL each (https://github.com/caronc/apprise/wiki).
 
 Apprise makes its own connections, in its own threads, and returns only whether it worked. The HTTP status of a refusal
-is an argument of its log records; without one, the message is tried again.
+is an argument of its log records; without one, the message is tried again. Every connection of its threads is checked
+by an audit hook of Python at the moment it is made, so a name that leads elsewhere a moment later does not help.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -31,7 +35,9 @@ CONFIGURE = configure_hint("apprise")
 INSTALL = "pip install 'harken[apprise]'"
 DEFAULT = "default"
 _TEMPORARY = frozenset({408, 425, 429})
+_DIALLING = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _statuses: ContextVar[list[int] | None] = ContextVar("apprise_statuses", default=None)
+_connections: ContextVar[_ConnectionGuard | None] = ContextVar("apprise_connections", default=None)
 
 
 class Account(AccountModel):
@@ -70,17 +76,22 @@ class AppriseDestination:
         sender, service = await asyncio.to_thread(_build_sender, url)
         await self._guard(service)
         statuses: list[int] = []
-        token = _statuses.set(statuses)
+        guard = _ConnectionGuard(self._host.allow_private, await asyncio.to_thread(_proxy_addresses))
+        # Apprise copies the context into its threads
+        tokens = _statuses.set(statuses), _connections.set(guard)
         try:
             result = await sender.async_notify(body=body, title=title, body_format=_text_format())
         finally:
-            _statuses.reset(token)
+            _statuses.reset(tokens[0])
+            _connections.reset(tokens[1])
+        if guard.refusal is not None:
+            raise NeedsAttention(guard.refusal.message, fix=guard.refusal.fix or "Correct the URL")
         if not result:
             raise _refusal(service.service_name, statuses)
         return {"service": str(service.service_name)}
 
     async def _guard(self, service: NotifyBase) -> None:
-        """Refuse private addresses. Only a check beforehand: Apprise resolves the name again itself."""
+        """Refuse private addresses before anything is sent, with a message that names the host."""
         host = service.host
         # in a URL without a host, most plugins have a token in its place, which must not be sent to a name server
         if not isinstance(host, str) or not host or "host" not in service.template_tokens:
@@ -96,6 +107,53 @@ class AppriseDestination:
                 check_address(host, str(where[0]), self._host.allow_private)
         except Refused as error:
             raise NeedsAttention(error.message, fix=error.fix or "Correct the URL") from None
+
+
+class _ConnectionGuard:
+    """Checks the address of each connection that is made for one message, and remembers the refusal."""
+
+    def __init__(self, allow_private: bool, proxies: Collection[tuple[str, int]]) -> None:
+        self.refusal: Refused | None = None
+        self._allow_private = allow_private
+        self._proxies = proxies
+
+    def check(self, dialled: socket.socket, address: object) -> None:
+        if address is None or dialled.family not in (socket.AF_INET, socket.AF_INET6):
+            # a connected socket was checked before; a local socket is chosen by a URL of the configuration only
+            return
+        where, port = address[:2] if isinstance(address, tuple) else ("", 0)
+        if (str(where), port) in self._proxies:
+            return
+        try:
+            check_address("a server that Apprise connects to", str(where).partition("%")[0], self._allow_private)
+        except Refused as error:
+            self.refusal = error
+            raise PermissionError("this address is refused") from None
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _DIALLING and (guard := _connections.get()) is not None:
+        guard.check(arguments[0], arguments[1])
+
+
+@cache
+def _watch_connections() -> None:
+    sys.addaudithook(_audit)
+
+
+def _proxy_addresses() -> frozenset[tuple[str, int]]:
+    """Where the proxies of the environment are, which Apprise uses: the operator chose them, and they resolve names."""
+    found: set[tuple[str, int]] = set()
+    for url in getproxies().values():
+        try:
+            parts = urlsplit(url if "//" in url else f"//{url}")
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            resolved = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM) if parts.hostname else []
+        except (OSError, ValueError):
+            # a proxy that cannot be found cannot be connected to either
+            continue
+        found |= {(str(where[0]), port) for *_, where in resolved}
+    return frozenset(found)
 
 
 class _StatusRecorder(logging.Handler):
@@ -122,6 +180,7 @@ def _build_sender(url: str) -> tuple[Apprise, NotifyBase]:
     except ImportError:
         raise NeedsAttention("the package apprise is not installed", fix=INSTALL) from None
     _record_statuses()
+    _watch_connections()
     asset = AppriseAsset(http_redirects=False, interpret_escapes=False)
     service = Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if service is None:
