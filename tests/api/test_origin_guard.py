@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from harken.api.origin_guard import hosts_of
@@ -48,6 +50,21 @@ async def test_a_fetch_from_another_site_is_refused_although_it_hides_its_origin
 async def test_a_change_that_a_form_could_send_is_refused_and_not_done(served: Served, kind: str) -> None:
     reply = await served.send("POST", PAUSE, b"{}", {"Content-Type": kind})
     assert reply.status == 415
+    assert (await served.call("triggers.show", name="oncall"))["paused"] == ""
+
+
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site", "Content-Type"])
+async def test_a_header_that_decides_is_refused_when_it_comes_twice(served: Served, name: str) -> None:
+    ours = {"Origin": f"http://localhost:{served.port}", "Sec-Fetch-Site": "none", "Content-Type": "application/json"}
+    host = f"127.0.0.1:{served.port}"
+    for values in ([ours[name]] * 2, ["https://evil.example", ours[name]], [ours[name], "https://evil.example"]):
+        headers = [*((other, value) for other, value in ours.items() if other != name), *((name, it) for it in values)]
+        lines = [f"POST {PAUSE} HTTP/1.1", f"Host: {host}", "Content-Length: 2", "Connection: close"]
+        request = "\r\n".join([*lines, *(f"{header}: {value}" for header, value in headers), "", "{}"])
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(request.encode())
+        assert (await reader.readline()).split()[1] == b"403"
+        writer.close()
     assert (await served.call("triggers.show", name="oncall"))["paused"] == ""
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 import yaml
 from aiohttp import ClientSession
 
@@ -46,6 +47,21 @@ async def test_whoever_names_no_agent_or_two_is_not_let_in(home: House) -> None:
         assert told["fix"] == "There are: ana, bob, carl"
     status, told = await home.post("/mcp/ana", LIST, **{"X-Harken-Agent": "bob"})
     assert (status, told["detail"]) == (400, "the address and the header name different agents")
+
+
+@pytest.mark.parametrize("query", ["agent=", "agent=ana&agent=ana", "agent=ana&agent=bob", "agent=&agent=ana"])
+async def test_an_agent_in_the_query_that_is_empty_or_given_twice_is_refused(home: House, query: str) -> None:
+    for path in ("/mcp", "/mcp/ana"):
+        status, told = await home.post(f"{path}?{query}", LIST)
+        assert (status, "result" in told) == (400, False)
+    async with ClientSession() as session, session.get(f"{home.app.url}/api/tools?{query}") as reply:
+        assert reply.status == 400
+
+
+async def test_an_agent_in_the_query_must_agree_with_the_address(home: House) -> None:
+    assert ids((await home.post("/mcp?agent=bob", LIST))[1]) == ["bobs-mail", "bobs-news"]
+    assert (await home.post("/mcp/ana?agent=bob", LIST))[0] == 400
+    assert (await home.post("/mcp/ana", LIST, **{"X-Harken-Agent": ""}))[0] == 400
 
 
 async def test_the_only_agent_need_not_be_named(home: House) -> None:
@@ -107,10 +123,8 @@ async def test_the_same_tools_are_there_as_openai_schemas(home: House) -> None:
 
 
 async def test_the_api_wants_an_agent_to_be_named(home: House) -> None:
-    async with ClientSession() as session:
-        for query in ("", "?agent="):
-            async with session.get(f"{home.app.url}/api/tools{query}") as reply:
-                assert (reply.status, (await reply.json())["detail"]) == (404, "no agent is named")
+    async with ClientSession() as session, session.get(f"{home.app.url}/api/tools") as reply:
+        assert (reply.status, (await reply.json())["detail"]) == (404, "no agent is named")
     body = {"name": "gmail_count_unread", "arguments": {}}
     assert (await home.post("/api/tools/call", body))[0] == 404
     assert (await home.post("/api/tools/call", {**body, "agent": "carl"}))[0] == 404

@@ -13,6 +13,7 @@ __all__ = ["Guard", "hosts_of"]
 
 SAFE = frozenset({"GET", "HEAD"})
 OURS = frozenset({b"same-origin", b"none"})
+_ONCE = frozenset({b"origin", b"sec-fetch-site", b"content-type"})
 
 
 def hosts_of(host: str, port: int, extra: Iterable[str] = ()) -> frozenset[str]:
@@ -44,6 +45,8 @@ class Guard:
         for name, value in scope["headers"]:
             if name == b"host" and name in headers:
                 return 421, "the request names two hosts", ""
+            if name in _ONCE and name in headers:
+                return 403, f"the request has two headers {name.decode()}", "Send one, or none"
             headers[name] = value
         if headers.get(b"host", b"").lower() not in self._hosts:
             return 421, "this server does not answer for that host", "Use the address that `harken status` shows"

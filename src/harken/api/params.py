@@ -34,11 +34,24 @@ class TooLarge(Malformed):
 async def read_params(route: Route, request: Request) -> dict[str, Any]:
     """The operation's parameters from path, query and body."""
     given: dict[str, Any] = dict(request.path_params)
-    beside = dict(request.query_params) if route.method == "GET" else await _body(request)
+    beside = _query(request) if route.method == "GET" else await _body(request)
     for name, value in beside.items():
         _refuse_unknown(route, name)
         given[name] = _parse(name, value, route.params[name]) if route.method == "GET" else value
     return {name: _check_type(name, value, route.params[name]) for name, value in given.items() if value is not None}
+
+
+def _query(request: Request) -> dict[str, Any]:
+    given = request.query_params.multi_items()
+    found = dict(given)
+    if len(found) < len(given):
+        names = [name for name, _ in given]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise Malformed(f"{twice} is given twice", fix="Give it once")
+    if found.get("agent") == "":
+        # the name of a variable which is not set: nobody meant the only agent, or all of them
+        raise Malformed("agent is empty", fix="Name one, or leave it away")
+    return found
 
 
 async def _body(request: Request) -> dict[str, Any]:

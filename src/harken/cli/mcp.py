@@ -28,12 +28,16 @@ def mcp_command(session: Session, agent: str, schemas: bool) -> None:
     from harken.operate.agent_tools import Tools
 
     # what would fail at every call is better said before the first
-    found = session.needs_controller().call("tools.list", {"agent": agent, "ask": False})
+    found = session.needs_controller().call("tools.list", {**_named(agent), "ask": False})
     asyncio.run(load_server().serve_stdio(Tools(_Remote(session).operate, str(found["agent"]))))
 
 
+def _named(agent: str) -> dict[str, str]:
+    return {"agent": agent} if agent else {}
+
+
 def _print_schemas(session: Session, agent: str) -> None:
-    answer = session.call("tools.schemas", agent=agent)
+    answer = session.call("tools.schemas", **_named(agent))
     print_json(answer["tools"])
     for note in answer["notes"]:
         click.echo(note, err=True)

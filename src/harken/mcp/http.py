@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -52,10 +52,15 @@ class McpEndpoint:
 
 
 def _agent(scope: Scope) -> str:
-    """The agent that the caller names in the path or header, empty for none. If both are given they must agree."""
+    """The agent that the caller names in the path, query or header, empty for none. If several do, they must agree."""
     addressed = str(scope["path"]).removeprefix(PREFIX).removeprefix("/")
+    asked = QueryParams(scope["query_string"]).getlist("agent")
     named = Headers(scope=scope).getlist(AGENT_HEADER)
-    found = {name for name in (addressed, *named) if name}
+    for way, names in (("?agent=", asked), (AGENT_HEADER, named)):
+        # an empty name is that of a variable which is not set: nobody meant the only agent
+        if len(names) > 1 or "" in names:
+            raise Malformed(f"{way} is {'empty' if len(names) == 1 else 'given twice'}", fix="Name one agent, once")
+    found = {name for name in (addressed, *asked, *named) if name}
     if len(found) > 1:
         raise Malformed("the address and the header name different agents", fix=f"Leave {AGENT_HEADER} away")
     return found.pop() if found else ""
