@@ -63,6 +63,40 @@ async def test_jobs_are_listed_and_shown(site: Site) -> None:
     assert (status, answer["settings"]["config"]["name"]) == (200, "one")
 
 
+async def test_a_plain_post_from_loopback_without_an_origin_works(site: Site) -> None:
+    answers = [await site.send("POST", f"/admin/pollers/one/{act}", {}, b"") for act in ("pause", "resume")]
+    assert [(status, answer["paused"]) for status, answer, _ in answers] == [(200, True), (200, False)]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Mode": "no-cors"},
+        {"Referer": "https://evil.example/"},
+        {"Cookie": "a=b"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "text/plain"},
+        {"X-Forwarded-For": "192.0.2.1"},
+        {"Host": "evil.example"},
+    ],
+)
+async def test_a_browser_page_still_cannot_pause_a_job(site: Site, headers: dict[str, str]) -> None:
+    status, _, _ = await site.send("POST", "/admin/pollers/one/pause", headers, b"")
+    assert status in (403, 415, 421)
+    assert (await site.send("GET", "/admin/pollers/one"))[1]["paused"] is False
+
+
+async def test_a_body_still_needs_its_content_type(site: Site) -> None:
+    assert (await site.send("POST", "/admin/pollers/one/pause", {}, b"{}"))[0] == 415
+
+
+async def test_a_plain_post_elsewhere_is_still_refused(site: Site) -> None:
+    assert (await site.send("POST", "/api/reload", {}, b""))[0] == 415
+
+
 async def test_a_job_is_run_paused_resumed_and_reset(site: Site) -> None:
     status, found, _ = await site.send("POST", "/admin/pollers/one/run")
     assert (status, found["new"], found["error"]) == (200, 1, None)

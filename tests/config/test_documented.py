@@ -39,6 +39,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "models.prices.NAME": settings.Price,
     "steps": settings.Steps,
     "services": settings.Services,
+    "files": settings.Files,
     "agent": settings.Agent,
     "agent.queue": settings.Queue,
     "integrations": accounts.Integration,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -13,6 +14,7 @@ __all__ = ["Guard", "hosts_of"]
 
 SAFE = frozenset({"GET", "HEAD"})
 OURS = frozenset({b"same-origin", b"none"})
+_BROWSERS = frozenset({b"origin", b"referer", b"cookie", b"content-type", b"x-forwarded-for", b"forwarded"})
 _ONCE = frozenset({b"origin", b"sec-fetch-site", b"content-type"})
 
 
@@ -50,7 +52,7 @@ class Guard:
             headers[name] = value
         if headers.get(b"host", b"").lower() not in self._hosts:
             return 421, "this server does not answer for that host", "Use the address that `harken status` shows"
-        return self._foreign(headers) or _simple(scope["method"], headers)
+        return self._foreign(headers) or _simple(scope, headers)
 
     def _foreign(self, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
         origin = headers.get(b"origin")
@@ -60,8 +62,27 @@ class Guard:
         return None
 
 
-def _simple(method: str, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+def _simple(scope: Scope, headers: dict[bytes, bytes]) -> tuple[int, str, str] | None:
+    method = scope["method"]
     kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-    if method in SAFE or kind == b"application/json":
+    if method in SAFE or kind == b"application/json" or _is_plain_command(scope, headers):
         return None
     return 415, f"a {method} needs Content-Type: application/json", "Send a JSON object, {} if there is nothing to say"
+
+
+def _is_plain_command(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether this is `curl -X POST` under /admin from this machine: no body, and nothing that a browser would add.
+
+    A form always sends a Content-Type, and a script's request without a body an Origin.
+    """
+    if scope["method"] != "POST" or not errors.is_admin(scope["path"]) or not _is_loopback(scope.get("client")):
+        return False
+    empty = headers.get(b"content-length", b"0").strip() == b"0" and b"transfer-encoding" not in headers
+    return empty and not any(name in _BROWSERS or name.startswith(b"sec-") for name in headers)
+
+
+def _is_loopback(client: tuple[str, int] | None) -> bool:
+    try:
+        return client is not None and ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
@@ -20,7 +20,9 @@ from harken.schedule import check as check_schedule
 __all__ = ["JobSchedule", "ParsedSchedule", "ScheduleBlock", "read_job_schedule", "read_schedule", "shortest_gap"]
 
 _FIX = "Write a cron line such as '0 9 * * 1-5', or one of cron:, every: and at:"
-_JOB_FIX = "Write {every_secs: 60}, {cron: '0 */5 * * * *', tz: Europe/Berlin} or {at: '2026-03-01T09:00:00Z'}"
+_JOB_FIX = (
+    "Write {every: 15m}, {every_secs: 60}, {cron: '0 */5 * * * *', tz: Europe/Berlin} or {at: '2026-03-01T09:00:00Z'}"
+)
 LONGEST_GAP = 86_400.0
 _SAMPLE = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -91,9 +93,10 @@ def shortest_gap(schedule: Schedule) -> float:
 
 
 class JobScheduleBlock(Strict):
-    """`schedule:` of a poller job: one of `every_secs`, `cron` and `at`."""
+    """`schedule:` of a poller job: one of `every_secs`, `every`, `cron` and `at`."""
 
     every_secs: float | None = Field(default=None, ge=1, le=31_536_000)
+    every: Annotated[Duration, Field(ge=1, le=31_536_000)] | None = None
     cron: str | None = None
     tz: str | None = None
     at: str | None = None
@@ -115,13 +118,15 @@ class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_job_schedule(node: Node, report: Report, path: Path) -> JobSchedule | None:
     """Return the schedule of this node; None when it is wrong."""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        node = Table(items={"cron": node}, keys={"cron": node.place}, place=node.place)
     table = as_table(node, report, path)
     block = check(JobScheduleBlock, table, report, path) if table is not None else None
     if table is None or block is None:
         return None
-    given = [name for name in ("every_secs", "cron", "at") if getattr(block, name) is not None]
+    given = [name for name in ("every_secs", "every", "cron", "at") if getattr(block, name) is not None]
     if len(given) != 1:
-        report.error(node.place, path, "a schedule is one of every_secs, cron and at", _JOB_FIX)
+        report.error(node.place, path, "a schedule is one of every_secs, every, cron and at", _JOB_FIX)
         return None
     if block.tz is not None and block.cron is None:
         report.error(table.keys["tz"], (*path, "tz"), "belongs to cron", "Remove it")
@@ -135,8 +140,9 @@ def read_job_schedule(node: Node, report: Report, path: Path) -> JobSchedule | N
 
 
 def _parse_job_schedule(block: JobScheduleBlock, table: Table, report: Report, path: Path) -> Schedule | None:
-    if block.every_secs is not None:
-        return Every(seconds=block.every_secs)
+    seconds = block.every_secs if block.every is None else block.every
+    if seconds is not None:
+        return Every(seconds=seconds)
     names = ("at",) if block.at is not None else ("cron", "tz")
     items: dict[str, Node] = {}
     for name in names:

@@ -34,6 +34,31 @@ async def test_what_appears_after_the_first_read_is_delivered_once(clock: Virtua
 
 
 @virtual
+async def test_a_message_may_have_templates_beside_fields_and_neither_looks_into_values(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    template = '{id}: {{.trigger.event.title}}{{if eq .trigger.event.id "a"}} ({title}){{end}} {none}'
+    async with world(clock, tmp_path) as it:
+        it.write(it.job().replace("new {id}", template))
+        async with running(tmp_path, clock, timings=LONG_NAPS):
+            await clock.sleep(120)
+            it.listing.add("a", title="{id} {{.run.id}}")
+            await clock.sleep(120)
+        assert it.chat.texts == ["a: {id} {{.run.id}} ({id} {{.run.id}}) {none}"]
+
+
+@virtual
+async def test_a_field_between_more_braces_stays_a_field(clock: VirtualClock, tmp_path: Path) -> None:
+    async with world(clock, tmp_path) as it:
+        it.write(it.job().replace("new {id}", "{{id}} {{ id }} {json-free}"))
+        async with running(tmp_path, clock, timings=LONG_NAPS):
+            await clock.sleep(120)
+            it.listing.add("a")
+            await clock.sleep(120)
+        assert it.chat.texts == ["{a} {{ id }} {json-free}"]
+
+
+@virtual
 async def test_a_secret_in_where_and_what_to_say_is_used_and_kept_nowhere(clock: VirtualClock, tmp_path: Path) -> None:
     word = "w0rd-Zq9x7Lm2Vb4c"
     tmp_path.joinpath("chat.key").write_text(f"{CHAT}")

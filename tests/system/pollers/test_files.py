@@ -13,7 +13,7 @@ from harken.config import plan
 from harken.config.reload_plan import carry_over
 from harken.feed import Spacing
 from harken.schedule import At, Cron, Every
-from tests.system.pollers.job_files import MAIN, job, jobs, lines, load
+from tests.system.pollers.job_files import MAIN, TOKEN, job, jobs, lines, load
 
 
 def test_the_seed_s_own_example_loads(tmp_path: Path) -> None:
@@ -110,10 +110,102 @@ def test_settings_for_all_jobs_reach_each_of_them(tmp_path: Path) -> None:
         ("{cron: '*/15 * * * *'}", Cron(expression="*/15 * * * *")),
         ("{at: '2026-04-26T15:00:00Z'}", At(instant=datetime(2026, 4, 26, 15, tzinfo=UTC))),
         ("{every_secs: 60, stagger_jitter_ms: 0}", Every(seconds=60.0)),
+        ("{every: 15m}", Every(seconds=900.0)),
+        ("'*/15 * * * *'", Cron(expression="*/15 * * * *")),
     ],
 )
 def test_a_schedule_is_an_interval_a_cron_line_or_an_instant(tmp_path: Path, written: str, schedule: object) -> None:
     assert load(tmp_path, pollers=jobs(job(schedule=written))).feeds[-1].schedule == schedule
+
+
+def test_a_job_may_be_written_in_the_words_of_a_workflow(tmp_path: Path) -> None:
+    pollers = """
+    pollers:
+      jobs:
+        - id: blog
+          integration: rss
+          schedule: {every: 10m}
+          config: {feed_url: 'https://example.com/f.xml', message_template: '{title}'}
+          deliver: {channel: telegram, to: '1'}
+    agents: {ana: {telegram: telegram}}
+    """
+    loaded = load(tmp_path, pollers=pollers)
+    assert lines(loaded) == []
+    old = "{feed_url: 'https://example.com/f.xml', message_template: '{title}', deliver: {channel: telegram, to: '1'}}"
+    other = tmp_path / "old"
+    other.mkdir()
+    agents = "agents: {ana: {telegram: telegram}}\n"
+    assert loaded.jobs == load(other, pollers=jobs(job(config=old)) + agents).jobs
+
+
+ACCOUNTS = f"""
+integrations:
+  telegram: {{kind: telegram, token: '{TOKEN}'}}
+  pd: {{kind: pagerduty, token: abcdef}}
+  ana-google: {{kind: google, client_id: a, client_secret: b, refresh_token: c}}
+"""
+DELIVER = "{channel: telegram, to: '1'}"
+
+
+def test_an_integration_of_a_job_is_an_account_by_its_name(tmp_path: Path) -> None:
+    written = f"{{id: oncall, integration: pd, agent: ana, schedule: {{every: 1m}}, deliver: {DELIVER}}}"
+    loaded = load(tmp_path, main=ACCOUNTS, pollers=jobs(written))
+    feed = next(feed for feed in loaded.feeds if feed.name == "poller/oncall")
+    assert (loaded.jobs["oncall"].kind, feed.kind, feed.integration) == ("pagerduty", "pagerduty", "pd")
+
+
+def test_kind_and_integration_may_both_be_given_and_must_agree(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        main=ACCOUNTS,
+        pollers=jobs(
+            job("fine", integration="rss"),
+            job("other", integration="pd"),
+            f"{{id: typo, integration: pdd, agent: ana, schedule: {{every: 1m}}, deliver: {DELIVER}}}",
+            f"{{id: google, integration: ana-google, agent: ana, schedule: {{every: 1m}}, deliver: {DELIVER}}}",
+            f"{{id: none, agent: ana, schedule: {{every: 1m}}, deliver: {DELIVER}}}",
+        ),
+    )
+    assert list(loaded.jobs) == ["fine"]
+    assert lines(loaded) == [
+        "4:1.integration: pd is an integration of pagerduty, not of rss",
+        "5:2.integration: there is no integration 'pdd'",
+        "6:3.integration: google cannot be polled",
+        "7:4.kind: is missing",
+    ]
+    assert "kind: gmail" in loaded.findings[2].fix
+
+
+def test_deliver_stands_in_config_or_beside_it_but_not_in_both(tmp_path: Path) -> None:
+    loaded = load(tmp_path, pollers=jobs(job(deliver=DELIVER)))
+    assert lines(loaded) == ["3:0.deliver: stands in config: as well"]
+
+
+@pytest.mark.parametrize(
+    ("agents", "other", "expected"),
+    [
+        ("agents: {bea: {telegram: telegram}}\n", "", "bea"),
+        ("", "ana", "ana"),
+        ("agents: {ana: {telegram: telegram}, bea: {telegram: telegram}}\n", "ana", None),
+        ("", "", None),
+    ],
+    ids=["the only one that is listed", "the only one that a job names", "two are listed", "none at all"],
+)
+def test_the_agent_may_be_left_out_when_there_is_one(
+    tmp_path: Path, agents: str, other: str, expected: str | None
+) -> None:
+    entries = [job("mine").replace("agent: ana, ", ""), *([job("other", agent=other)] if other else [])]
+    loaded = load(tmp_path, pollers=jobs(*entries) + agents)
+    assert (loaded.jobs["mine"].agent if "mine" in loaded.jobs else None) == expected
+    assert lines(loaded) == ([] if expected else ["3:0.agent: is missing"])
+
+
+def test_a_template_of_a_job_that_cannot_be_read_is_found_at_load(tmp_path: Path) -> None:
+    config = (
+        "{feed_url: 'https://x.y/z', message_template: '{{.trigger.event.title', deliver: {channel: telegram, to: 1}}"
+    )
+    (line,) = lines(load(tmp_path, pollers=jobs(job(config=config))))
+    assert "{{" in line
 
 
 def test_a_typo_refuses_its_job_alone_by_name_and_place(tmp_path: Path) -> None:
@@ -136,10 +228,10 @@ def test_a_typo_refuses_its_job_alone_by_name_and_place(tmp_path: Path) -> None:
     assert list(loaded.jobs) == ["good"]
     assert lines(loaded) == [
         "4:1.kind: there is no kind 'rs'",
-        "5:2.schedule.every: there is no such setting",
+        "5:2.schedule.every: a duration needs a unit",
         "6:3.schedule: rss may not be read that often",
         "7:4.schedule.cron: there is no time zone 'Mars/Olympus'",
-        "8:5.schedule: a schedule is one of every_secs, cron and at",
+        "8:5.schedule: a schedule is one of every_secs, every, cron and at",
         "9:6.config.deliver.channel: is missing",
         "9:6.config.deliver.chanel: there is no such setting",
         "10:7.config.deliver: is missing",
@@ -166,7 +258,7 @@ def test_a_job_without_an_agent_is_told_of_everything_else_as_well(tmp_path: Pat
         "3:0.config.deliver.channel: is missing",
         "3:0.config.feed_url: is missing",
         "3:0.config.feedurl: there is no such setting",
-        "3:0.schedule.every: there is no such setting",
+        "3:0.schedule.every: a duration needs a unit",
     ]
 
 

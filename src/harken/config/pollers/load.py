@@ -11,7 +11,7 @@ from harken.config.accounts import plugin_of
 from harken.config.agents import Agents
 from harken.config.feeds import LOOPBACK_FLOOR, host_of, is_loopback, read_query
 from harken.config.findings import Finding, Path, Place, Report, other_places
-from harken.config.loaded import Account
+from harken.config.loaded import Account, item
 from harken.config.pollers.delivery import DeliveryBlock, JobConfig, compile_job, read_outlet
 from harken.config.pollers.legacy_gmail import deprecations, translate
 from harken.config.pollers.schema import Job, JobBlock, Outlet, PollersBlock, PollerSettings, RawJob, id_place, job_id
@@ -125,6 +125,7 @@ def read_pollers(
         breaker_threshold=block.breaker_threshold,
     )
     found = Pollers(settings=settings)
+    only_agent = _only_agent(jobs, agents)
     places: dict[str, list[Place]] = {}
     for raw in jobs:
         places.setdefault(job_id(raw.node), []).append(id_place(raw.node))
@@ -132,11 +133,18 @@ def read_pollers(
         report, name = Report(), job_id(raw.node)
         report.findings += raw.found
         _check_unique(name, raw, places[name], report)
-        entry = _JobReader(settings, resolver, agents, checker, report, raw.path).read(raw.node)
+        entry = _JobReader(settings, resolver, agents, only_agent, checker, report, raw.path).read(raw.node)
         found.reports.append((name or f"{raw.node.place.file}:{raw.node.place.line}", report))
         if entry is not None and not report.failed:
             found.jobs[name] = entry
     return found
+
+
+def _only_agent(jobs: Sequence[RawJob], agents: Agents) -> str:
+    """Return the agent of jobs that name none: the only one that is listed or, without a list, that jobs name."""
+    named = {_text(raw.node, "agent") for raw in jobs if isinstance(raw.node, Table)} - {""}
+    known = set(agents.known) if agents.declared else named
+    return known.pop() if len(known) == 1 else ""
 
 
 def _check_unique(name: str, raw: RawJob, places: list[Place], report: Report) -> None:
@@ -155,6 +163,7 @@ class _JobReader:
         settings: PollerSettings,
         resolver: Resolver,
         agents: Agents,
+        only_agent: str,
         checker: Checker | None,
         report: Report,
         path: Path,
@@ -162,6 +171,7 @@ class _JobReader:
         self._settings = settings
         self._resolver = resolver
         self._agents = agents
+        self._only_agent = only_agent
         self._checker = checker
         self._report = report
         self._path = path
@@ -172,9 +182,7 @@ class _JobReader:
             return None
         block = check(JobBlock, table, self._report, self._path)
         plugin = self._read_kind(table)
-        agent = _text(table, "agent")
-        if agent:
-            self._agents.check(agent, table.items["agent"].place, self._report, (*self._path, "agent"))
+        agent = self._read_agent(table)
         if plugin is None:
             return None
         account = self._read_account(table, plugin, agent) if agent else None
@@ -183,20 +191,48 @@ class _JobReader:
         failure = self._read_outlet(table, "failure_to", agent) if "failure_to" in table.items else None
         if block is None or account is None or config is None or job_schedule is None or self._report.failed:
             return None
-        return self._build_entry(block, table, plugin, account, config, job_schedule, failure)
+        return self._build_entry(block, agent, table, plugin, account, config, job_schedule, failure)
+
+    def _read_agent(self, table: Table) -> str:
+        if "agent" in table.items:
+            agent = _text(table, "agent")
+            if agent:
+                self._agents.check(agent, table.items["agent"].place, self._report, (*self._path, "agent"))
+            return agent
+        if not self._only_agent:
+            known = sorted(self._agents.known)
+            fix = f"Add agent: {' or '.join(known)}" if known else "Add it; it may be left out when there is one only"
+            self._report.error(table.place, (*self._path, "agent"), "is missing", fix, "missing")
+        return self._only_agent
 
     def _read_kind(self, table: Table) -> Plugin | None:
-        kind = _text(table, "kind")
+        if "kind" not in table.items and "integration" not in table.items:
+            fix = "Add kind: with a service, or integration: with the name of one"
+            self._report.error(table.place, (*self._path, "kind"), "is missing", fix, "missing")
+            return None
+        key = "kind" if "kind" in table.items else "integration"
+        name = _text(table, key)
+        kind = name if key == "kind" else self._resolver.kinds().get(name, name)
         if not kind:
             return None
         plugin = plugin_of(kind, self._resolver.plugins)
-        place, path = table.items["kind"].place, (*self._path, "kind")
-        if plugin is None:
+        place, path = table.items[key].place, (*self._path, key)
+        if key == "integration" and plugin is None:
+            if item("integration", name) in self._resolver.refused:
+                message, fix = f"the integration {name} was refused", "Correct it first"
+                self._report.error(place, path, message, fix, "depends")
+            else:
+                known = {*self._resolver.kinds(), *self._resolver.plugins}
+                message, fix = f"there is no integration {name!r}", suggest_fix(name, known)
+                self._report.error(place, path, message, fix, "unknown_name")
+        elif plugin is None:
             found = [plugin for plugin in self._resolver.plugins.values() if plugin.source is not None]
             pollable = [name for one in found for name in (one.kind, *one.aliases)]
             self._report.error(place, path, f"there is no kind {kind!r}", suggest_fix(kind, pollable), "unknown_name")
         elif plugin.source is None:
-            self._report.error(place, path, f"{kind} cannot be polled", "Use another kind")
+            users = [one.kind for one in self._resolver.plugins.values() if one.uses == plugin.kind and one.source]
+            fix = f"Name what to read as well: kind: {' or '.join(users)}" if users else "Use another kind"
+            self._report.error(place, path, f"{kind} cannot be polled", fix)
             return None
         return plugin
 
@@ -212,11 +248,20 @@ class _JobReader:
         own_table = config.without(*(shared - own))
         query, readable = read_query(plugin.query, own_table, self._report, path, kind=plugin.kind)
         self._widen_suggestions(own | shared, path)
-        outlet = self._read_outlet(config, "deliver", agent, path)
+        outlet = self._read_deliver(table, config, agent, path)
         if delivery is None or outlet is None or not readable:
             return None
         self._resolver.secrets |= secrets_in_query(revealed_query(query))
         return JobConfig(query=query, delivery=delivery, outlet=outlet)
+
+    def _read_deliver(self, table: Table, config: Table, agent: str, path: Path) -> Outlet | None:
+        """Read `deliver:`, which stands in `config:` or beside it."""
+        if "deliver" not in table.items:
+            return self._read_outlet(config, "deliver", agent, path)
+        if "deliver" in config.items:
+            place, both = table.keys["deliver"], (*self._path, "deliver")
+            self._report.error(place, both, "stands in config: as well", "Keep one", "duplicate")
+        return self._read_outlet(table, "deliver", agent)
 
     def _widen_suggestions(self, names: set[str], path: Path) -> None:
         """Suggest from all settings of `config:`: an unknown one may be meant for the message or for the kind."""
@@ -233,8 +278,13 @@ class _JobReader:
         return read_outlet(table.items[key], agent, self._agents, self._resolver, self._report, path)
 
     def _read_account(self, table: Table, plugin: Plugin, agent: str) -> Account | None:
-        place, path = table.items["kind"].place, (*self._path, "kind")
-        return self._agents.account(agent, plugin, self._resolver, place, self._report, path)
+        name = _text(table, "integration")
+        key = "integration" if name else "kind"
+        place, path = table.items[key].place, (*self._path, key)
+        if not name or name in (plugin.kind, *plugin.aliases):
+            return self._agents.account(agent, plugin, self._resolver, place, self._report, path)
+        kind = plugin.uses or plugin.kind
+        return self._agents.chosen_account(agent, name, kind, self._resolver, place, self._report, path)
 
     def _read_schedule(self, table: Table, plugin: Plugin, account: Account | None) -> JobSchedule | None:
         if "schedule" not in table.items:
@@ -257,6 +307,7 @@ class _JobReader:
     def _build_entry(
         self,
         block: JobBlock,
+        agent: str,
         table: Table,
         plugin: Plugin,
         account: Account,
@@ -279,7 +330,7 @@ class _JobReader:
         job = Job(
             id=block.id,
             kind=plugin.kind,
-            agent=block.agent,
+            agent=agent,
             feed=feed.name,
             deliver=config.outlet,
             failure_to=failure,
@@ -287,7 +338,7 @@ class _JobReader:
             settings={
                 "id": block.id,
                 "kind": plugin.kind,
-                "agent": block.agent,
+                "agent": agent,
                 "schedule": job_schedule.as_written(self._settings.default_jitter_ms),
                 "config": {**feed.query, **compiled.shown, "deliver": _outlet_settings(config.outlet)},
                 "failure_to": _outlet_settings(failure),

@@ -42,10 +42,12 @@ class JobBlock(Strict):
     """One job under `pollers: jobs:`."""
 
     id: Annotated[str, AfterValidator(_check_id)]
-    kind: str = Field(min_length=1)
-    agent: str = Field(min_length=1, max_length=120)
+    kind: str | None = Field(default=None, min_length=1)
+    integration: str | None = Field(default=None, min_length=1)
+    agent: str | None = Field(default=None, min_length=1, max_length=120)
     schedule: Any
     config: Any = None
+    deliver: Any = None
     failure_to: Any = None
     paused_on_boot: bool = False
 

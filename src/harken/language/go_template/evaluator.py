@@ -32,13 +32,14 @@ Run = Callable[["Rendering"], str | None]
 class Rendering:
     """The state of rendering a template once."""
 
-    __slots__ = ("dot", "escape", "fuel", "out", "room", "root", "slots", "strict", "warnings")
+    __slots__ = ("dot", "escape", "fill", "fuel", "out", "room", "root", "slots", "strict", "warnings")
 
     def __init__(
         self, root: Mapping[str, Any], slots: int, strict: bool, escape: Callable[[str], str] | None = None
     ) -> None:
         self.root = self.dot = root
         self.escape = escape
+        self.fill: Callable[[str], str] | None = None
         self.slots: list[Any] = [None] * slots
         self.strict = strict
         self.out: list[str] = []
@@ -119,7 +120,7 @@ def _compile_node(source: str, node: go.Node) -> Run:
 def _compile_text(text: str) -> Run:
     def run(rendering: Rendering) -> None:
         rendering.burn(1)
-        rendering.emit(text)
+        rendering.emit(text if rendering.fill is None else rendering.fill(text))
 
     return run
 

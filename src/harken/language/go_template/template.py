@@ -39,9 +39,13 @@ class Template:
         self._run = compile_block(source, tree.nodes)
         self._value = compile_single(source, tree.nodes)
 
-    def render(self, context: Mapping[str, Any]) -> Rendered:
-        """Return the text. A missing field is printed as `<no value>`, with a warning. Raise Refused at a limit."""
+    def render(self, context: Mapping[str, Any], fill: Callable[[str], str] | None = None) -> Rendered:
+        """Return the text. A missing field is printed as `<no value>`, with a warning. Raise Refused at a limit.
+
+        `fill` changes the literal parts of the template, and never sees a value.
+        """
         rendering = Rendering(context, self._slots, strict=False)
+        rendering.fill = fill
         self._run(rendering)
         return Rendered(text=rendering.text(), warnings=list(rendering.warnings))
 

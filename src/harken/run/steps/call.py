@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harken.errors import Misconfigured, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.language.fields import fill
+from harken.language.go_template import Template, compile_template
 from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
@@ -22,6 +24,7 @@ __all__ = ["ACTION", "HTTP", "NOTIFY"]
 
 Status = int | Literal["2xx", "3xx", "4xx", "5xx"]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_GO_ACTION = re.compile(r"\{\{-?\s*(?:[.$(]|/\*|(?:if|range|with)\s|[A-Za-z]+\s+[.$(\"`])")
 _KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-request-id")
 
 
@@ -114,7 +117,9 @@ def _parse_body(reply: Reply) -> Any:
 
 def _notify(params: NotifyBlock, compiler: Compiler) -> CompiledAct:
     channel, to = compiler.value(params.channel, "channel"), _compile_to(params.to, compiler)
-    text = _fields_text(params.text) if params.placeholders == "fields" else compiler.text(params.text, "text")
+    text = (
+        _fields_text(params.text, compiler) if params.placeholders == "fields" else compiler.text(params.text, "text")
+    )
     title = compiler.text(params.title, "title")
     data = compiler.value(params.data, "data")
 
@@ -138,17 +143,35 @@ def _compile_to(to: str, compiler: Compiler) -> Resolve:
     return compile_url(to, compiler, "to").render if address else compiler.value(to, "to")
 
 
-def _fields_text(template: str) -> Callable[[Mapping[str, Any], list[str]], str]:
-    """Compile text with `{field}` placeholders: fields of the event, or the response of an earlier step by its id."""
+def _fields_text(source: str, compiler: Compiler) -> Callable[[Mapping[str, Any], list[str]], str]:
+    """Compile text with `{field}` placeholders: fields of the event, or the response of an earlier step by its id.
+
+    Templates such as `{{.trigger.event.title}}` may stand beside them. Neither looks at the values of the other.
+    """
+    template = compiler.or_problem(lambda: _template_in(source), None, "text")
 
     def render(names: Mapping[str, Any], warnings: list[str]) -> str:
         answers = {step: known["response"] for step, known in names["steps"].items()}
         event = names["event"] if isinstance(names["event"], Mapping) else {}
-        filled = fill(template, {**answers, **event})
-        warnings.extend(f"the message has no value for {{{name}}}" for name in filled.unknown)
-        return filled.text
+        values = {**answers, **event}
+
+        def fill_literal(text: str) -> str:
+            filled = fill(text, values)
+            warnings.extend(f"the message has no value for {{{name}}}" for name in filled.unknown)
+            return filled.text
+
+        if template is None:
+            return fill_literal(source)
+        rendered = template.render(names, fill_literal)
+        warnings.extend(rendered.warnings)
+        return rendered.text
 
     return render
+
+
+def _template_in(source: str) -> Template | None:
+    # {{title}} was a {field} between braces before there were templates here, and stays one
+    return compile_template(source) if _GO_ACTION.search(source) else None
 
 
 def _action(params: ActionBlock, compiler: Compiler) -> CompiledAct:
