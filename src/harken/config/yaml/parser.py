@@ -21,6 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
 MAX_KEYS = 100_000
+MAX_KEYS_OF_ONE = 20_000
 _PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset({"!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 _MERGE = "<<"
@@ -147,6 +148,8 @@ class _Composer:
                 merged += self._merge_sources(value, (*path, key))
             elif key in items:
                 self._report_duplicate(keys[key], at, (*path, key))
+            elif len(items) == MAX_KEYS_OF_ONE:
+                raise self._abort(at, path[:3], f"more than {MAX_KEYS_OF_ONE:,} keys in one mapping", "Split the file")
             else:
                 items[key], keys[key] = value, at
         self._parser.get_event()
