@@ -367,3 +367,23 @@ def test_kinds_take_their_account_from_the_configuration_before_the_environment(
     assert account.model.token.get_secret_value() == "from-file"  # type: ignore[union-attr]
     assert (account.rate_limit, account.allow_private) == (10.0, True)
     assert "from-file" not in account.credential + repr(account)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{action: http, url: '{{.inputs.url}}', json: {pass: '${DESK_PASSWORD}'}}",
+        "{action: http, url: 'https://{{.inputs.host}}/x', headers: {X-Desk: '${DESK_PASSWORD}'}}",
+        "{if: 'true', then: [{action: http, url: '{{.inputs.base}}/x', body: 'p=${DESK_PASSWORD}'}]}",
+    ],
+)
+def test_a_step_that_sends_a_secret_names_its_host(tmp_path: Path, step: str) -> None:
+    files = {"workflows/w.yaml": workflow("w", steps=f"- {step}")}
+    environ = {"DESK_PASSWORD": "s3cret-Zq9x7Lm2", "HOST": "desk.example.com"}
+    loaded = read(tmp_path, files, environ=environ, check_workflow=lambda definition: [])
+    (finding,) = loaded.findings
+    assert (finding.path[-1], finding.code) == ("url", "step")
+    assert finding.message.startswith("a step with credentials must name its host")
+    named = step.replace("{{.inputs.url}}", "https://${HOST}/{{.inputs.x}}").replace("{{.inputs.host}}", "${HOST}")
+    files = {"workflows/w.yaml": workflow("w", steps=f"- {named.replace('{{.inputs.base}}', 'https://${HOST}')}")}
+    assert not read(tmp_path, files, environ=environ, check_workflow=lambda definition: []).findings

@@ -14,7 +14,7 @@ from harken.config.resolver import FeedSpec, Resolver
 from harken.config.settings import Models
 from harken.config.triggers import read_trigger
 from harken.config.validate import Strict, check
-from harken.config.yaml.nodes import Node, Scalar, Table, locate, to_plain, to_storable
+from harken.config.yaml.nodes import Items, Node, Scalar, Table, locate, to_plain, to_storable
 from harken.errors import HarkenError
 from harken.feed import Trigger
 from harken.runs import Workflow
@@ -122,6 +122,39 @@ def _check_steps(node: Table, checker: Checker | None, report: Report) -> None:
     for flaw in flaws:
         path: Path = tuple(flaw.path)
         report.error(locate(node, path), path, flaw.message, flaw.suggestion, "step")
+    known = {tuple(flaw.path) for flaw in flaws}
+    for path, url in _urls_with_secrets(node.items["steps"], ("steps",)):
+        if path not in known:
+            _check_host(url, report, path)
+
+
+def _urls_with_secrets(node: Node, path: Path) -> Iterator[tuple[Path, Scalar]]:
+    """Yield the url of each http step that sends a secret of the configuration, with its path."""
+    if isinstance(node, Items):
+        for at, inner in enumerate(node.items):
+            yield from _urls_with_secrets(inner, (*path, at))
+    if not isinstance(node, Table):
+        return
+    action, url = (node.items.get("action") or node.items.get("type")), node.items.get("url")
+    if isinstance(action, Scalar) and action.value == "http" and isinstance(url, Scalar):
+        if _has_secret(node):
+            yield (*path, "url"), url
+        return
+    for key, inner in node.items.items():
+        yield from _urls_with_secrets(inner, (*path, key))
+
+
+def _check_host(url: Scalar, report: Report, path: Path) -> None:
+    from harken.run.urls import UNNAMED_HOST, UNNAMED_HOST_FIX, names_host
+
+    if isinstance(url.value, str) and not names_host(url.value):
+        report.error(url.place, path, UNNAMED_HOST, UNNAMED_HOST_FIX, "step")
+
+
+def _has_secret(node: Node) -> bool:
+    if isinstance(node, Scalar):
+        return node.shown is not None
+    return any(map(_has_secret, node.items.values() if isinstance(node, Table) else node.items))
 
 
 def _check_accounts(node: Table, resolver: Resolver, report: Report) -> None:

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from harken.errors import Refused
+from harken.errors import HarkenError, Refused
 from harken.language.go_template import Template, compile_template
 from harken.run.compiler import Compiler
 from harken.run.scope import Names
 
-__all__ = ["CompiledUrl", "compile_url", "has_credentials"]
+__all__ = ["UNNAMED_HOST", "UNNAMED_HOST_FIX", "CompiledUrl", "compile_url", "has_credentials", "names_host"]
+
+UNNAMED_HOST = "a step with credentials must name its host, as a value could send them elsewhere"
+UNNAMED_HOST_FIX = "Write it as https://HOST/…; ${VARIABLE} may stand for a host from the environment"
 
 _VALUE = "\0"
 _ORIGIN = re.compile(r"(?i)https?://([^/?#\\]*)")
@@ -45,9 +48,8 @@ def compile_url(source: str, compiler: Compiler, key: str) -> CompiledUrl:
     if template is None:
         return CompiledUrl(render=lambda names: "", literal_host=True)
     outline = template.outline()
-    found = _ORIGIN.match(outline)
-    authority = found[1] if found else _VALUE
-    if found and _continues_host(authority):
+    authority = _authority(outline)
+    if _continues_host(authority):
         compiler.problem("a value directly after the host could change it", key, suggestion=_HOST_FIX)
     begins_with_value = outline.startswith(_VALUE)
 
@@ -55,6 +57,20 @@ def compile_url(source: str, compiler: Compiler, key: str) -> CompiledUrl:
         return _render(template, names, begins_with_value, _VALUE not in authority)
 
     return CompiledUrl(render=render, literal_host=_VALUE not in authority)
+
+
+def names_host(source: str) -> bool:
+    """Whether no value has a part in scheme, host or port. A template that cannot be read counts as if it had none."""
+    try:
+        return "{{" not in source or _VALUE not in _authority(compile_template(source).outline())
+    except HarkenError:
+        return True
+
+
+def _authority(outline: str) -> str:
+    """What stands between the scheme and the path; a value if the scheme is not literal."""
+    found = _ORIGIN.match(outline)
+    return found[1] if found else _VALUE
 
 
 def _compile_template(source: str) -> Template | None:

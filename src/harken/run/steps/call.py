@@ -17,7 +17,7 @@ from harken.run.compiler import Compiler, Strict
 from harken.run.execute import Frame
 from harken.run.plan import CompiledAct, DetailedOutput, StepKind
 from harken.run.scope import Resolve
-from harken.run.urls import compile_url, has_credentials
+from harken.run.urls import UNNAMED_HOST, UNNAMED_HOST_FIX, compile_url, has_credentials
 from harken.source import Act, Call, Message
 
 __all__ = ["ACTION", "HTTP", "NOTIFY"]
@@ -63,11 +63,7 @@ class ActionBlock(BaseModel):
 def _http(params: HttpBlock, compiler: Compiler) -> CompiledAct:
     url, headers = compile_url(params.url, compiler, "url"), compiler.value(params.headers, "headers")
     if not url.literal_host and has_credentials(params.url, params.headers, params.query):
-        compiler.problem(
-            "a step with credentials must name its host, as a value could send them elsewhere",
-            "url",
-            suggestion="Write it as https://HOST/…; ${VARIABLE} may stand for a host from the environment",
-        )
+        compiler.problem(UNNAMED_HOST, "url", suggestion=UNNAMED_HOST_FIX)
     query, json = compiler.value(params.query, "query"), compiler.value(params.json_body, "json")
     body = compiler.value(params.body, "body")
     has_body = params.json_body is not None or params.body is not None
