@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harken.cli.config import report
+from harken.cli.config import OutputFormat, format_option, report
 from harken.cli.session import Session, command
 from harken.cli.show import fields, listing, print_json, say
 from harken.errors import Refused
@@ -31,11 +31,12 @@ def list_workflows(session: Session) -> None:
 
 @command(workflows_command, "check")
 @click.argument("name", default="")
-def check_workflows(session: Session, name: str) -> int:
+@format_option
+def check_workflows(session: Session, name: str, output_format: OutputFormat) -> int:
     """Check the files under workflows/: all of them, or the one of that name."""
     from harken.operate.configuration import workflow_findings
 
-    return report(session, workflow_findings(session.directory, name), strict=False)
+    return report(session, workflow_findings(session.directory, name), strict=False, output_format=output_format)
 
 
 @command(workflows_command, "run")

@@ -80,7 +80,10 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong (`error`: the item is refused) or odd (`warning`: it runs). Holds no secret."""
+    """One thing that is wrong (`error`: the item is refused) or odd (`warning`: it runs). Holds no secret.
+
+    `excerpt` is the line of a condition, with a caret below the place.
+    """
 
     file: str
     line: int
@@ -90,6 +93,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     severity: Severity = "error"
     code: Code = "invalid"
+    excerpt: str = ""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}: "
@@ -108,13 +112,17 @@ class Report:
     def failed(self) -> bool:
         return any(finding.severity == "error" for finding in self.findings)
 
-    def error(self, place: Place, path: Path, message: str, fix: str = "", code: Code = "invalid") -> None:
-        self._add(place, path, message, fix, code, "error")
+    def error(
+        self, place: Place, path: Path, message: str, fix: str = "", code: Code = "invalid", excerpt: str = ""
+    ) -> None:
+        self._add(place, path, message, fix, code, "error", excerpt)
 
     def warn(self, place: Place, path: Path, message: str, fix: str = "", code: Code = "invalid") -> None:
         self._add(place, path, message, fix, code, "warning")
 
-    def _add(self, place: Place, path: Path, message: str, fix: str, code: Code, severity: Severity) -> None:
+    def _add(
+        self, place: Place, path: Path, message: str, fix: str, code: Code, severity: Severity, excerpt: str = ""
+    ) -> None:
         finding = Finding(
             file=place.file,
             line=place.line,
@@ -124,6 +132,7 @@ class Report:
             fix=fix,
             code=code,
             severity=severity,
+            excerpt=excerpt,
         )
         self.findings.append(finding)
 
@@ -148,7 +157,12 @@ def redact(findings: Iterable[Finding], secrets: Iterable[str]) -> tuple[Finding
     """Return the findings with every secret value replaced by ***, each only once and in the order of the files."""
     # values of one or two letters occur in every word, so they are not replaced
     values = sorted((secret for secret in set(secrets) if len(secret) > 2), key=len, reverse=True)
-    shown = (msgspec.structs.replace(f, message=_hide(f.message, values), fix=_hide(f.fix, values)) for f in findings)
+    shown = (
+        msgspec.structs.replace(
+            f, message=_hide(f.message, values), fix=_hide(f.fix, values), excerpt=_hide(f.excerpt, values)
+        )
+        for f in findings
+    )
     unique = dict.fromkeys(shown)
     # other findings about an unset value are consequences of it
     unset = {_order(finding) for finding in unique if finding.code == "unset"}

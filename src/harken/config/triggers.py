@@ -310,7 +310,7 @@ def _check_compiles(compiler: Callable[[str], object], scalar: Scalar, report: R
     try:
         compiler(str(scalar.value))
     except HarkenError as error:
-        report.error(scalar.place, path, error.message, error.fix, "expression")
+        report.error(scalar.place, path, error.message, error.fix, "expression", getattr(error, "excerpt", ""))
 
 
 def _node_at(node: Node, path: tuple[str, ...]) -> Node:

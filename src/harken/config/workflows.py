@@ -45,6 +45,8 @@ class StepProblem(Protocol):
     def message(self) -> str: ...
     @property
     def suggestion(self) -> str: ...
+    @property
+    def excerpt(self) -> str: ...
 
 
 Checker = Callable[[Mapping[str, Any]], Sequence[StepProblem]]
@@ -121,7 +123,7 @@ def _check_steps(node: Table, checker: Checker | None, report: Report) -> None:
         return
     for flaw in flaws:
         path: Path = tuple(flaw.path)
-        report.error(locate(node, path), path, flaw.message, flaw.suggestion, "step")
+        report.error(locate(node, path), path, flaw.message, flaw.suggestion, "step", flaw.excerpt)
     known = {tuple(flaw.path) for flaw in flaws}
     for path, url in _urls_with_secrets(node.items["steps"], ("steps",)):
         if path not in known:

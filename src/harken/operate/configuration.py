@@ -130,6 +130,7 @@ def finding_row(found: Finding) -> Plain:
         "column": found.column,
         "message": found.message,
         "fix": found.fix,
+        "excerpt": found.excerpt,
         "text": str(found),
     }
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from harken.durations import parse_duration
 from harken.errors import HarkenError, Misconfigured
-from harken.language.cel import Condition, compile_condition
+from harken.language.cel import Condition, InvalidCondition, compile_condition
 from harken.run.plan import OnError, Problem, Step, StepKind, Steps
 from harken.run.retry import Retry
 from harken.run.scope import Names, Resolve, compile_text, compile_value
@@ -89,9 +89,10 @@ class Compiler:
         deeper.problems = self.problems
         return deeper
 
-    def problem(self, message: str, *more: str | int, suggestion: str = "") -> None:
+    def problem(self, message: str, *more: str | int, suggestion: str = "", excerpt: str = "") -> None:
         """Note a problem here, or at the place below that `more` names."""
-        self.problems.append(Problem(path=(*self.path, *more), message=message, suggestion=suggestion))
+        found = Problem(path=(*self.path, *more), message=message, suggestion=suggestion, excerpt=excerpt)
+        self.problems.append(found)
 
     def condition(self, source: str | bool, *more: str | int) -> Condition:
         text = source if isinstance(source, str) else str(source).lower()
@@ -125,7 +126,8 @@ class Compiler:
         try:
             return compile()
         except HarkenError as error:
-            self.problem(error.message, *more, suggestion=error.fix)
+            excerpt = error.excerpt if isinstance(error, InvalidCondition) else ""
+            self.problem(error.message, *more, suggestion=error.fix, excerpt=excerpt)
             return otherwise
 
     def _step(self, given: Any, number: int) -> Step | None:

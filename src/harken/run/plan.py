@@ -27,11 +27,15 @@ ONCE = Retry()
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong in a workflow, and where: the path is `("steps", 0, "prompt")`."""
+    """What is wrong in a workflow, and where: the path is `("steps", 0, "prompt")`.
+
+    `excerpt` is the line of a condition, with a caret below the place.
+    """
 
     path: tuple[str | int, ...]
     message: str
     suggestion: str = ""
+    excerpt: str = ""
 
 
 class DetailedOutput(msgspec.Struct, frozen=True):

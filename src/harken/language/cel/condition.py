@@ -18,6 +18,7 @@ from cel_expr_python.ext import ext_optional, ext_strings
 from harken.errors import Misconfigured, Refused
 from harken.language.cel import explain
 from harken.language.cel.ast import Node, Path, literal_text, parse, paths, static_path
+from harken.language.cel.compile_errors import to_misconfigured
 from harken.language.cel.cost import ITERATIONS, Cost
 from harken.language.cel.values import clean, is_plain
 from harken.language.kinds import kind_of
@@ -81,7 +82,7 @@ def compile_condition(source: str) -> Condition:
     try:
         expression = _environment.compile(source)
     except (RuntimeError, ValueError) as error:
-        raise Misconfigured(explain.describe_compile_error(source, str(error), COMMON)) from error
+        raise to_misconfigured(source, str(error), COMMON) from error
     _check_type(expression.return_type())
     tree = parse(source)
     cost = Cost(tree)

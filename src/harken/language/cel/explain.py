@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harken.errors import Misconfigured
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "check_patterns",
     "clauses",
-    "describe_compile_error",
     "explain_outcome",
     "format_path",
     "shorten",
@@ -33,9 +32,6 @@ _CODE = re.compile(r"^[A-Z_]+: ")
 _KEY = re.compile(r'Key not found in map : "?(.*?)"?(?: \[|$)', re.DOTALL)
 _OVERLOAD = re.compile(r"No matching overloads found : ([^\s(]+)(?:\((.*)\))?", re.DOTALL)
 _UNBOUND = re.compile(r'No value with name "([^"]+)" found')
-_ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
-_UNDECLARED = re.compile(r"undeclared reference to '([^']+)'")
-_OPERATOR = re.compile(r"'[_@]*([^'_@]+)[_@]*'")
 _NOT_A_FIELD = "Applying SELECT to non-message type"
 _OWN_ERRORS = {
     "REFUSED": "{0}",
@@ -148,30 +144,6 @@ def _describe_missing(value: Any, path: Path) -> str:
         return f"{format_path(path)} is not there: the list has {len(value)} items"
     kind = kind_of(value)
     return f"{format_path(path[:-1])} is {kind if kind == 'null' else with_article(kind)}, it has no field {name}"
-
-
-def describe_compile_error(source: str, message: str, variables: Sequence[str]) -> str:
-    """Return CEL's compile error as `line:column: what is wrong, and what to do`."""
-    if "recursion" in message:
-        return "the condition is nested too deep; CEL allows 32 levels"
-    found = [
-        f"{line}:{column}: {_describe_complaint(source, text, variables)}"
-        for line, column, text in _ERROR.findall(message)
-        if "*error*" not in text
-    ]
-    return "; ".join(dict.fromkeys(found[:3])) or _without_code(message)
-
-
-def _describe_complaint(source: str, text: str, variables: Sequence[str]) -> str:
-    undeclared = _UNDECLARED.search(text)
-    if undeclared is None:
-        text = text.partition(" expecting ")[0].replace("'<EOF>'", "the end")
-        return shorten(_OPERATOR.sub(r"'\1'", text), _LONGEST)
-    name = undeclared.group(1)
-    root = name.partition(".")[0]
-    if re.search(rf"\b{re.escape(name)}\s*\(", source):
-        return f"there is no function {name}"
-    return f"there is no variable {root}{suggest_clause(root, variables) or f'; use event.{name}'}"
 
 
 def check_patterns(condition: Condition) -> None:
