@@ -173,6 +173,7 @@ class Delivery:
     The steps of `before` prepare the message; those of `after` are executed once it is delivered.
     `max_per_tick` and `dispatch_delay_ms` are the defaults of a job of this kind.
     `tokens_per_day` limits what its models use; 0 for no limit.
+    `fields` are those of every event, if they are always the same: another placeholder in a message is a mistake.
     """
 
     template: str = "{json}"
@@ -182,6 +183,7 @@ class Delivery:
     condition: str = ""
     before: Sequence[Mapping[str, Any]] = ()
     after: Sequence[Mapping[str, Any]] = ()
+    fields: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +253,8 @@ class Plugin:
     exist. `environment` maps environment variables to fields of the account; `consent` obtains fields in a browser.
     `uses` names the service whose accounts this kind signs in with (gmail uses google).
     `delivery(query, integration)` is what a poller job of this kind needs beside its message.
+    `extra(query, account)` names the extra of Harken that its packages come with, or nothing.
+    `recipient(to)` raises if a message can never reach this address.
     `tools` are for agents; `discover(query, account, host)` returns those that only the source knows.
     """
 
@@ -276,5 +280,7 @@ class Plugin:
     consent: Consent | None = None
     uses: str = ""
     delivery: Callable[[Any, str], Delivery] | None = None
+    extra: Callable[[Any, Any], str] | None = None
+    recipient: Callable[[str], object] | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict)
     discover: Callable[[Any, Any, Host], Awaitable[Mapping[str, Tool]]] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from harken.config.findings import Report
 from harken.config.yaml.parser import parse
+from harken.run.plan import Problem
 from tests.config.makers import PLUGINS, codes, lines, poll, read, workflow
 
 
@@ -172,7 +172,7 @@ def test_a_workflow_with_a_bad_step_is_refused_by_name_at_the_step(tmp_path: Pat
     def check(definition: Any) -> list[Any]:
         flawed = [n for n, step in enumerate(definition["steps"]) if step["action"] == "lm"]
         return [
-            SimpleNamespace(path=("steps", n, "action"), message="no such action", suggestion="Did you mean llm?")
+            Problem(path=("steps", n, "action"), message="no such action", suggestion="Did you mean llm?")
             for n in flawed
         ]
 

@@ -12,8 +12,9 @@ from typing import TypeVar
 from harken.backends.transfer import bare_url
 from harken.backoff import doubling, retry
 from harken.clock import Clock, SystemClock
-from harken.config.settings import is_url
+from harken.config.settings import is_url, store_extra
 from harken.errors import Misconfigured, Refused, RetryLater
+from harken.extras import how_to_install
 from harken.operate.rows import Plain
 from harken.operate.store_admin import CopyProgress, copy_store
 from harken.store import Store
@@ -103,7 +104,7 @@ def _backend(location: str) -> type[Store]:
         from harken.backends.sqlite import SqliteStore
 
         return SqliteStore
-    extra = "redis" if _is_redis(location) else "postgres"
+    extra = store_extra(location)
     try:
         if extra == "redis":
             from harken.backends.redis import RedisStore
@@ -122,7 +123,7 @@ def _is_redis(location: str) -> bool:
 
 def _missing(extra: str, error: ImportError) -> Misconfigured:
     message = f"this store needs a library that is not installed ({error.name})"
-    return Misconfigured(message, fix=f"pip install 'harken[{extra}]'")
+    return Misconfigured(message, fix=how_to_install(extra))
 
 
 def without_password(location: str) -> str:

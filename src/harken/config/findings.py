@@ -44,6 +44,7 @@ Code = Literal[
     "ignored",
     "no_price",
     "too_short",
+    "not_installed",
     "deprecated",
 ]
 CODES: Mapping[Code, str] = {
@@ -67,6 +68,7 @@ CODES: Mapping[Code, str] = {
     "ignored": "it is accepted, and this version does not act on it",
     "no_price": "a limit in dollars, and a model without a price",
     "too_short": "the time is so short that it would be over all the time",
+    "not_installed": "it needs a package that is not installed here",
     "deprecated": "it still works, and is written in another way now",
 }
 

@@ -6,22 +6,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from harken.config.accounts import AccountStore, read_account
 from harken.config.agents import Agents, read_agent
 from harken.config.feeds import internal_feed, merge_specs, read_feed
 from harken.config.files import allowed_directories, check_hidden_store, read_tree, workflow_files
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
-from harken.config.loaded import MAIN, Loaded, item, with_generation
+from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
 from harken.config.pollers.load import LEGACY, POLLERS, PollersSection, read_legacy, read_pollers, read_sections
 from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, RawJob
 from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secrets import password_in, secrets_by_name, secrets_in
-from harken.config.settings import Settings, store_location
+from harken.config.settings import Settings, store_extra, store_location
 from harken.config.sources import with_shards
 from harken.config.validate import as_table, check
-from harken.config.workflows import Checker, WorkflowEntry, check_prices, find_clashes, read_workflow, workflow_name
-from harken.config.yaml.nodes import Node, Table, locate
+from harken.config.workflows import (
+    Checker,
+    WorkflowEntry,
+    check_models,
+    check_prices,
+    find_clashes,
+    read_workflow,
+    workflow_name,
+)
+from harken.config.yaml.nodes import Node, Scalar, Table, locate, to_plain
+from harken.extras import how_to_install, is_missing
 from harken.feed import INTERNAL
 from harken.source import Plugin
 from harken.suggest import suggest_fix
@@ -91,6 +102,7 @@ class Loader:
         self._resolver = resolver
         self._settings = Settings()
         self._findings: list[Finding] = []
+        self._store_place: Place | None = None
         self._refused: dict[str, list[Finding]] = {}
         self._origins: dict[str, str] = {}
         self._entries: dict[str, WorkflowEntry] = {}
@@ -113,6 +125,7 @@ class Loader:
         self._refuse_clashes()
         for name in wanted:
             self._resolve_account(name)
+        self._check_extras()
         return self._build_loaded()
 
     def _read_main(self) -> None:
@@ -162,6 +175,8 @@ class Loader:
                 self._read_items(name, root.items[name], [finding for finding in found if finding.path[0] == name])
 
     def _read_section(self, name: str, node: Node, root: Table, report: Report) -> None:
+        if name == "store":
+            self._store_place = node.place
         alone = Table(items={name: node}, keys=root.keys, place=root.place)
         self._resolver.secrets |= secrets_by_name(node)
         found = check(Settings, alone, report) if not report.failed else None
@@ -248,6 +263,11 @@ class Loader:
             return
         self._pollers = found.settings
         for name, entry in found.jobs.items():
+            report = Report()
+            place = Scalar(value=None, place=entry.place)
+            check_models(entry.entries[0].workflow.definition["steps"], place, report)
+            if not self._record(item("poller", name), report):
+                continue
             self._jobs[name] = entry.job
             self._origins[item("poller", name)] = entry.place.file
             self._claims.setdefault(name, []).append(entry.place)
@@ -276,6 +296,8 @@ class Loader:
         entry = read_workflow(tree, file, self._resolver, checker, report) if tree is not None else None
         if tree is not None and entry is not None:
             check_prices(entry.trigger, entry.workflow.definition, self._settings.models, tree, report)
+        if isinstance(tree, Table) and "steps" in tree.items:
+            check_models(to_plain(tree.items["steps"]), tree, report)
         name = workflow_name(tree) if tree is not None else ""
         label = item("workflow", name) if name else item("file", file)
         if name and tree is not None:
@@ -295,6 +317,40 @@ class Loader:
             if (job := self._jobs.pop(name, None)) is not None:
                 self._entries.pop(job.alert, None)
                 self._refused.setdefault(item("poller", name), []).extend(report.findings)
+
+    def _check_extras(self) -> None:
+        """Warn of feeds and accounts whose packages are not installed here."""
+        report = Report()
+        for name, entry in self._entries.items():
+            if entry.spec is not None and (places := self._claims.get(name)):
+                account = self._resolver.accounts.get(entry.spec.feed.integration)
+                self._check_extra(entry.spec.feed.kind, entry.spec.query, account, places[0], report)
+        for account in self._resolver.accounts.values():
+            plugin = self._resolver.plugins.get(account.kind)
+            if plugin is not None and plugin.source is None:
+                self._check_extra(account.kind, None, account, Place(MAIN), report)
+        self._findings += report.findings
+
+    def _check_store_driver(self, store: str) -> None:
+        extra = store_extra(store)
+        if is_missing(extra):
+            report = Report()
+            place = self._store_place or Place(MAIN)
+            message = f"this store needs a driver that is not installed (the extra {extra})"
+            report.error(place, ("store",), message, how_to_install(extra), "not_installed")
+            # recorded under no item: Harken does not start without its store, and nothing else is refused
+            self._findings += report.findings
+
+    def _check_extra(
+        self, kind: str, query: BaseModel | None, account: Account | None, place: Place, report: Report
+    ) -> None:
+        plugin = self._resolver.plugins.get(kind)
+        if plugin is None or plugin.extra is None:
+            return
+        extra = plugin.extra(query, account.model if account else None)
+        if is_missing(extra):
+            message = f"{kind} needs a package that is not installed (the extra {extra})"
+            report.warn(place, (), message, how_to_install(extra), "not_installed")
 
     def _resolve_account(self, name: str) -> None:
         report = Report()
@@ -318,6 +374,7 @@ class Loader:
                 feeds[name] = merge_specs(feeds.get(name), entry.spec)
         key = self._resolver.environ.get(_ENCRYPTION_KEY, "")
         store = store_location(self._settings, self._directory, self._resolver.environ)
+        self._check_store_driver(store)
         passwords = {password_in(self._settings.http.proxy), password_in(store)}
         secrets = frozenset({*self._lookup.references.values(), *self._resolver.secrets, key, *passwords} - {""})
         loaded = Loaded(

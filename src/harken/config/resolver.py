@@ -65,6 +65,29 @@ class Resolver:
         if plugin is not None and plugin.account is not None:
             self.account(name, place, report, path)
 
+    def require_channel(self, name: str, place: Place, report: Report, path: Path) -> bool:
+        """Whether the channel of a step can deliver messages; report one that cannot, or that has no account."""
+        plugin = plugin_of(self.kinds().get(name, name), self.plugins)
+        if plugin is None:
+            return self._implied(name, place, report, (*path, "channel")) is not None
+        if plugin.destination is None:
+            known = [kind for kind, found in self.plugins.items() if found.destination is not None]
+            fix = suggest_fix(name, known)
+            report.error(place, (*path, "channel"), f"{name!r} cannot deliver messages", fix, "unknown_name")
+            return False
+        self.require(name, place, report, (*path, "channel"))
+        return True
+
+    def check_recipient(self, channel: str, to: object, place: Place, report: Report, path: Path) -> None:
+        """Report an address that a message can never reach. Templates are known only when the step runs."""
+        plugin = plugin_of(self.kinds().get(channel, channel), self.plugins)
+        if plugin is None or plugin.recipient is None or not isinstance(to, str) or not to or "{" in to:
+            return
+        try:
+            plugin.recipient(to)
+        except HarkenError as error:
+            report.error(place, path, error.message, error.fix)
+
     @cached_property
     def _stored_kinds(self) -> Mapping[str, str]:
         """The kinds of the stored accounts by name; read once per load."""

@@ -32,6 +32,7 @@ __all__ = [
     "Steps",
     "is_url",
     "local_base",
+    "store_extra",
     "store_location",
 ]
 
@@ -202,6 +203,13 @@ def _store_from_environment(settings: Settings, environ: Mapping[str, str]) -> d
         return {"HARKEN_STORE": named}
     redis = environ.get("REDIS_URL", "").strip()
     return {"REDIS_URL": redis} if redis and settings.store is None else {}
+
+
+def store_extra(location: str) -> str:
+    """The extra that has the driver of the store; empty for a file."""
+    if not is_url(location):
+        return ""
+    return "redis" if location.startswith(("redis://", "rediss://")) else "postgres"
 
 
 def is_url(location: str) -> bool:

@@ -16,15 +16,19 @@ from harken.config.triggers import read_trigger
 from harken.config.validate import Strict, check
 from harken.config.yaml.nodes import Items, Node, Scalar, Table, locate, to_plain, to_storable
 from harken.errors import HarkenError
+from harken.extras import how_to_install, is_missing
 from harken.feed import Trigger
 from harken.runs import Workflow
+from harken.suggest import suggest_fix
 
 __all__ = [
     "Checker",
     "StepProblem",
     "WorkflowEntry",
     "WorkflowFile",
+    "check_models",
     "check_prices",
+    "check_providers",
     "find_clashes",
     "read_workflow",
     "used_integrations",
@@ -32,6 +36,8 @@ __all__ = [
 ]
 
 _USD_PATH: Path = ("trigger", "budget", "usd_per_day")
+ECHO = "echo"
+TIERS = ("default", "fast", "balanced", "strategic")
 # keys of a step that hold further steps
 _NESTED = ("steps", "then", "else", "default", "cases", "branches")
 
@@ -160,34 +166,90 @@ def _has_secret(node: Node) -> bool:
 
 
 def _check_accounts(node: Table, resolver: Resolver, report: Report) -> None:
-    steps = node.items.get("steps")
-    for path, name in used_integrations(to_plain(steps)) if steps is not None else ():
-        resolver.require(name, locate(node, path), report, path)
+    steps = to_plain(node.items["steps"]) if "steps" in node.items else None
+    for path, name in used_integrations(steps):
+        if path[-1] != "channel":
+            resolver.require(name, locate(node, path), report, path)
+    for path, step in _all_steps(steps):
+        channel = _channel(step)
+        if channel is not None and resolver.require_channel(channel, locate(node, (*path, "channel")), report, path):
+            to: Path = (*path, "to")
+            resolver.check_recipient(channel, step.get("to"), locate(node, to), report, to)
 
 
-def used_integrations(steps: Any, path: Path = ("steps",)) -> Iterator[tuple[Path, str]]:
+def used_integrations(steps: Any) -> Iterator[tuple[Path, str]]:
     """Yield the integration that each step names, with its path."""
+    for path, step in _all_steps(steps):
+        key = "action" if "action" in step else "type"
+        action, channel = step.get(key), _channel(step)
+        if isinstance(action, str) and "." in action:
+            yield (*path, key), action.rpartition(".")[0]
+        if channel is not None:
+            yield (*path, "channel"), channel
+
+
+def _channel(step: Mapping[str, Any]) -> str | None:
+    """The channel of a notify step, unless a template names it."""
+    action, channel = step.get("action", step.get("type")), step.get("channel")
+    return channel if action == "notify" and isinstance(channel, str) and "{{" not in channel else None
+
+
+def _all_steps(steps: Any, path: Path = ("steps",)) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield every step at any depth, with its path."""
     for at, step in enumerate(steps if isinstance(steps, list) else ()):
         if isinstance(step, list):
-            yield from used_integrations(step, (*path, at))
+            yield from _all_steps(step, (*path, at))
         elif isinstance(step, Mapping):
-            yield from _used_by_step(step, (*path, at))
+            yield (*path, at), step
+            for name in _NESTED:
+                inner = step.get(name)
+                blocks = inner.items() if isinstance(inner, Mapping) else ((None, inner),)
+                for case, block in blocks:
+                    yield from _all_steps(block, (*path, at, name) if case is None else (*path, at, name, case))
 
 
-def _used_by_step(step: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, str]]:
-    key = "action" if "action" in step else "type"
-    action, channel = step.get(key), step.get("channel")
-    if isinstance(action, str) and "." in action:
-        yield (*path, key), action.rpartition(".")[0]
-    if action == "notify" and isinstance(channel, str) and "{{" not in channel:
-        yield (*path, "channel"), channel
-    for name in _NESTED:
-        inner = step.get(name)
-        if isinstance(inner, Mapping):
-            for case, block in inner.items():
-                yield from used_integrations(block, (*path, name, case))
-        else:
-            yield from used_integrations(inner, (*path, name))
+def check_models(steps: Any, node: Node, report: Report) -> None:
+    """Report the models of llm steps that are neither a tier nor provider:model."""
+    for path, name in _llm_steps(steps):
+        if name not in ("", ECHO, *TIERS) and ":" not in name:
+            fix = f"{suggest_fix(name, (*TIERS, ECHO))} Or write provider:model, such as openai:gpt-4o-mini"
+            written: Path = (*path, "model")
+            report.error(locate(node, written), written, f"there is no model {name!r}", fix, "unknown_name")
+
+
+def check_providers(steps: Any, models: Models, node: Node, report: Report) -> None:
+    """Report llm steps whose tier has no model, or whose model cannot be asked with what is installed here."""
+    for path, name in _llm_steps(steps):
+        place = locate(node, (*path, "model") if name else path)
+        model = name if ":" in name or name == ECHO else getattr(models, name or "default", None) or models.default
+        if model is None:
+            fix = "Set models.default in harken.yaml, such as openai:gpt-4o-mini, or echo to try without a model"
+            report.warn(place, path, f"no model is configured for {name or 'default'}", fix, "missing")
+        elif model != ECHO:
+            _check_provider(model, models, place, report, path)
+
+
+def _check_provider(model: str, models: Models, place: Place, report: Report, path: Path) -> None:
+    from harken.run.models import extra_of, is_provider
+
+    provider = model.partition(":")[0]
+    account = models.providers.get(provider)
+    own_server = account is not None and account.base_url is not None
+    extra = extra_of(provider, base_url=own_server)
+    if is_missing(extra):
+        message = f"{model} needs a library that is not installed (the extra {extra})"
+        report.warn(place, path, message, how_to_install(extra), "not_installed")
+    elif not own_server and not is_provider(provider):
+        fix = f"Write provider:model, such as openai:gpt-4o-mini, or set models.providers.{provider}.base_url"
+        report.error(place, path, f"{model} names no provider of models that is known", fix, "unknown_name")
+
+
+def _llm_steps(steps: Any) -> Iterator[tuple[Path, str]]:
+    """Yield the path of each llm step and the model that it names, unless a template names it."""
+    for path, step in _all_steps(steps):
+        name = step.get("model") or ""
+        if "llm" in (step.get("action"), step.get("type")) and isinstance(name, str) and "{{" not in name:
+            yield path, name
 
 
 def check_prices(trigger: Trigger | None, definition: Any, models: Models, node: Node, report: Report) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.language.paths import MISSING, lookup
 
-__all__ = ["Filled", "fill"]
+__all__ = ["Filled", "fill", "placeholders"]
 
 LONGEST = 1_000_000
 """Characters of a message; every destination has a much lower limit."""
@@ -43,6 +43,11 @@ def fill(template: str, values: Mapping[str, Any]) -> Filled:
         return text
 
     return Filled(_PLACEHOLDER.sub(value, template)[:LONGEST], tuple(unknown))
+
+
+def placeholders(template: str) -> tuple[str, ...]:
+    """The names in a message, each once; `{json}` is always there."""
+    return tuple(name for name in dict.fromkeys(_PLACEHOLDER.findall(template)) if name != _WHOLE)
 
 
 def _text(value: Any) -> str:

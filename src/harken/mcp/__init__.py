@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harken.errors import Misconfigured
+from harken.extras import how_to_install
 
 __all__ = ["load_server"]
 
@@ -17,5 +18,5 @@ def load_server() -> Any:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
         message = "agents' tools need a package that is not installed"
-        raise Misconfigured(message, fix="Run: pip install 'harken[mcp]', then start the controller again") from None
+        raise Misconfigured(message, fix=f"Run: {how_to_install('mcp')}, then start the controller again") from None
     return server

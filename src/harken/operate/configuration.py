@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harken.config.findings import Finding
     from harken.config.loaded import Loaded
     from harken.config.workflows import Checker
+    from harken.config.yaml.nodes import Node
     from harken.source import Plugin
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "finding_rows",
     "load_directory",
     "only_workflows",
+    "site_findings",
     "site_of",
     "workflow_findings",
 ]
@@ -98,16 +100,49 @@ def site_of(loaded: Loaded | None) -> Site:
 
 def config_findings(directory: Path) -> list[Plain]:
     """Every finding in the directory's files."""
-    return list(finding_rows(_loaded(directory)))
+    return _all_rows(_loaded(directory))
+
+
+def site_findings(loaded: Loaded) -> list[Finding]:
+    """What the files cannot show alone: nothing to do, and steps whose model cannot be asked from here."""
+    from harken.config.findings import Place, Report
+    from harken.config.loaded import MAIN
+    from harken.config.workflows import check_providers
+
+    report = Report()
+    if not (loaded.workflows or loaded.jobs or loaded.agents or loaded.refused):
+        message = "there are no workflows and no poller jobs, so nothing will happen"
+        report.warn(Place(MAIN), (), message, "Begin with: harken init", "missing")
+    for name, workflow in loaded.workflows.items():
+        check_providers(workflow.definition.get("steps"), loaded.settings.models, _tree(loaded, name), report)
+    return report.findings
+
+
+def _tree(loaded: Loaded, workflow: str) -> Node:
+    """The file of a workflow, for the places in it; of a job, only its name."""
+    from harken.config.files import read_tree
+    from harken.config.findings import Place, Report
+    from harken.config.interpolate import Lookup
+    from harken.config.loaded import MAIN, item
+    from harken.config.yaml.nodes import Scalar
+
+    file = loaded.origins.get(item("workflow", workflow))
+    tree = read_tree(loaded.directory, file, Lookup(loaded.directory, os.environ), Report()) if file else None
+    origin = loaded.origins.get(item("poller", workflow), MAIN)
+    return tree or Scalar(value=None, place=Place(file or origin))
 
 
 def workflow_findings(directory: Path, name: str = "") -> list[Plain]:
     """The findings in workflow files: all of them, or those of one workflow or file name."""
     loaded = _loaded(directory)
-    rows = only_workflows(list(finding_rows(loaded)), name)
+    rows = only_workflows(_all_rows(loaded), name)
     if name and not rows and name not in loaded.workflows:
         raise NotFound(f"there is no workflow {name}", fix=suggest_fix(name, loaded.workflows))
     return rows
+
+
+def _all_rows(loaded: Loaded) -> list[Plain]:
+    return [*finding_rows(loaded), *map(finding_row, site_findings(loaded))]
 
 
 def only_workflows(rows: list[Plain], name: str = "") -> list[Plain]:

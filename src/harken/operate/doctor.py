@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from harken.feed import FeedState
-from harken.operate.configuration import Site, finding_rows, site_of
+from harken.operate.configuration import Site, finding_row, finding_rows, site_findings, site_of
 from harken.operate.context import Context
 from harken.operate.models import configured_models
 from harken.operate.rows import Plain, plain
@@ -40,7 +40,7 @@ async def doctor(context: Context) -> Plain:
     feeds = await context.store.feeds()
     newest = (await context.store.events(limit=1)).items
     checks = [
-        check_config(finding_rows(context.loaded)),
+        check_config([*finding_rows(context.loaded), *_site_rows(context)]),
         check_store(context.store.trouble, place),
         check_file_system(place, _mounts()),
         check_disk(place),
@@ -66,7 +66,8 @@ def check_config(found: Iterable[Plain]) -> Check:
             fix="See all: harken config check",
         )
     if rows:
-        return Check(name="config", state="warn", message=count(len(rows), "warning"), fix="See: harken config check")
+        message = f"{count(len(rows), 'warning')}; the first: {rows[0]['text']}"
+        return Check(name="config", state="warn", message=message, fix="See all: harken config check")
     return Check(name="config", message="no findings")
 
 
@@ -187,6 +188,10 @@ async def _check_triggers(context: Context) -> Check:
         message = f"{count(len(stale), 'trigger')} stale; {stale[0]['name']}: {stale[0]['reason']}"
         return Check(name="triggers", state="warn", message=message, fix=stale[0]["advice"])
     return Check(name="triggers", message=count(len(rows), "trigger"))
+
+
+def _site_rows(context: Context) -> list[Plain]:
+    return [finding_row(found) for found in site_findings(context.loaded)] if context.loaded else []
 
 
 def _uses_llm(definition: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -12,7 +12,7 @@ from harken.errors import HarkenError, Misconfigured
 from harken.language.cel import Condition, InvalidCondition, compile_condition
 from harken.run.plan import OnError, Problem, Step, StepKind, Steps
 from harken.run.retry import Retry
-from harken.run.scope import Names, Resolve, compile_text, compile_value
+from harken.run.scope import Names, Resolve, compile_text, compile_value, template_reads
 from harken.suggest import suggest_quoted
 
 __all__ = ["Actions", "Compiler", "Strict", "fill_inputs", "parse_inputs"]
@@ -70,6 +70,8 @@ _ALWAYS = compile_condition("true")
 class Compiler:
     """Compiles at one `path` of a definition. Compilers made by `at` add to the same list of `problems`.
 
+    `known_steps` are the ids of all steps, `step_reads` the ids that conditions and templates read, with their paths.
+
     `action` and `timeout` are those of the step being compiled, for kinds that need them.
     """
 
@@ -80,13 +82,15 @@ class Compiler:
         self.actions = actions
         self.path = path
         self.problems: list[Problem] = []
+        self.known_steps: set[str] = set()
+        self.step_reads: list[tuple[tuple[str | int, ...], str]] = []
         self.action = ""
         self.timeout: float | None = None
 
     def at(self, *more: str | int) -> Compiler:
         """A compiler for a place below this one."""
         deeper = Compiler(self.kinds, self.actions, (*self.path, *more))
-        deeper.problems = self.problems
+        deeper.problems, deeper.known_steps, deeper.step_reads = self.problems, self.known_steps, self.step_reads
         return deeper
 
     def problem(self, message: str, *more: str | int, suggestion: str = "", excerpt: str = "") -> None:
@@ -96,16 +100,25 @@ class Compiler:
 
     def condition(self, source: str | bool, *more: str | int) -> Condition:
         text = source if isinstance(source, str) else str(source).lower()
-        return self.or_problem(lambda: compile_condition(text), _ALWAYS, *more)
+        condition = self.or_problem(lambda: compile_condition(text), _ALWAYS, *more)
+        self._note_reads((path for _, path in condition.reads), *more)
+        return condition
 
     def value(self, value: Any, *more: str | int) -> Resolve:
         """Compile a value with templates anywhere inside; types are kept, missing fields are errors."""
         otherwise: Resolve = _none
-        return self.or_problem(lambda: compile_value(value), otherwise, *more)
+        compiled = self.or_problem(lambda: compile_value(value), otherwise, *more)
+        if compiled is not otherwise:
+            self._note_reads(template_reads(value), *more)
+        return compiled
 
     def text(self, source: str, *more: str | int) -> Callable[[Names, list[str]], str]:
         """Compile text for people and models; missing fields stay visible and add a warning."""
-        return self.or_problem(lambda: compile_text(source), lambda names, warnings: "", *more)
+        known = len(self.problems)
+        compiled = self.or_problem(lambda: compile_text(source), lambda names, warnings: "", *more)
+        if len(self.problems) == known:
+            self._note_reads(template_reads(source), *more)
+        return compiled
 
     def steps(self, steps: Any, *more: str | int) -> Steps:
         """Compile a list of steps, whose ids must be unique within it. Steps with problems are left out."""
@@ -120,6 +133,17 @@ class Compiler:
             if step is not None:
                 seen.add(step.id)
         return tuple(step for step in compiled if step is not None)
+
+    def note_unknown_steps(self) -> None:
+        """Note a problem for each `steps.ID` that is read and that no step of the workflow has."""
+        for path, name in dict.fromkeys(self.step_reads):
+            if name not in self.known_steps:
+                suggestion = suggest_quoted(name, self.known_steps)
+                self.problems.append(Problem(path=path, message=f"there is no step {name!r}", suggestion=suggestion))
+
+    def _note_reads(self, paths: Iterable[tuple[str | int, ...]], *more: str | int) -> None:
+        read = [path[1] for path in paths if path[0] == "steps" and len(path) > 1]
+        self.step_reads += [((*self.path, *more), name) for name in read if isinstance(name, str)]
 
     def or_problem(self, compile: Callable[[], T], otherwise: T, *more: str | int) -> T:
         """Return what `compile` returns, or note its error as a problem here and return `otherwise`."""
@@ -136,6 +160,7 @@ class Compiler:
             return None
         keys = _expand_if({str(key): value for key, value in given.items()})
         action = keys.get("action", keys.get("type"))
+        self.known_steps.add(str(keys.get("id") or _default_id(str(action), number)))
         kind = self._kind(action, keys)
         if kind is None:
             return None
@@ -156,7 +181,7 @@ class Compiler:
         compiled = kind.build(params, self)
         retry = Retry(max_attempts=block.retry.max_attempts, backoff=block.retry.backoff) if block.retry else Retry()
         return Step(
-            id=block.id or f"{self.action.replace('.', '_')}_{number}",
+            id=block.id or _default_id(self.action, number),
             action=self.action,
             act=compiled.act,
             when=None if block.when is None else self.condition(block.when, "if"),
@@ -217,6 +242,10 @@ class Compiler:
         for name, required in known.items():
             if required and name not in given:
                 self.problem("is missing", name)
+
+
+def _default_id(action: str, number: int) -> str:
+    return f"{action.replace('.', '_')}_{number}"
 
 
 def _has_template(value: Any) -> bool:

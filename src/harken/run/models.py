@@ -8,19 +8,57 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.extras import how_to_install
 from harken.suggest import suggest_quoted
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings as Limits
 
-__all__ = ["ECHO", "TIERS", "Answer", "ModelAlias", "ModelSettings", "Models", "ProviderAccount"]
+__all__ = [
+    "ECHO",
+    "TIERS",
+    "Answer",
+    "ModelAlias",
+    "ModelSettings",
+    "Models",
+    "ProviderAccount",
+    "extra_of",
+    "is_provider",
+]
 
 TIERS = ("fast", "balanced", "strategic")
 ECHO = "echo"
 ECHO_PREFIX = "[echo: an offline stand-in, not a model; this is the prompt]"
 OLLAMA = "http://localhost:11434/v1"
-_EXTRAS = {"openai": "openai", "ollama": "openai", "anthropic": "anthropic", "google": "google", "google-gla": "google"}
+_EXTRAS: Mapping[str, str] = {
+    "openai": "openai",
+    "ollama": "openai",
+    "anthropic": "anthropic",
+    "google": "google",
+    "google-gla": "google",
+}
+
+
+def extra_of(provider: str, *, base_url: bool = False) -> str:
+    """The extra with the library for the provider's models. With a `base_url` any other is asked like OpenAI."""
+    return _EXTRAS.get(provider, "openai" if base_url else "llm")
+
+
+def is_provider(name: str) -> bool:
+    """Whether a provider of this name can be asked without a base_url. Imports the library for the rarer ones."""
+    if name in _EXTRAS:
+        return True
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(name)
+    except ValueError:
+        return False
+    except ImportError:
+        # known, and its own package is missing: the first prompt says which
+        return True
+    return True
 
 
 class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +194,7 @@ class Models:
         try:
             connected = _connect(provider, name, account)
         except ImportError:
-            fix = f"pip install 'harken[{_EXTRAS.get(provider, provider)}]'"
+            fix = how_to_install(extra_of(provider))
             raise NeedsAttention(f"the library for {provider} models is not installed", fix=fix) from None
         except (ValueError, RuntimeError) as error:
             fix = f"Check models: in harken.yaml, and that models.providers.{provider}.api_key is set"

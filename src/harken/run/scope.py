@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from harken.errors import Misconfigured
@@ -11,7 +11,7 @@ from harken.language.cel import Condition, Decision, bind
 from harken.language.go_template import compile_template
 from harken.runs import Claimed, StepRecord
 
-__all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope"]
+__all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope", "template_reads"]
 
 Names: TypeAlias = Mapping[str, Any]
 Resolve: TypeAlias = Callable[[Names], Any]
@@ -100,6 +100,15 @@ def compile_value(value: Any) -> Resolve:
         parts = [compile_value(part) for part in value]
         return lambda names: [part(names) for part in parts]
     return lambda names: value
+
+
+def template_reads(value: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each field that the templates inside a value read. They must compile."""
+    if isinstance(value, str):
+        yield from compile_template(value).reads if "{{" in value else ()
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from template_reads(part)
 
 
 def _compile_mapping(value: Mapping[Any, Any]) -> Resolve:

@@ -21,6 +21,7 @@ from urllib.request import getproxies
 from pydantic import Field, SecretStr, model_validator
 
 from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
+from harken.extras import how_to_install
 from harken.http.guard import check_address
 from harken.kit import AccountModel, configure_hint
 from harken.kit.messages import one_line, title_and_text
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Account", "AppriseDestination", "plugin"]
 
 CONFIGURE = configure_hint("apprise")
-INSTALL = "pip install 'harken[apprise]'"
+INSTALL = how_to_install("apprise")
 DEFAULT = "default"
 _TEMPORARY = frozenset({408, 425, 429})
 _DIALLING = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
@@ -227,5 +228,6 @@ plugin = Plugin(
     docs="reference/services/apprise.md",
     account=Account,
     destination=_destination,
+    extra=lambda query, account: "apprise",
     environment={"APPRISE_URL": "url"},
 )

@@ -37,6 +37,50 @@ _ITEM = (
 )
 _FIELDS = f"nextPageToken,nextSyncToken,updated,items({_ITEM})"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+FIELDS = frozenset(
+    {
+        "id",
+        "summary",
+        "description",
+        "location",
+        "status",
+        "start",
+        "end",
+        "all_day",
+        "time_zone",
+        "html_link",
+        "organizer",
+        "attendees",
+        "my_response",
+        "created",
+        "updated",
+        "calendar_id",
+        "recurring_event_id",
+        "original_start",
+    }
+)
+FIELDS = frozenset(
+    {
+        "id",
+        "summary",
+        "description",
+        "location",
+        "status",
+        "start",
+        "end",
+        "all_day",
+        "time_zone",
+        "html_link",
+        "organizer",
+        "attendees",
+        "my_response",
+        "created",
+        "updated",
+        "calendar_id",
+        "recurring_event_id",
+        "original_start",
+    }
+)
 
 
 class Query(QueryModel):
@@ -211,7 +255,7 @@ async def check(query: Query, account: GoogleAccount, host: Host) -> Checked:
 
 
 def _delivery(query: Query, integration: str) -> Delivery:
-    return Delivery(template=TEMPLATE)
+    return Delivery(template=TEMPLATE, fields=FIELDS)
 
 
 plugin = Plugin(

@@ -29,6 +29,7 @@ _LARGEST = 32_000_000
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 # larger feeds are parsed in a thread, so that the event loop is not blocked
 _INLINE = 100_000
+FIELDS = frozenset(Entry.__struct_fields__)
 _BACKDATED = timedelta(days=2)
 
 
@@ -119,5 +120,5 @@ plugin = Plugin(
     docs="reference/services/rss.md",
     query=Query,
     source=lambda query, account, host: NewsFeed(query, host),
-    delivery=lambda query, integration: Delivery(template="{title}\n{link}"),
+    delivery=lambda query, integration: Delivery(template="{title}\n{link}", fields=FIELDS),
 )

@@ -174,6 +174,7 @@ plugin = Plugin(
     docs="reference/services/whatsapp.md",
     account=Account,
     destination=_destination,
+    recipient=_phone,
     whoami=whoami,
     environment={
         "WHATSAPP_TOKEN": "token",

@@ -21,6 +21,7 @@ from harken.backends.postgres.transaction import Rollback, RowCache, Transaction
 from harken.backends.transfer import place_of
 from harken.clock import Clock
 from harken.errors import Misconfigured, Refused, StoreBusy, StoreUnavailable
+from harken.extras import how_to_install
 
 __all__ = ["PLANNER_SETTINGS", "SCHEMA_LOCK", "Database", "DatabaseUser", "Settings", "prepare"]
 
@@ -303,7 +304,7 @@ def _driver() -> Any:
     try:
         import asyncpg  # type: ignore[import-untyped]
     except ImportError:
-        raise Misconfigured("the driver for PostgreSQL is missing", fix="pip install 'harken[postgres]'") from None
+        raise Misconfigured("the driver for PostgreSQL is missing", fix=how_to_install("postgres")) from None
     return asyncpg
 
 

@@ -17,6 +17,7 @@ from harken.backends.codec import clock_micros
 from harken.backends.redis.codec import Arguments, refusal
 from harken.clock import Clock
 from harken.errors import Misconfigured, StoreBusy, StoreUnavailable
+from harken.extras import how_to_install
 
 try:
     from redis.asyncio import Redis
@@ -38,7 +39,7 @@ try:
         TimeoutError,
     )
 except ImportError:
-    raise Misconfigured("the driver for Redis is missing", fix="pip install 'harken[redis]'") from None
+    raise Misconfigured("the driver for Redis is missing", fix=how_to_install("redis")) from None
 
 __all__ = ["Connection", "script"]
 

@@ -22,6 +22,7 @@ from harken.config.yaml.nodes import Node, Table, locate
 from harken.errors import HarkenError
 from harken.event import Identity
 from harken.feed import INTERNAL, Budget, Feed, First, Spacing, Trigger
+from harken.language.fields import placeholders
 from harken.runs import Workflow
 from harken.source import Delivery, Plugin
 from harken.suggest import suggest_fix
@@ -90,6 +91,8 @@ def read_outlet(
             place, (*path, "channel"), f"the integration {block.channel} was refused", "Correct it first", "depends"
         )
         return None
+    if plugin is not None and plugin.destination is not None:
+        resolver.check_recipient(block.channel, block.to, locate(node, ("to",)), report, (*path, "to"))
     if plugin is None or plugin.destination is None:
         known = [name for name, found in resolver.plugins.items() if found.destination is not None]
         message = f"{block.channel!r} cannot deliver messages"
@@ -128,6 +131,7 @@ def compile_job(
     per_tick = written.max_per_tick or int(getattr(query, "max_per_tick", 0) or default.max_per_tick)
     delay = default.dispatch_delay_ms if written.dispatch_delay_ms is None else written.dispatch_delay_ms
     steps = [*resolver.hide(default.before), _delivery_step(config.outlet, template), *resolver.hide(default.after)]
+    _check_message(written.message_template, default, table, report)
     workflow = _workflow(name, steps)
     _check_steps(workflow, checker, table, report)
     trigger = Trigger(
@@ -148,6 +152,19 @@ def compile_job(
     shown = {"message_template": template, "max_per_tick": per_tick, "dispatch_delay_ms": delay, "first": feed.first}
     shown["identity"] = feed.identity
     return CompiledJob(entries=tuple(entries), shown=shown)
+
+
+def _check_message(template: str | None, default: Delivery, table: Table, report: Report) -> None:
+    """Report an empty message, and warn of placeholders that no event of the kind has."""
+    path: Path = ("config", "message_template")
+    place = locate(table, path)
+    if template is not None and not template.strip():
+        report.error(place, path, "the messages would be empty", "Leave it out for the message of the kind")
+    known = default.fields | {str(step["id"]) for step in default.before if "id" in step}
+    for name in placeholders(template or "") if default.fields else ():
+        if name.partition(".")[0] not in known:
+            message = f"no event of this kind has {{{name}}}, so it stays as it is in the message"
+            report.warn(place, path, message, suggest_fix(name, known), "unknown_name")
 
 
 def _default_delivery(plugin: Plugin, query: BaseModel | None, feed: Feed, report: Report, table: Table) -> Delivery:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from harken.extras import how_to_install
+
 __all__ = ["LONGEST", "check_pattern", "extract_fields"]
 
 LONGEST = 64_000
@@ -17,7 +19,7 @@ LONGEST_PATTERN = 1_000
 LONGEST_VALUE = 2_000
 # the worst pattern takes time in proportion to this size × the length of the text
 LARGEST = 2_000
-INSTALL = "pip install 'harken[mail]'"
+INSTALL = how_to_install("mail")
 
 
 def check_pattern(pattern: str) -> None:

@@ -137,4 +137,5 @@ def delivery(query: MailQuery, mark_read: Mapping[str, Any]) -> Delivery:
         dispatch_delay_ms=1_000,
         condition=condition(query),
         after=(mark_read,) if query.mark_read_on_dispatch else (),
+        fields=query.fields | set(query.extract),
     )

@@ -15,6 +15,7 @@ from harken.language.go_template import parser
 from harken.language.go_template.evaluator import Rendering, compile_block, compile_single
 from harken.language.go_template.functions import Absent
 from harken.language.go_template.lexer import Text
+from harken.language.go_template.reads import root_paths
 
 __all__ = ["Rendered", "Template", "compile_template"]
 
@@ -38,6 +39,11 @@ class Template:
         self._slots = tree.slots
         self._run = compile_block(source, tree.nodes)
         self._value = compile_single(source, tree.nodes)
+
+    @property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        """The paths below the root that are written in the template."""
+        return frozenset(root_paths(self._nodes))
 
     def render(self, context: Mapping[str, Any], fill: Callable[[str], str] | None = None) -> Rendered:
         """Return the text. A missing field is printed as `<no value>`, with a warning. Raise Refused at a limit.

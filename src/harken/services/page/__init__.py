@@ -37,6 +37,7 @@ KEPT = 65_536
 """Characters of the last text that the cursor keeps; a change beyond them is noticed, but the difference is unknown."""
 _INLINE = 20_000
 _LONGEST_PATTERN, _MOST_PATTERNS = 500, 20
+FIELDS = frozenset({"url", "title", "old", "new", "diff", "added", "removed", "changed_at"})
 _SECRET_NAME = re.compile(r"auth|key|passw|secret|sig|token", re.IGNORECASE)
 
 
@@ -199,5 +200,6 @@ plugin = Plugin(
     query=Query,
     source=lambda query, account, host: Page(query, host),
     identity="transition",
-    delivery=lambda query, integration: Delivery(template="{url} changed\n{diff}"),
+    delivery=lambda query, integration: Delivery(template="{url} changed\n{diff}", fields=FIELDS),
+    extra=lambda query, account: "" if query.json_path else "page",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
+from harken.extras import how_to_install
 from harken.http import Reply
 from harken.kit.text import tidy_lines
 from harken.language.paths import MISSING, lookup
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PageText", "Part", "check_selector", "extract_text", "remove_matches"]
 
-INSTALL = "pip install 'harken[page]'"
+INSTALL = how_to_install("page")
 _LONGEST_TITLE = 300
 _SPACE = re.compile(r"\s+")
 _INVISIBLE = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "object"})

@@ -101,6 +101,10 @@ class TableRows:
         return Batch(events=page.events, cursor=stored(following), more=more)
 
 
+def _extra(query: Query, account: Account) -> str:
+    return "" if account.address.engine == "sqlite" else "sql"
+
+
 plugin = Plugin(
     kind="sql",
     summary="Rows of a query on PostgreSQL, MySQL, MariaDB or SQLite",
@@ -110,6 +114,7 @@ plugin = Plugin(
     source=TableRows,
     whoami=whoami,
     check=check,
+    extra=_extra,
     identity="change",
     environment={"HARKEN_SQL_URL": "url"},
 )

@@ -6,6 +6,7 @@ None of them holds a value of a row: if a message of the database may quote one,
 from __future__ import annotations
 
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
+from harken.extras import how_to_install
 
 __all__ = ["not_installed", "refused_error", "timed_out", "unreachable", "untrusted_certificate"]
 
@@ -34,4 +35,4 @@ def untrusted_certificate(where: str) -> NeedsAttention:
 
 
 def not_installed(package: str) -> Misconfigured:
-    return Misconfigured(f"{package} is not installed", fix="Install it with: pip install 'harken[sql]'")
+    return Misconfigured(f"{package} is not installed", fix=f"Install it with: {how_to_install('sql')}")
