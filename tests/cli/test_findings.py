@@ -232,3 +232,23 @@ def test_doctor_names_the_first_error_before_the_first_event(
 
 def test_the_fields_that_are_checked_are_those_of_the_events() -> None:
     assert frozenset(google_calendar._data({}, "primary")) == google_calendar.FIELDS
+
+
+def test_start_without_any_configuration_stops_with_try_harken_init(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--config", str(tmp_path), "start"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"harken: there is no configuration in {tmp_path}\n  Try: harken init")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_adds_gitignore_and_a_webhook_example_whose_key_is_private(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", str(tmp_path)]) == 0
+    assert {".env", "harken.db*"} <= set((tmp_path / ".gitignore").read_text().splitlines())
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+    capsys.readouterr()
+    assert run(["--config", str(tmp_path), "triggers", "list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["hello", "inbox"]

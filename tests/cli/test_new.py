@@ -70,7 +70,7 @@ def test_an_installed_package_is_a_kind_of_integration(elsewhere: Path) -> None:
     (elsewhere / "harken.yaml").write_text("integrations: {sky: {kind: my_weather, token: x, nothing: 1}}\n")
     done = within(elsewhere, "harken.cli", "config", "check", path=site)
     assert "integrations.sky.nothing" in done.stdout
-    assert "1 errors, 0 warnings" in done.stdout
+    assert "1 error, 0 warnings" in done.stdout
 
 
 def test_the_answer_says_what_was_written(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
 
 import click
@@ -34,7 +36,44 @@ steps:
     set: {text: "{{.steps.greet.response}}"}
 """
 
-FILES = {"harken.yaml": MAIN, "workflows/hello.yaml": HELLO}
+WEBHOOK = """\
+# Runs for each request that has the key. Try it from a second terminal, in this directory:
+#   . ./.env
+#   curl -H "X-Api-Key: $INBOX_KEY" -d '{"text": "hello"}' http://127.0.0.1:9091/webhooks/generic/inbox
+name: inbox
+description: Notes what other programs send.
+
+trigger:
+  webhook:
+    id: inbox
+    scheme: api_key
+    secret: ${INBOX_KEY} # from .env; a variable of the same name in the environment wins
+
+steps:
+  - id: note
+    action: transform
+    set: {text: "{{.trigger.event.text}}"}
+"""
+
+GITIGNORE = """\
+# secrets, and the state of Harken: neither belongs into a repository
+.env
+harken.db*
+"""
+
+ENVIRONMENT = """\
+# Variables for ${{NAME}} in harken.yaml and the workflows. The real environment wins.
+INBOX_KEY={key}
+"""
+
+FILES = {
+    "harken.yaml": MAIN,
+    "workflows/hello.yaml": HELLO,
+    "workflows/webhook.yaml": WEBHOOK,
+    ".env": ENVIRONMENT,
+    ".gitignore": GITIGNORE,
+}
+_PRIVATE = ".env"
 
 
 @command(None, "init")
@@ -42,7 +81,8 @@ FILES = {"harken.yaml": MAIN, "workflows/hello.yaml": HELLO}
 def init_command(session: Session, directory: str | None) -> None:
     """Write a configuration that works without any account.
 
-    The files are harken.yaml and workflows/hello.yaml; what is there already stays as it is.
+    The files are harken.yaml, two workflows (a schedule and a webhook), .env with the webhook's key, and .gitignore;
+    what is there already stays as it is.
     """
     home = Path(directory).expanduser() if directory else session.directory
     rows = [{"file": str(home / name), "written": _write(home / name, text)} for name, text in FILES.items()]
@@ -55,11 +95,16 @@ def init_command(session: Session, directory: str | None) -> None:
     say(f"Now: harken{where} start")
 
 
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _write(path: Path, text: str) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
+    private = path.name == _PRIVATE
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with open(path, "x", encoding="utf-8", opener=_open_private if private else None) as file:
+            file.write(text.format(key=secrets.token_urlsafe(24)) if private else text)
     except FileExistsError:
         return False
     return True

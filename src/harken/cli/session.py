@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harken.config.env_file import environment_of
 from harken.errors import Refused
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def command(
         def invoke(config_dir: str | None, as_json: bool = False, **params: Any) -> Any:
             above = click.get_current_context().find_root().params.get("config_dir")
             session = Session(directory=Path(config_dir or above or ".").expanduser(), as_json=as_json)
-            return function(session, **params)
+            with environment_of(session.directory):
+                return function(session, **params)
 
         shaped: Callable[..., Any] = invoke
         if data:

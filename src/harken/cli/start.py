@@ -13,7 +13,7 @@ import click
 from harken.cli.client import ControllerClient, is_alive
 from harken.cli.session import Session, command
 from harken.cli.show import print_json, say
-from harken.errors import RetryLater
+from harken.errors import Misconfigured, RetryLater
 
 __all__ = ["controller_command", "demo_command", "start_command", "start_controller", "start_options"]
 
@@ -44,7 +44,11 @@ def start_options(function: Any) -> Any:
 
 def start_controller(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
     from harken.app import run
+    from harken.operate.configuration import is_configured
 
+    if not is_configured(session.directory):
+        message = f"there is no configuration in {session.directory.absolute()}"
+        raise Misconfigured(message, fix="Try: harken init, or name its directory: harken --config DIR start")
     return run(session.directory, host=host, port=port, role=role, new_store=new_store)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "credentials_of",
     "finding_row",
     "finding_rows",
+    "is_configured",
     "load_directory",
     "only_workflows",
     "site_findings",
@@ -101,6 +102,16 @@ def site_of(loaded: Loaded | None) -> Site:
 def config_findings(directory: Path) -> list[Plain]:
     """Every finding in the directory's files."""
     return _all_rows(_loaded(directory))
+
+
+def is_configured(directory: Path) -> bool:
+    """Whether the directory has any file that Harken reads, right or wrong."""
+    from harken.config.loaded import MAIN
+    from harken.config.pollers.load import LEGACY, POLLERS
+
+    # harken.yml is not read, and says so
+    names = (MAIN, "harken.yml", POLLERS, *LEGACY, "workflows")
+    return any(os.path.lexists(directory / name) for name in names)
 
 
 def site_findings(loaded: Loaded) -> list[Finding]:

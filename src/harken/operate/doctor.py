@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from harken.config.env_file import ENV_FILE
 from harken.feed import FeedState
 from harken.operate.configuration import Site, finding_row, finding_rows, site_findings, site_of
 from harken.operate.context import Context
@@ -120,6 +121,7 @@ def check_permissions(place: Site) -> Check:
     """State files must be private; configuration files must not be writable by others."""
     path = place.store_path
     state = [path, path.with_name(path.name + "-wal"), path.with_name(path.name + ".run.json")] if path else []
+    state.append(place.directory / ENV_FILE)
     shown = [file for file in state if file.exists() and _mode(file) & 0o077]
     if shown:
         names = " ".join(str(file) for file in shown)
