@@ -265,13 +265,13 @@ class TestRefusals:
         await given.fires("a", "b", overlap="queue", slot="k")
         await session.execute("DELETE FROM events WHERE id=(SELECT min(id) FROM events); DELETE FROM slots")
         assert await given.store.check() == [
-            "1 runs refer to an event that is gone",
-            "1 runs are blocked behind a slot that nobody holds",
-            "1 runs may run without having their slot",
+            "runs that refer to an event that is gone: 1",
+            "runs that are blocked behind a slot that nobody holds: 1",
+            "runs that may run without having their slot: 1",
         ]
 
     async def test_a_gathered_event_that_is_gone_is_reported(self, given: Given, session: Any) -> None:
         await gathers(given, "a")
         await gathers(given, "b")
         await session.execute("DELETE FROM events WHERE id=(SELECT max(id) FROM events)")
-        assert await given.store.check() == ["1 gathered events of open runs are gone"]
+        assert await given.store.check() == ["gathered events of open runs that are gone: 1"]

@@ -185,25 +185,25 @@ class TestTrouble:
     async def test_damage_is_found(self, given: Given, admin: Redis) -> None:
         await given.fires("s")
         await admin.delete("{harken:0}:q:0")
-        assert await given.store.check() == ["1 runs are missing from the index of their state"]
+        assert await given.store.check() == ["runs that are missing from the index of their state: 1"]
 
     async def test_a_run_that_nothing_would_wake_is_found(self, given: Given, admin: Redis) -> None:
         claim = await given.running()
         await given.store.park(claim.id, claim.token, Park(until=given.now(300)))
         assert await given.store.check() == []
         await admin.delete("{harken:0}:wake")
-        assert await given.store.check() == ["1 runs are missing from the index of their state"]
+        assert await given.store.check() == ["runs that are missing from the index of their state: 1"]
 
     async def test_a_run_without_its_slot_is_found(self, given: Given, admin: Redis) -> None:
         await given.fires("a", overlap="queue", slot="k")
         await admin.delete("{harken:0}:slots")
-        assert await given.store.check() == ["1 runs may run without having their slot"]
+        assert await given.store.check() == ["runs that may run without having their slot: 1"]
 
     async def test_a_gathered_event_that_is_gone_is_found(self, given: Given, admin: Redis) -> None:
         await gathers(given, "a")
         await gathers(given, "b")
         await admin.hdel("{harken:0}:e:0", "v2")
-        assert await given.store.check() == ["1 gathered events of open runs are gone"]
+        assert await given.store.check() == ["gathered events of open runs that are gone: 1"]
 
 
 class TestOtherWriters:

@@ -653,6 +653,6 @@ async def test_what_is_inconsistent_is_told_in_words(given: Given, path: Path) -
     with closing(apsw.Connection(str(path))) as hand:
         hand.execute("DELETE FROM events WHERE id IN (SELECT max(id) FROM events); DELETE FROM slots")
     assert await given.store.check() == [
-        "1 gathered events of open runs are gone",
-        "1 runs may run without having their slot",
+        "gathered events of open runs that are gone: 1",
+        "runs that may run without having their slot: 1",
     ]

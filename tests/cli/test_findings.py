@@ -252,3 +252,15 @@ def test_init_adds_gitignore_and_a_webhook_example_whose_key_is_private(
     capsys.readouterr()
     assert run(["--config", str(tmp_path), "triggers", "list", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["hello", "inbox"]
+
+
+def test_status_counts_one_error_and_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "workflows/one.yaml", "name: one\nsteps: [{action: fliter}]\n")
+    write(tmp_path, "workflows/two.yaml", "name: two\nsteps: [{action: transform, set: {text: hello}}]\n")
+    assert run(["--config", str(tmp_path), "workflows", "run", "two"]) == 0
+    capsys.readouterr()
+    run(["--config", str(tmp_path), "status"])
+    out = capsys.readouterr().out
+    assert "The configuration has 1 error. See: harken config check" in out
+    assert "1 run" in out
+    assert "1 runs" not in out

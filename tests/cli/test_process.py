@@ -68,3 +68,16 @@ def test_a_controller_is_started_watched_asked_and_stopped(started: Started) -> 
     assert started.process.wait(60) == 0
     assert started.types("controller", "status").returncode == 1
     assert started.json("triggers", "show", "hello")["status"] == "paused"
+
+
+def test_the_first_line_of_a_start_on_a_store_of_its_own_is_that_it_is_ready(tmp_path: Path) -> None:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "hello.yaml").write_text(HELLO)
+    command = [sys.executable, "-m", "harken.cli", "--config", str(tmp_path), "start", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.terminate()
+        rest = process.stdout.read()
+    assert first.startswith("harken is ready at ")
+    assert "lease." not in rest

@@ -158,6 +158,7 @@ class App:
             reads=reads(self.role),
             timings=self._timings,
         )
+        intake.leases.shared = self.opened.shared
         return worker, intake
 
     def _build_telemetry(self) -> Telemetry:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harken.cli.session import Session, command
 from harken.cli.show import fields, print_json, say, table
 from harken.errors import HarkenError
+from harken.operate.wording import count
 
 __all__ = ["diff_command", "doctor_command", "reload_command", "status_command"]
 
@@ -40,7 +42,7 @@ def status_command(session: Session) -> None:
     if answer["store_trouble"]:
         say(f"The store cannot write: {answer['store_trouble']}")
     if answer["config_errors"]:
-        say(f"The configuration has {answer['config_errors']} errors. See: harken config check")
+        say(f"The configuration has {count(answer['config_errors'], 'error')}. See: harken config check")
     fields(session, {"triggers": _count_words(answer["triggers"]), "counts": _count_words(answer["counts"])})
     fields(session, {**controller, "shards": _spans(controller.get("shards", ()))}, hide=("pid", "url", "version"))
     _fleet(answer["fleet"])
@@ -132,4 +134,13 @@ def _plan_row(what: str, item: Any) -> dict[str, Any]:
 
 
 def _count_words(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
+    return ", ".join(f"{number} {_singular(name) if number == 1 else name}" for name, number in _spaced(counts))
+
+
+def _spaced(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(name.replace("_", " "), number) for name, number in counts.items()]
+
+
+def _singular(name: str) -> str:
+    """`run ready` for `runs ready`; the names of states, such as healthy, stay as they are."""
+    return re.sub(r"\b(run|event)s\b", r"\1", name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 from zlib import crc32
 
@@ -88,6 +88,8 @@ class ShardLeases:
         self._peers = 1
         self.shards = shards
         self.generation = ""
+        # in a store that nobody shares, a lease says nothing that a person has to know
+        self.shared = True
         self.on_takeover: Callable[[int], None] = lambda shard: None
 
     @property
@@ -220,7 +222,10 @@ class ShardLeases:
         begin = await self._on_taken(new.keys())
         self._tokens.update(new)
         begin()
-        log.info("lease.taken", shards=sorted(new))
+        self._tell("lease.taken", new)
+
+    def _tell(self, event: str, shards: Iterable[int]) -> None:
+        (log.info if self.shared else log.debug)(event, shards=sorted(shards))
 
     async def _free_shards(self) -> list[int]:
         """Shards without a lease, in another order for each replica, so that they do not all want the same one."""
@@ -254,7 +259,7 @@ class ShardLeases:
             self._tokens.pop(shard, None)
         for lease in leases:
             await self._store.release_lease(lease, self._holder)
-        log.info("lease.given_up", shards=sorted(shards))
+        self._tell("lease.given_up", shards)
 
     def _forget(self, shard: int) -> None:
         self._leases.pop(shard, None)

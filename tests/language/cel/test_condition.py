@@ -167,6 +167,11 @@ def test_wrong_condition_is_misconfigured_with_what_to_do(source: str, message: 
     assert message in str(caught.value)
 
 
+def test_a_list_of_one_has_one_item() -> None:
+    decision = compile_condition("event.one[1] == 2").decide(bind({"event": {"one": [1]}}))
+    assert decision.reason.startswith("event.one[1] is not there: the list has 1 item (")
+
+
 def test_explain_judges_each_clause_on_its_own() -> None:
     clauses = compile_condition('event.number == 42 && (event.urgency == "high" || event.nope == 1)').explain(bound())
     assert [(clause.source, clause.outcome) for clause in clauses] == [

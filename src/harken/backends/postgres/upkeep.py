@@ -22,25 +22,25 @@ AND lease_until<(SELECT coalesce($1, harken_now())) FOR UPDATE SKIP LOCKED))"""
 CHECK_SECONDS = 600.0
 _MAY_RUN = f"state IN ({READY}, {RUNNING}, {WAITING})"
 CHECKS = {
-    "{} runs refer to an event that is gone": f"""SELECT count(*) FROM runs r WHERE state<{DONE} AND event IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM events WHERE id=r.event)""",
-    "{} gathered events of open runs are gone": f"""SELECT count(*) FROM run_events g JOIN runs r ON r.seq=g.run
+    "runs that refer to an event that is gone: {}": f"""SELECT count(*) FROM runs r WHERE state<{DONE}
+        AND event IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE id=r.event)""",
+    "gathered events of open runs that are gone: {}": f"""SELECT count(*) FROM run_events g JOIN runs r ON r.seq=g.run
         WHERE r.state<{DONE} AND NOT EXISTS (SELECT 1 FROM events WHERE id=g.event)""",
-    "{} slots are held by a run that is over": f"""SELECT count(*) FROM slots s WHERE NOT EXISTS
+    "slots that are held by a run that is over: {}": f"""SELECT count(*) FROM slots s WHERE NOT EXISTS
         (SELECT 1 FROM runs WHERE seq=s.run AND ({_MAY_RUN} OR (state={HELD} AND hold='budget')))""",
-    "{} runs are blocked behind a slot that nobody holds": f"""SELECT count(*) FROM runs r WHERE state={BLOCKED}
+    "runs that are blocked behind a slot that nobody holds: {}": f"""SELECT count(*) FROM runs r WHERE state={BLOCKED}
         AND NOT EXISTS (SELECT 1 FROM slots WHERE key=r.slot)""",
-    "{} runs may run without having their slot": f"""SELECT count(*) FROM runs r WHERE {_MAY_RUN}
+    "runs that may run without having their slot: {}": f"""SELECT count(*) FROM runs r WHERE {_MAY_RUN}
         AND slot IS NOT NULL AND NOT EXISTS (SELECT 1 FROM slots WHERE key=r.slot AND run=r.seq)""",
-    "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs r WHERE trigger<>0
+    "runs that belong to a trigger that does not exist: {}": """SELECT count(*) FROM runs r WHERE trigger<>0
         AND NOT EXISTS (SELECT 1 FROM triggers WHERE id=r.trigger)""",
-    "{} events belong to a feed that does not exist": """SELECT count(*) FROM events e
+    "events that belong to a feed that does not exist: {}": """SELECT count(*) FROM events e
         WHERE NOT EXISTS (SELECT 1 FROM feeds WHERE id=e.feed)""",
-    "{} open runs pin a workflow revision that is gone": f"""SELECT count(*) FROM runs r WHERE state<{DONE}
+    "open runs that pin a workflow revision that is gone: {}": f"""SELECT count(*) FROM runs r WHERE state<{DONE}
         AND NOT EXISTS (SELECT 1 FROM documents WHERE kind='workflow' AND name=r.workflow_rev)""",
-    "{} journal rows belong to no run": """SELECT count(*) FROM journal j
+    "journal rows that belong to no run: {}": """SELECT count(*) FROM journal j
         WHERE NOT EXISTS (SELECT 1 FROM runs WHERE seq=j.run)""",
-    "{} runs have a priority that nobody claims": f"""SELECT count(*) FROM runs r WHERE state={READY}
+    "runs that have a priority that nobody claims: {}": f"""SELECT count(*) FROM runs r WHERE state={READY}
         AND NOT EXISTS (SELECT 1 FROM priorities WHERE priority=r.priority)""",
 }
 

@@ -72,7 +72,7 @@ class RedisUpkeep(UsesSession):
             cursor = following.decode()
             if cursor == "0":
                 break
-        return [f"{count} {what}" for what, count in findings.items()] + await _check_journals(session)
+        return [f"{what}: {count}" for what, count in findings.items()] + await _check_journals(session)
 
     async def backup(self, target: str) -> None:
         fix = "Let Redis do it (BGSAVE, then copy its dump file), or copy the store: harken store copy"
@@ -92,7 +92,7 @@ async def _check_journals(session: Session) -> list[str]:
         alive = await connection.execute(*(("EXISTS", connection.key("r:") + key[len(prefix) :]) for key in keys))
         orphans += alive.count(0)
         if not cursor:
-            return [f"{orphans} journals belong to no run"] if orphans else []
+            return [f"journals that belong to no run: {orphans}"] if orphans else []
 
 
 def keys_beginning_with(prefix: bytes, cursor: int) -> tuple[object, ...]:

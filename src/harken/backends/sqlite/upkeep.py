@@ -22,23 +22,23 @@ SLICE = 100
 """Rows deleted per transaction: a few milliseconds, so that other writes need not wait."""
 
 CHECKS = {
-    "{} runs refer to an event that is gone": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
+    "runs that refer to an event that is gone: {}": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
         AND event NOT IN (SELECT id FROM events)""",
-    "{} gathered events of open runs are gone": """SELECT count(*) FROM run_events
+    "gathered events of open runs that are gone: {}": """SELECT count(*) FROM run_events
         WHERE run IN (SELECT seq FROM runs WHERE state<6) AND event NOT IN (SELECT id FROM events)""",
-    "{} slots are held by a run that is over": """SELECT count(*) FROM slots WHERE run NOT IN
+    "slots that are held by a run that is over: {}": """SELECT count(*) FROM slots WHERE run NOT IN
         (SELECT seq FROM runs WHERE state IN (2, 4, 5) OR (state=1 AND hold='budget'))""",
-    "{} runs are blocked behind a slot that nobody holds": """SELECT count(*) FROM runs WHERE state=3
+    "runs that are blocked behind a slot that nobody holds: {}": """SELECT count(*) FROM runs WHERE state=3
         AND slot NOT IN (SELECT key FROM slots)""",
-    "{} runs may run without having their slot": """SELECT count(*) FROM runs WHERE state IN (2, 4, 5)
+    "runs that may run without having their slot: {}": """SELECT count(*) FROM runs WHERE state IN (2, 4, 5)
         AND slot IS NOT NULL AND seq NOT IN (SELECT run FROM slots)""",
-    "{} runs belong to a trigger that does not exist": """SELECT count(*) FROM runs WHERE trigger<>0
+    "runs that belong to a trigger that does not exist: {}": """SELECT count(*) FROM runs WHERE trigger<>0
         AND trigger NOT IN (SELECT id FROM triggers)""",
-    "{} events belong to a feed that does not exist": """SELECT count(*) FROM events
+    "events that belong to a feed that does not exist: {}": """SELECT count(*) FROM events
         WHERE feed NOT IN (SELECT id FROM feeds)""",
-    "{} open runs pin a workflow revision that is gone": f"""SELECT count(*) FROM runs WHERE state<6 AND workflow_rev
-        NOT IN (SELECT name FROM documents WHERE kind='{WORKFLOW}')""",
-    "{} journal rows belong to no run": "SELECT count(*) FROM journal WHERE run NOT IN (SELECT seq FROM runs)",
+    "open runs that pin a workflow revision that is gone: {}": f"""SELECT count(*) FROM runs WHERE state<6
+        AND workflow_rev NOT IN (SELECT name FROM documents WHERE kind='{WORKFLOW}')""",
+    "journal rows that belong to no run: {}": "SELECT count(*) FROM journal WHERE run NOT IN (SELECT seq FROM runs)",
 }
 
 

@@ -141,9 +141,13 @@ def _describe_missing(value: Any, path: Path) -> str:
     if isinstance(value, Mapping):
         return f"{format_path(path)} is not there{suggest_clause(str(name), value)}"
     if isinstance(value, list | tuple) and isinstance(name, int):
-        return f"{format_path(path)} is not there: the list has {len(value)} items"
+        return f"{format_path(path)} is not there: the list has {_items(len(value))}"
     kind = kind_of(value)
     return f"{format_path(path[:-1])} is {kind if kind == 'null' else with_article(kind)}, it has no field {name}"
+
+
+def _items(number: int) -> str:
+    return "1 item" if number == 1 else f"{number} items"
 
 
 def check_patterns(condition: Condition) -> None:

@@ -79,7 +79,8 @@ def _hint(absent: Absent) -> str:
     if isinstance(absent.among, Mapping):
         return suggest_clause(absent.name, absent.among)
     if isinstance(absent.among, list | tuple):
-        return f": the list has {len(absent.among)} items"
+        number = len(absent.among)
+        return f": the list has {number} item{'' if number == 1 else 's'}"
     return f": it would be in a {kind_of(absent.among)}" if absent.among is not None else ""
 
 

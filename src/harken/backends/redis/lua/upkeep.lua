@@ -232,36 +232,36 @@ end
 local function check_run(id)
   local run = load_run(id)
   if not run then
-    return report('numbered runs are gone')
+    return report('numbered runs that are gone')
   end
   if run.trigger ~= '' and call('EXISTS', P .. 'tr:' .. run.trigger) == 0 then
-    report('runs belong to a trigger that does not exist')
+    report('runs that belong to a trigger that does not exist')
   end
   if run.state >= DONE then
     return nil
   end
   if run.event and not event_exists(run.event) then
-    report('runs refer to an event that is gone')
+    report('runs that refer to an event that is gone')
   end
   for _, event in ipairs(call('LRANGE', P .. 're:' .. id, 0, -1)) do
     if not event_exists(event) then
-      report('gathered events of open runs are gone')
+      report('gathered events of open runs that are gone')
     end
   end
   if call('HEXISTS', P .. 'd:workflow', run.rev) == 0 then
-    report('open runs pin a workflow revision that is gone')
+    report('open runs that pin a workflow revision that is gone')
   end
   if not call('ZSCORE', P .. 'open', member(run)) then
-    report('open runs are missing from the list of open runs')
+    report('open runs that are missing from the list of open runs')
   end
   if not is_indexed(run) then
-    report('runs are missing from the index of their state')
+    report('runs that are missing from the index of their state')
   end
   if run.slot and MAY_RUN[run.state] and call('HGET', P .. 'slots', run.slot) ~= id then
-    report('runs may run without having their slot')
+    report('runs that may run without having their slot')
   end
   if run.state == BLOCKED and call('HEXISTS', P .. 'slots', run.slot) == 0 then
-    report('runs are blocked behind a slot that nobody holds')
+    report('runs that are blocked behind a slot that nobody holds')
   end
   return nil
 end
@@ -269,7 +269,7 @@ end
 local function check_event(row)
   local size = unpack_struct('>H', row, 25)
   if call('EXISTS', P .. 'f:' .. sub(row, 27, 26 + size)) == 0 then
-    report('events belong to a feed that does not exist')
+    report('events that belong to a feed that does not exist')
   end
 end
 
@@ -277,7 +277,7 @@ local function check_slot(id)
   local run = load_run(id)
   local state = run and run.state
   if not MAY_RUN[state] and not (state == HELD and run.hold == 'budget') then
-    report('slots are held by a run that is over')
+    report('slots that are held by a run that is over')
   end
 end
 
