@@ -22,6 +22,7 @@ from harken.config import (
     workflows,
 )
 from harken.config.findings import Code
+from harken.config.loader import PLANNED_SECTIONS
 from harken.config.pollers import delivery
 from harken.config.pollers import schema as writing
 from harken.config.validate import Strict
@@ -118,3 +119,20 @@ def test_every_section_is_in_the_reference() -> None:
 def test_every_code_is_in_the_reference() -> None:
     assert set(CODES) == set(get_args(Code))
     assert all(f"| `{code}` | {meaning} |" in PAGE for code, meaning in CODES.items())
+
+
+def test_the_sections_of_later_versions_are_those_that_are_left_alone() -> None:
+    section = PAGE.partition("## Sections of later versions\n")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"`([a-z_.]+)`", section)) == PLANNED_SECTIONS
+
+
+def test_readme_installs_the_command_before_it_is_used() -> None:
+    ten_lines = (REFERENCE.parents[1] / "README.md").read_text().partition("## Ten lines")[2]
+    assert 0 < ten_lines.index("make setup") < ten_lines.index("harken start")
+    assert ".venv/bin/harken" not in ten_lines
+
+
+def test_mail_starts_the_controller_before_a_job_is_run_at_once() -> None:
+    page = (REFERENCE.parent / "how-to" / "mail.md").read_text()
+    assert 0 < page.index("harken integrations telegram configure") < page.index("harken start\n")
+    assert page.index("harken start\n") < page.index("harken pollers run ana_leads")

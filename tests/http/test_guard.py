@@ -92,6 +92,11 @@ def test_a_private_address_is_refused_with_the_setting_that_allows_it(address: s
         check_address("intranet", address, False)
 
 
+def test_a_refused_private_address_says_where_a_job_allows_it() -> None:
+    with pytest.raises(Refused, match=r"allow_private_networks: true where .* in config: of a job"):
+        check_address("intranet", "10.0.0.1", False)
+
+
 @pytest.mark.parametrize("address", PRIVATE)
 def test_a_private_address_is_allowed_on_request(address: str) -> None:
     check_address("intranet", address, True)

@@ -109,6 +109,8 @@ async def test_failures_are_transient_until_the_breaker_opens_and_lets_one_throu
         row = (await agency.rows())["one"]
         assert (row["last_status"], row["consecutive_errors"]) == ("transient", 1)
         assert (row["last_error"], row["paused"]) == ("meter.example answered 503", False)
+        closed = await agency.pollers.show("one")
+        assert (closed["breaker"], closed["breaker_until_ms"]) == ("closed", None)
         await clock.sleep(60)
         opened = await agency.pollers.show("one")
         assert (opened["breaker"], opened["consecutive_errors"]) == ("open", 5)

@@ -52,7 +52,10 @@ _SPECIAL = _networks("0.0.0.0/8", "192.0.0.0/24", "192.88.99.0/24", "2001::/23",
 _UNICAST6 = IPv6Network("2000::/3")
 _MAPS_TO_IPV4 = _networks("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "::/96")
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+)){0,3}", re.IGNORECASE)
-_OPT_IN = "If that is meant, set allow_private_networks: true on its integration (configure: --allow-private-networks)"
+_OPT_IN = (
+    "If that is meant, set allow_private_networks: true where the address is written: in config: of a job, "
+    "in query: of a workflow's poll, in the http step, or on the integration (configure: --allow-private-networks)"
+)
 
 
 def check_address(host: str, address: str | Address, allow_private: bool) -> None:

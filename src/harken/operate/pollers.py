@@ -76,10 +76,12 @@ async def show(context: Context, *, id: str, agent: str = "") -> Plain:
     loaded, states = _loaded(context), await _states(context)
     feed = states[1].get(job.feed) if job else None
     health = feed.health if feed else Health()
+    breaker = _breaker(health, context.clock.time())
     return _row(context, id, job, states) | {
         "paused_reason": _stop(context, id, job, states) or None,
-        "breaker": _breaker(health, context.clock.time()),
-        "breaker_until_ms": _unix_ms(health.blocked_until),
+        "breaker": breaker,
+        # while it is closed, this would be the wait after a failure, which next_run_at_ms shows
+        "breaker_until_ms": None if breaker == "closed" else _unix_ms(health.blocked_until),
         "alert_cooldown_until_ms": _unix_ms(await _cooldown(context, loaded, job)),
         "refused": [str(finding) for finding in _findings(loaded, id)],
         "feed": job.feed if job else None,
