@@ -32,8 +32,8 @@ RUN = {
 EVENT = {"id", "feed", "key", "subject", "type", "occurred_at", "recorded_at", "data", "verdicts"}
 
 
-async def dead_run(office: Office) -> str:
-    await office.shows(office.incident("INC-1"))
+async def dead_run(office: Office, name: str = "INC-1") -> str:
+    await office.shows(office.incident(name))
     claimed = (await office.store.claim("w", 1, 60))[0]
     await office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error="no"))])
     return claimed.id
@@ -278,3 +278,31 @@ async def test_an_unknown_operation_is_answered_with_the_nearest(office: Office)
         await office.ask("trigger.list")
     assert raised.value.fix == "Did you mean triggers.list?"
     assert "triggers.list" in OPERATIONS
+
+
+async def test_dead_drop_takes_a_prefix(office: Office) -> None:
+    run_id = await dead_run(office)
+    assert (await office.ask("dead.drop", id=run_id[:10]))["id"] == run_id
+    assert (await office.ask("dead.list"))["items"] == []
+
+
+async def test_all_dead_runs_of_a_trigger_are_retried_at_once(office: Office) -> None:
+    first, second = await dead_run(office), await dead_run(office, "INC-8")
+    assert (await office.ask("dead.retry_all", trigger="digest"))["retried"] == 0
+    with pytest.raises(NotFound):
+        await office.ask("dead.retry_all", trigger="nobody")
+    answer = await office.ask("dead.retry_all", trigger="oncall")
+    assert ([run["id"] for run in answer["items"]], answer["refused"]) == ([first, second], [])
+    assert (await office.ask("dead.list"))["items"] == []
+
+
+async def test_dead_retry_says_which_revision_it_uses_and_offers_both(office: Office) -> None:
+    run_id = await dead_run(office)
+    flow = msgspec.structs.replace(office.loaded.workflows["oncall"], rev="r2")
+    office.operator.loaded = replace(office.loaded, workflows={"oncall": flow})
+    await office.store.open(office.operator.loaded.definitions())
+    kept = await office.ask("dead.retry", id=run_id)
+    assert (kept["workflow_rev"], kept["current_rev"]) == ("r1", "r2")
+    await office.ask("runs.cancel", id=run_id)
+    other = await dead_run(office, "INC-8")
+    assert (await office.ask("dead.retry", id=other, latest=True))["workflow_rev"] == "r2"

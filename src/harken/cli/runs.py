@@ -103,21 +103,51 @@ def list_dead(session: Session, **given: Any) -> None:
 
 
 @command(dead_command, "retry")
-@click.argument("id")
-def retry_dead(session: Session, id: str) -> None:
-    """Try a dead run again."""
-    _print_run(session, session.call("dead.retry", id=id))
+@click.argument("id", default="")
+@click.option("--all", "everything", is_flag=True, help="All dead runs.")
+@click.option("--trigger", default="", metavar="NAME", help="All dead runs of this trigger or job.")
+@click.option("--latest", is_flag=True, help="With the workflow as it is now, from its first step.")
+def retry_dead(session: Session, id: str, everything: bool, trigger: str, latest: bool) -> int:
+    """Try dead runs again: one by the beginning of its id, or all. Exits 1 when one cannot be tried again."""
+    if bool(id) + everything + bool(trigger) != 1:
+        raise click.UsageError("name one dead run by its ID, or say --trigger NAME or --all")
+    if id:
+        answer = session.call("dead.retry", id=id, latest=latest)
+        rows, refused = [answer], []
+    else:
+        answer = session.call("dead.retry_all", trigger=trigger or None, latest=latest)
+        rows, refused = answer["items"], answer["refused"]
+    if session.as_json:
+        print_json(answer)
+        return 1 if refused else 0
+    for run in rows:
+        say(f"run {run['id']} is {run['status']}, {_which_revision(run)}")
+    for one in refused:
+        say(f"run {one['id']} cannot be tried again: {one['reason']}. {one['fix']}")
+    if not rows and not refused:
+        say("No dead runs.")
+    return 1 if refused else 0
+
+
+def _which_revision(run: dict[str, Any]) -> str:
+    used, current = run["workflow_rev"], run["current_rev"]
+    if used == current:
+        return f"with the current workflow (revision {used})"
+    if current is None:
+        return f"with the workflow as it was (revision {used}); it is not configured now"
+    again = f"harken runs cancel {run['id'][:12]}, then harken runs retry {run['id'][:12]} --latest"
+    return f"with the workflow as it was (revision {used}). It is {current} now; to use that: {again}"
 
 
 @command(dead_command, "drop")
 @click.argument("id")
 def drop_dead(session: Session, id: str) -> None:
-    """Drop a dead letter for good."""
+    """Drop a dead letter for good. The beginning of a run's id is enough."""
     answer = session.call("dead.drop", id=id)
     if session.as_json:
         print_json(answer)
     else:
-        say(f"{id} is dropped")
+        say(f"{answer['id']} is dropped")
 
 
 def _print_run(session: Session, run: dict[str, Any]) -> None:

@@ -91,6 +91,7 @@ CHANGES: Mapping[str, Operation] = {
     "runs.cancel": runs.cancel,
     "runs.approve": runs.approve,
     "dead.retry": runs.retry_dead,
+    "dead.retry_all": runs.retry_all_dead,
     "dead.drop": runs.drop_dead_letter,
     "workflows.run": workflows.run,
     "integrations.renew": integrations.renew,

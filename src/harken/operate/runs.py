@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import get_args
 
-from harken.errors import NotFound, Refused
+from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.context import Context
-from harken.operate.events import bounded
+from harken.operate.events import MOST, bounded
 from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
 from harken.runs import RunState
 from harken.suggest import suggest_fix
 
-__all__ = ["approve", "cancel", "drop_dead_letter", "list_dead", "list_runs", "retry", "retry_dead", "show"]
+__all__ = [
+    "approve",
+    "cancel",
+    "drop_dead_letter",
+    "list_dead",
+    "list_runs",
+    "retry",
+    "retry_all_dead",
+    "retry_dead",
+    "show",
+]
 
 APPROVAL = "approval"
 
@@ -73,20 +83,55 @@ async def list_dead(context: Context, *, before: int | None = None, limit: int =
     return page(found, [dead_row(letter) for letter in found.items])
 
 
-async def retry_dead(context: Context, *, id: str) -> Plain:
+async def retry_dead(context: Context, *, id: str, latest: bool = False) -> Plain:
+    """Retry a dead run. The answer has the revision of the workflow that it uses, and the current one."""
     run = await context.store.run(id)
     if run is None:
         raise NotFound(
             f"no dead run is called {id}",
             fix="An event that the store refused can only be dropped. See: harken dead list",
         )
-    return await retry(context, id=run.id)
+    return await retry(context, id=run.id, latest=latest) | await _revisions(context, run.id)
+
+
+async def _revisions(context: Context, run_id: str) -> Plain:
+    run = await context.run(run_id)
+    current = context.workflows().get(run.workflow)
+    return {"workflow_rev": run.workflow_rev, "current_rev": current.rev if current else None}
+
+
+async def retry_all_dead(context: Context, *, trigger: str = "", latest: bool = False) -> Plain:
+    """Retry all dead runs, or those of one trigger; those that cannot be retried are in `refused`."""
+    if trigger:
+        await context.trigger(trigger)
+    retried: list[Plain] = []
+    refused: list[Plain] = []
+    for id in await _dead_runs(context, trigger):
+        try:
+            retried.append(await retry_dead(context, id=id, latest=latest))
+        except (NotFound, Refused, Misconfigured) as error:
+            refused.append({"id": id, "reason": error.message, "fix": error.fix})
+    return {"retried": len(retried), "items": retried, "refused": refused}
+
+
+async def _dead_runs(context: Context, trigger: str) -> list[str]:
+    """The ids, oldest first: deliveries keep their order."""
+    page = await context.store.dead(limit=MOST)
+    letters = list(page.items)
+    while page.next is not None:
+        page = await context.store.dead(before=page.next, limit=MOST)
+        letters += page.items
+    runs = [letter for letter in letters if letter.what == "run" and trigger in ("", letter.trigger)]
+    return [letter.id for letter in reversed(runs)]
 
 
 async def drop_dead_letter(context: Context, *, id: str) -> Plain:
-    if not await context.store.drop_dead_letter(id):
+    """Drop a dead letter for good. A unique beginning of a run's id is enough."""
+    run = await context.store.run(id)
+    whole = run.id if run is not None and run.status == "dead" else id
+    if not await context.store.drop_dead_letter(whole):
         raise NotFound(f"no dead letter is called {id}", fix="See: harken dead list")
-    return {"id": id, "dropped": True}
+    return {"id": whole, "dropped": True}
 
 
 async def _after(context: Context, run_id: str) -> Plain:
