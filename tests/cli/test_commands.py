@@ -90,6 +90,35 @@ async def test_a_dead_run_is_listed_shown_and_retried_by_the_beginning_of_its_id
     assert out == f"run {claimed.id} is ready\n"
 
 
+async def test_status_and_doctor_and_the_list_name_what_needs_a_person(desk: Desk) -> None:
+    assert (await desk.types("status"))[0] == 0
+    await desk.office.shows(*(desk.office.incident(f"INC-{number}") for number in range(120)), first=True)
+    code, out, _ = await desk.types("status")
+    assert code == 1
+    assert "oncall is degraded: 120 runs held by the flood guard" in out
+    assert "harken triggers release oncall" in out
+    for command in (("triggers", "list"), ("triggers", "list", "--type", "poll"), ("doctor",)):
+        assert "harken triggers release oncall" in (await desk.types(*command))[1]
+    for name in ("oncall", "digest"):
+        await desk.types("triggers", "release", name)
+    assert (await desk.types("status"))[0] == 0
+
+
+async def test_the_list_names_the_command_that_frees_a_paused_trigger(desk: Desk) -> None:
+    await desk.types("triggers", "pause", "oncall", "--reason", "holiday")
+    assert "harken triggers resume oncall" in (await desk.types("triggers", "list"))[1]
+
+
+async def test_dead_runs_of_a_trigger_are_retried_with_the_revision_told(desk: Desk) -> None:
+    await desk.office.shows(desk.office.incident("INC-1"))
+    claimed = (await desk.office.store.claim("w", 1, 60))[0]
+    await desk.office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error="no"))])
+    assert (await desk.types("dead", "retry"))[0] == 2
+    code, out, _ = await desk.types("dead", "retry", "--trigger", "oncall")
+    assert (code, out) == (0, f"run {claimed.id} is ready, with the current workflow (revision r1)\n")
+    assert (await desk.types("dead", "retry", "--all"))[1] == "No dead runs.\n"
+
+
 async def test_a_workflow_is_run_with_input_from_a_file(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text('{"who": "Ada"}')
     started = await desk.json("workflows", "run", "oncall", "--input", f"@{tmp_path / 'in.json'}")

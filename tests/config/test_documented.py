@@ -34,6 +34,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "metrics": settings.Metrics,
     "log": settings.Log,
     "retention": settings.Retention,
+    "on_failure": settings.OnFailure,
+    "on_failure.notify": settings.NotifyBlock,
     "http": settings.Http,
     "models": settings.Models,
     "models.providers.NAME": settings.Provider,

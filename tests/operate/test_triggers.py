@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from harken.event import Span
 from harken.operate.rows import gaps, shorten
+from harken.runs import Again, Dead
+from harken.store import Settlement
 from harken.testing import START
 from tests.operate.operator_world import Office
 
@@ -78,3 +81,66 @@ def test_a_long_cursor_is_shortened_and_says_so() -> None:
     assert shorten(None) == ""
     assert shorten({"tag": 7}) == '{"tag":7}'
     assert shorten("x" * 500) == '"' + "x" * 119 + "… (502 characters)"
+
+
+def listed(answer: dict[str, Any], name: str = "oncall") -> dict[str, Any]:
+    return next(row for row in answer["items"] if row["name"] == name)
+
+
+async def dies(office: Office, *names: str, reason: str = "chat not found") -> None:
+    """Runs of `oncall` that die."""
+    for name in names:
+        await office.fires(name)
+        [claimed] = await office.store.claim("w", 1, 60)
+        await office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error=reason))])
+
+
+async def test_held_runs_are_never_silent(office: Office) -> None:
+    await office.shows(*(office.incident(f"INC-{number}") for number in range(120)), first=True)
+    row = listed(await office.ask("triggers.list"))
+    assert (row["status"], row["held"], row["needs_person"]) == ("degraded", 120, True)
+    assert row["reason"] == "120 runs held by the flood guard"
+    assert "harken triggers release oncall" in row["advice"]
+    shown = await office.ask("triggers.show", name="oncall")
+    assert (shown["held"], shown["held_by"]) == (120, {"flood": 120})
+    status = await office.ask("status")
+    [attention] = [one for one in status["attention"] if one["name"] == "oncall"]
+    assert (status["needs_person"], attention["advice"]) == (True, row["advice"])
+    [runs] = [check for check in (await office.ask("doctor"))["items"] if check["name"] == "runs"]
+    assert (runs["state"], "harken triggers release oncall" in runs["fix"]) == ("warn", True)
+    await office.ask("triggers.release", name="oncall")
+    assert listed(await office.ask("triggers.list"))["status"] == "healthy"
+
+
+async def test_a_paused_trigger_says_how_many_runs_it_holds_and_how_to_let_them_go(office: Office) -> None:
+    await office.ask("triggers.pause", name="oncall", reason="holiday")
+    await office.shows(office.incident("INC-1"), office.incident("INC-2"))
+    row = listed(await office.ask("triggers.list"))
+    assert (row["status"], row["held"], row["needs_person"]) == ("paused", 2, False)
+    assert row["reason"] == "paused by a person: holiday; 2 runs held by the pause"
+    assert "harken triggers resume oncall" in row["advice"]
+    assert "harken triggers release oncall" in row["advice"]
+    assert not (await office.ask("status"))["needs_person"]
+
+
+async def test_dead_runs_degrade_their_trigger(office: Office) -> None:
+    await dies(office, "INC-1", "INC-2")
+    row = listed(await office.ask("triggers.list"))
+    assert (row["status"], row["dead"]) == ("degraded", 2)
+    assert row["reason"] == "2 dead runs, the last with: chat not found"
+    assert "harken dead retry --trigger oncall" in row["advice"]
+    assert (await office.ask("status"))["needs_person"]
+    assert "degraded: 2 dead runs" in (await office.ask("triggers.explain", name="oncall"))["sentence"]
+    [runs] = [check for check in (await office.ask("doctor"))["items"] if check["name"] == "runs"]
+    assert (runs["state"], runs["message"]) == ("warn", f"oncall: {row['reason']}")
+
+
+async def test_runs_that_failed_and_wait_for_another_try_degrade_their_trigger(office: Office) -> None:
+    await office.fires("INC-1")
+    [claimed] = await office.store.claim("w", 1, 60)
+    later = office.clock.now() + timedelta(hours=1)
+    again = Again(at=later, error="503")
+    await office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=again)])
+    row = listed(await office.ask("triggers.list"))
+    assert (row["status"], row["reason"]) == ("degraded", "1 run failed and will be tried again")
+    assert not (await office.ask("status"))["needs_person"]

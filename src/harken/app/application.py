@@ -206,6 +206,7 @@ class App:
         from harken.app.fleet import HousekeepingLease
         from harken.app.freshness import Freshness
         from harken.app.housekeeping import do_housekeeping
+        from harken.app.run_alerts import RunAlerts
 
         self._compile_workflows()
         await self._wait_for_store(lambda: self.factory.load_rate_limits(self.store))
@@ -218,6 +219,7 @@ class App:
             self.store, self._clock, self.holder, shared=self.opened.shared, seconds=self._timings.lease_seconds
         )
         alerts = Alerts(self.store, self.intake, self._clock, lambda: self.loaded, self.worker.nudge)
+        run_alerts = RunAlerts(self.store, self.intake, self._clock, lambda: self.loaded)
         freshness = Freshness(self.store, self.intake, self._clock, self._timings.freshness_round)
         self._telemetry.stale = lambda: freshness.stale
         self.spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
@@ -226,6 +228,7 @@ class App:
                 self.opened,
                 self.factory,
                 alerts,
+                run_alerts,
                 self.intake.scheduler,
                 self.worker,
                 self._clock,

@@ -115,8 +115,16 @@ class Freshness:
             "feed": trigger.feed,
             "since": since,
             "stale_after_seconds": trigger.stale_after,
+            "alert": True,
+            "text": _text(trigger, type, since),
         }
         # the same silence has the same key, so that a repeat after a crash starts nothing
         event = Event(subject=trigger.name, type=type, key=key, state=key, occurred_at=now, data=data)
         await self._intake.committer.push(INTERNAL, [event], Read(now=now))
         (log.warning if type == STALE else log.info)(type, trigger=trigger.name, feed=trigger.feed, since=since)
+
+
+def _text(trigger: Trigger, type: str, since: str) -> str:
+    if type == RECOVERED:
+        return f"{trigger.name} goes again; nothing came since {since}"
+    return f"Nothing came for {trigger.name} since {since}. See why: harken explain {trigger.name}"

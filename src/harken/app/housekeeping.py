@@ -1,4 +1,4 @@
-"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves rate limits, alerts about feeds."""
+"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves rate limits, alerts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import structlog
 from harken.app.alerts import Alerts
 from harken.app.factory import Factory
 from harken.app.fleet import HousekeepingLease, drop_dead_replicas
+from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
@@ -28,6 +29,7 @@ async def do_housekeeping(
     opened: OpenedStore,
     factory: Factory,
     alerts: Alerts,
+    run_alerts: RunAlerts,
     scheduler: Scheduler,
     worker: Worker,
     clock: Clock,
@@ -51,7 +53,9 @@ async def do_housekeeping(
                 await housekeeping_lease.leave()
                 continue
             if not await housekeeping_lease.keep():
+                run_alerts.forget()
                 continue
+            await run_alerts.check()
             if not jumped and await store.requeue_expired():
                 worker.nudge()
             if rounds % PRUNE_EVERY == 0:

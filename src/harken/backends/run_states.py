@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from harken.backends.encryption import Seal
 from harken.event import Verdict
 from harken.runs import Cancelled, Dead, Failed, Finished, RunOutcome
+from harken.store import Backlog
 
 __all__ = [
     "BLOCKED",
@@ -22,6 +25,7 @@ __all__ = [
     "HAS_ITS_RUN",
     "HELD",
     "HOLD_REASONS",
+    "MOST_COUNTED",
     "NEVER",
     "NOT_OVER",
     "READY",
@@ -29,6 +33,7 @@ __all__ = [
     "RUNNING",
     "STATES",
     "WAITING",
+    "backlogs_of",
     "duplicate_verdicts",
     "error_and_output",
     "gathered_reason",
@@ -80,6 +85,25 @@ NOT_OVER = "an earlier run of this key is not over"
 REPLACED = "a newer run of this key took its place"
 BY_HAND = "cancelled by hand"
 DROPPED = "dropped by hand while it was held"
+
+
+MOST_COUNTED = 10_000
+"""Dead and retrying runs that a backlog counts at most: it is asked for every few seconds."""
+
+
+def backlogs_of(rows: Iterable[tuple[str, int, str, int]]) -> dict[str, Backlog]:
+    """Backlogs by trigger, of rows (trigger, state, hold, count); ready runs in them are retried ones."""
+    found: dict[str, Backlog] = {}
+    for trigger, state, hold, number in rows:
+        before = found.get(trigger, Backlog())
+        if state == HELD:
+            change: dict[str, Any] = {"held": {**before.held, hold: before.held.get(hold, 0) + number}}
+        elif state == DEAD:
+            change = {"dead": before.dead + number}
+        else:
+            change = {"retrying": before.retrying + number}
+        found[trigger] = msgspec.structs.replace(before, **change)
+    return found
 
 
 def gathered_reason(number: int, reason: str) -> str:

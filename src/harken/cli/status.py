@@ -28,12 +28,17 @@ PLAN = ("add", "replace", "remove", "keep", "refused")
 
 
 @command(None, "status")
-def status_command(session: Session) -> None:
-    """Show what runs and what needs a look."""
+def status_command(session: Session) -> int:
+    """Show what runs and what needs a look. Exits 1 when something needs a person."""
     answer = session.call("status")
     if session.as_json:
         print_json(answer)
-        return
+    else:
+        _print_status(session, answer)
+    return 1 if answer["needs_person"] else 0
+
+
+def _print_status(session: Session, answer: Mapping[str, Any]) -> None:
     controller = answer["controller"]
     if answer["running"]:
         say(f"The controller runs: pid {controller.get('pid')}, {controller.get('url')}, version {answer['version']}")

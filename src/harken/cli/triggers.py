@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -19,6 +20,8 @@ COLUMNS: tuple[Column, ...] = (
     ("status", "status"),
     ("workflow", "workflow"),
     ("fired", "fired"),
+    ("held", "held"),
+    ("dead", "dead"),
     ("last fired", "last_fired_at"),
     ("last read", "last_read_at"),
     ("reason", "reason"),
@@ -31,6 +34,8 @@ POLLED: tuple[Column, ...] = (
     ("last poll", "last_tick_at"),
     ("next poll", "next_read_at"),
     ("errors", "failures"),
+    ("held", "held"),
+    ("dead", "dead"),
     ("interval", lambda row: _seconds(row["interval_seconds"])),
     ("reason", "reason"),
 )
@@ -57,6 +62,8 @@ def list_triggers(session: Session, kind: str) -> None:
     answer = session.call("triggers.list", type=kind or None)
     nothing = f"There are no {kind} triggers" if kind else "There are no triggers yet. Try: harken init"
     listing(session, answer, POLLED if kind == "poll" else COLUMNS, nothing)
+    if not session.as_json:
+        _print_advice(answer["items"])
 
 
 @command(triggers_command, "show")
@@ -171,6 +178,13 @@ def explain_command(session: Session, name: str, key: str) -> None:
         return
     for line in answer["lines"]:
         say(line)
+
+
+def _print_advice(rows: Sequence[dict[str, Any]]) -> None:
+    """What to do, for each trigger that a person stopped or must look at."""
+    for row in rows:
+        if row["advice"] and (row["needs_person"] or row["status"] == "paused"):
+            say(f"→ {row['name']}: {row['advice']}")
 
 
 def _seconds(amount: float | None) -> str:

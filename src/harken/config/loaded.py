@@ -113,7 +113,9 @@ def with_generation(loaded: Loaded) -> Loaded:
     accounts = [replace(loaded.integrations[name], model=None) for name in sorted(loaded.integrations)]
     feeds = [msgspec.structs.replace(feed, inherits="") for feed in sorted(loaded.feeds, key=lambda feed: feed.name)]
     triggers = sorted(loaded.triggers, key=lambda trigger: trigger.name)
-    settings = loaded.settings.model_dump(mode="json", exclude=PER_REPLICA)
+    # the address in on_failure may be a secret; its workflow has a reference instead
+    excluded: Any = {**dict.fromkeys(PER_REPLICA, True), "on_failure": {"notify"}}
+    settings = loaded.settings.model_dump(mode="json", exclude=excluded)
     jobs = [loaded.pollers, sorted(loaded.jobs.values(), key=lambda job: job.id), loaded.agents]
     return replace(loaded, generation=digest([settings, accounts, feeds, triggers, loaded.workflows, jobs]))
 

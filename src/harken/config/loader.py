@@ -15,6 +15,7 @@ from harken.config.files import allowed_directories, check_hidden_store, read_tr
 from harken.config.findings import Finding, Place, Report, redact
 from harken.config.interpolate import Lookup
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
+from harken.config.on_failure import ON_FAILURE, compile_notify, compile_trigger
 from harken.config.pollers.load import LEGACY, POLLERS, PollersSection, read_legacy, read_pollers, read_sections
 from harken.config.pollers.schema import Job, PollersBlock, PollerSettings, RawJob
 from harken.config.resolver import FeedSpec, Resolver
@@ -33,7 +34,7 @@ from harken.config.workflows import (
 )
 from harken.config.yaml.nodes import Node, Scalar, Table, locate, to_plain
 from harken.extras import how_to_install, is_missing
-from harken.feed import INTERNAL
+from harken.feed import INTERNAL, Trigger
 from harken.source import Plugin
 from harken.suggest import suggest_fix
 
@@ -111,6 +112,8 @@ class Loader:
         self._poller_sections: list[PollersSection] = []
         self._pollers: PollerSettings | None = None
         self._jobs: dict[str, Job] = {}
+        self._on_failure: Node | None = None
+        self._failure_trigger: Trigger | None = None
 
     def load_all(self, make_checker: Callable[[], Checker | None], wanted: Iterable[str]) -> Loaded:
         self._read_main()
@@ -122,7 +125,11 @@ class Loader:
         self._record("file:workflows", report)
         for file in files:
             self._read_workflow(file, checker)
+        if self._on_failure is not None:
+            self._claims.setdefault(ON_FAILURE, []).append(self._on_failure.place)
         self._refuse_clashes()
+        if self._on_failure is not None:
+            self._read_on_failure(self._on_failure, checker)
         for name in wanted:
             self._resolve_account(name)
         self._check_extras()
@@ -183,6 +190,7 @@ class Loader:
         if found is not None:
             self._resolver.secrets |= secrets_in(getattr(found, name))
             self._settings = self._settings.model_copy(update={name: getattr(found, name)})
+            self._on_failure = node if name == ON_FAILURE else self._on_failure
 
     def _read_items(self, section: str, node: Node, found: list[Finding], file: str = MAIN) -> None:
         kind = section.removesuffix("s")
@@ -352,6 +360,17 @@ class Loader:
             message = f"{kind} needs a package that is not installed (the extra {extra})"
             report.warn(place, (), message, how_to_install(extra), "not_installed")
 
+    def _read_on_failure(self, node: Node, checker: Checker | None) -> None:
+        if len(self._claims[ON_FAILURE]) > 1:
+            return
+        report, block = Report(), self._settings.on_failure
+        workflows = {name: entry.workflow for name, entry in self._entries.items()}
+        entry = compile_notify(block, node, self._resolver, checker, report)
+        self._failure_trigger = compile_trigger(block, node, workflows, report)
+        self._origins[item("workflow", ON_FAILURE)] = MAIN
+        if self._record(item("workflow", ON_FAILURE), report) and entry is not None:
+            self._entries[ON_FAILURE] = entry
+
     def _resolve_account(self, name: str) -> None:
         report = Report()
         if item("integration", name) not in self._resolver.refused:
@@ -377,13 +396,14 @@ class Loader:
         self._check_store_driver(store)
         passwords = {password_in(self._settings.http.proxy), password_in(store)}
         secrets = frozenset({*self._lookup.references.values(), *self._resolver.secrets, key, *passwords} - {""})
+        listeners = [entry.trigger for entry in self._entries.values()]
         loaded = Loaded(
             directory=self._directory,
             settings=self._settings,
             store=store,
             integrations=dict(self._resolver.accounts),
             feeds=tuple(spec.feed for spec in feeds.values()),
-            triggers=tuple(entry.trigger for entry in self._entries.values() if entry.trigger),
+            triggers=tuple(trigger for trigger in (*listeners, self._failure_trigger) if trigger),
             workflows={name: entry.workflow for name, entry in self._entries.items()},
             findings=redact(self._findings, secrets),
             refused={name: redact(found, secrets) for name, found in self._refused.items()},

@@ -10,6 +10,7 @@ import msgspec
 
 from harken.config.feeds import with_shorter_interval
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
+from harken.config.on_failure import ON_FAILURE
 from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
 from harken.config.sources import with_shards
@@ -48,7 +49,8 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
     settings = _kept_settings(old, new)
     jobs = _kept_jobs(old, new)
     workflows = _kept_workflows(old, new, jobs)
-    kept_triggers = [trigger for trigger in old.triggers if trigger.workflow in workflows]
+    named = {trigger.name for trigger in new.triggers}
+    kept_triggers = [trigger for trigger in old.triggers if _is_kept(trigger, workflows, new, named)]
     triggers = (*new.triggers, *kept_triggers)
     feeds, queries = _with_kept_feeds(old, new, kept_triggers)
     carried = replace(
@@ -71,6 +73,13 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
         secrets=old.secrets | new.secrets,
     )
     return with_generation(with_shards(carried))
+
+
+def _is_kept(trigger: Trigger, workflows: Mapping[str, Workflow], new: Loaded, named: set[str]) -> bool:
+    if trigger.name == ON_FAILURE and trigger.name not in named:
+        refused = {item("section", ON_FAILURE), item("workflow", ON_FAILURE)} & new.refused.keys()
+        return bool(refused) and trigger.workflow in {**workflows, **new.workflows}
+    return trigger.workflow in workflows and trigger.name not in named
 
 
 def _kept_settings(old: Loaded, new: Loaded) -> Settings:
@@ -109,6 +118,8 @@ def _is_forbidden(job: str, new: Loaded) -> bool:
 
 def _kept_workflows(old: Loaded, new: Loaded, jobs: Mapping[str, Job]) -> dict[str, Workflow]:
     owned = {name for job in jobs.values() for name in (job.id, job.alert)}
+    if item("section", ON_FAILURE) in new.refused:
+        owned.add(ON_FAILURE)
     return {
         name: flow
         for name, flow in old.workflows.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from harken.config.validate import Invalid, Strict
 from harken.durations import parse_duration
@@ -22,6 +22,8 @@ __all__ = [
     "Log",
     "Metrics",
     "Models",
+    "NotifyBlock",
+    "OnFailure",
     "Price",
     "Provider",
     "Queue",
@@ -140,6 +142,32 @@ class Files(Strict):
     allow: list[str] = Field(default_factory=list)
 
 
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class NotifyBlock(Strict):
+    """Where a message goes: the integration or kind that sends it, and its address there."""
+
+    channel: str = Field(min_length=1)
+    to: Annotated[str, BeforeValidator(_as_text)] = Field(min_length=1)
+    template: str = ""
+
+
+class OnFailure(Strict):
+    """Who is told of every trouble. `dead_in_a_row` is how many runs of a trigger die before it is one."""
+
+    notify: NotifyBlock | None = None
+    workflow: str | None = Field(default=None, min_length=1)
+    dead_in_a_row: int = Field(default=3, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _check_one(self) -> OnFailure:
+        if self.notify is not None and self.workflow is not None:
+            raise Invalid("notify and workflow exclude each other", "Keep one; a workflow may have a notify step")
+        return self
+
+
 class Settings(Strict):
     """All sections; one that is left out has its defaults."""
 
@@ -155,6 +183,7 @@ class Settings(Strict):
     services: Services = Services()
     agent: Agent = Agent()
     files: Files = Files()
+    on_failure: OnFailure = OnFailure()
 
     @field_validator("store")
     @classmethod

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,7 @@ __all__ = ["Check", "doctor"]
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "afs", "fuse.sshfs", "fuse.s3fs", "ncp")
 MEGABYTE = 1 << 20
+SHOWN = 3
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +51,7 @@ async def doctor(context: Context) -> Plain:
         check_models(context),
         check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
         check_feeds(feeds),
-        await _check_triggers(context),
+        *check_triggers((await list_triggers(context))["items"]),
     ]
     return {"items": [plain(check) for check in checks], "ok": all(check.state != "fail" for check in checks)}
 
@@ -183,13 +184,20 @@ def check_feeds(feeds: Iterable[FeedState]) -> Check:
     return Check(name="feeds", state=state, message=message, fix="See: harken feeds list")
 
 
-async def _check_triggers(context: Context) -> Check:
-    rows = (await list_triggers(context))["items"]
+def check_triggers(rows: Sequence[Plain]) -> list[Check]:
+    """A check of the triggers' freshness, and one of runs that nobody executes unless a person does something."""
     stale = [row for row in rows if row["status"] == "stale"]
+    fresh = Check(name="triggers", message=count(len(rows), "trigger"))
     if stale:
         message = f"{count(len(stale), 'trigger')} stale; {stale[0]['name']}: {stale[0]['reason']}"
-        return Check(name="triggers", state="warn", message=message, fix=stale[0]["advice"])
-    return Check(name="triggers", message=count(len(rows), "trigger"))
+        fresh = Check(name="triggers", state="warn", message=message, fix=stale[0]["advice"])
+    stuck = [row for row in rows if row["needs_person"] and (row["held"] or row["dead"])]
+    if not stuck:
+        return [fresh, Check(name="runs", message="none is dead or held for a person")]
+    message = "; ".join(f"{row['name']}: {row['reason']}" for row in stuck[:SHOWN])
+    more = f"; and {len(stuck) - SHOWN} more" if len(stuck) > SHOWN else ""
+    fix = ". ".join(row["advice"] for row in stuck[:SHOWN])
+    return [fresh, Check(name="runs", state="warn", message=message + more, fix=fix)]
 
 
 def _site_rows(context: Context) -> list[Plain]:

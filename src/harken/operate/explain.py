@@ -21,8 +21,8 @@ from harken.operate.explanations import (
     explain_unseen,
 )
 from harken.operate.rows import Plain, plain
-from harken.operate.trigger_status import limits, next_room, status_of
-from harken.operate.triggers import outcomes
+from harken.operate.trigger_status import limits, next_room
+from harken.operate.triggers import current_status, outcomes
 from harken.operate.wording import count, stamp, when
 from harken.suggest import find_similar
 
@@ -38,7 +38,7 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
     trigger = await context.trigger(name)
     feed = await context.feed_of(name)
     if not key:
-        return _as_row(trigger, "", await _summary(context, trigger, feed))
+        return _as_row(trigger, "", await _summary(context, trigger))
     found = await _find(context, feed, key)
     if found:
         return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
@@ -113,11 +113,10 @@ async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datet
     return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
 
 
-async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explanation:
+async def _summary(context: Context, trigger: TriggerState) -> Explanation:
     now = context.clock.now()
     definition = context.triggers().get(trigger.name)
-    stale_after = definition.stale_after if definition else 0.0
-    found = status_of(trigger, context.feeds().get(feed), await _state(context, feed), now, stale_after)
+    found = await current_status(context, trigger)
     recent = (await context.store.events(trigger=trigger.name, limit=SHOWN)).items
     counts = await outcomes(context, trigger)
     reason = f": {found.reason}" if found.reason else ""

@@ -17,6 +17,7 @@ from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.wording import stamp
 from harken.schedule import At, Every, is_over, next_due
+from harken.store import Backlog
 from harken.store.documents import ALERT
 from harken.suggest import suggest_fix
 
@@ -33,7 +34,7 @@ PLAN = ("add", "replace", "remove", "keep")
 """The kind of document in which it is kept what was told of a feed, and when."""
 
 Rows: TypeAlias = list[Plain]
-States: TypeAlias = tuple[Mapping[str, TriggerState], Mapping[str, FeedState]]
+States: TypeAlias = tuple[Mapping[str, TriggerState], Mapping[str, FeedState], Mapping[str, Backlog]]
 
 
 class Pollers:
@@ -203,7 +204,8 @@ async def _row_after_change(context: Context, id: str, agent: str) -> Plain:
 
 async def _states(context: Context) -> States:
     triggers = {state.name: state for state in await context.store.triggers()}
-    return triggers, {state.name: state for state in await context.store.feeds()}
+    feeds = {state.name: state for state in await context.store.feeds()}
+    return triggers, feeds, await context.store.backlogs()
 
 
 def _findings(loaded: Loaded, id: str) -> list[Finding]:
@@ -214,6 +216,7 @@ def _findings(loaded: Loaded, id: str) -> list[Finding]:
 def _row(context: Context, id: str, job: Job | None, states: States) -> Plain:
     trigger, feed = states[0].get(id), states[1].get(job.feed) if job else None
     stopped = bool(_stop(context, id, job, states))
+    backlog = states[2].get(id, Backlog())
     return {
         "id": id,
         "kind": job.kind if job else None,
@@ -221,8 +224,8 @@ def _row(context: Context, id: str, job: Job | None, states: States) -> Plain:
         "paused": stopped,
         "last_run_at_ms": _ms(feed.last_tick) if feed else None,
         "next_run_at_ms": _ms(_next(context, job, feed)) if job and feed and not stopped else None,
-        "last_status": _status(feed) if feed else None,
-        "last_error": _error(context, id, feed),
+        "last_status": _status(feed, backlog) if feed else None,
+        "last_error": _error(context, id, feed, backlog),
         "consecutive_errors": feed.health.failures if feed else 0,
         "items_seen_total": feed.seen if feed else 0,
         "items_dispatched_total": trigger.done if trigger and job else 0,
@@ -256,11 +259,14 @@ def _next(context: Context, job: Job, feed: FeedState) -> datetime | None:
     return next_due(schedule, feed.created_at)
 
 
-def _status(feed: FeedState) -> str | None:
-    """The result of the last read; None before the first read and after a reset of its errors."""
+def _status(feed: FeedState, backlog: Backlog) -> str | None:
+    """The result of the last read, or of its deliveries while reads succeed; None before the first read and after a
+    reset of its errors."""
     if feed.last_tick is None:
         return None
     health = feed.health
+    if health.clean and (backlog.dead or backlog.retrying):
+        return "permanent" if backlog.dead else "transient"
     if health.clean:
         return "ok" if feed.last_success == feed.last_tick else None
     if health.code == "deferred":
@@ -268,11 +274,19 @@ def _status(feed: FeedState) -> str | None:
     return "permanent" if health.state == "paused" or is_permanent(health.code) else "transient"
 
 
-def _error(context: Context, id: str, feed: FeedState | None) -> str | None:
+def _error(context: Context, id: str, feed: FeedState | None, backlog: Backlog) -> str | None:
     if feed is not None and not feed.health.clean:
         return feed.health.message
+    if backlog.dead:
+        return f"{_deliveries(backlog.dead)} given up. See: harken dead list; then: harken dead retry --trigger {id}"
+    if backlog.retrying:
+        return f"{_deliveries(backlog.retrying)} tried again. See: harken runs list --trigger {id} --status ready"
     found = _findings(_loaded(context), id)
     return str(found[0]) if found else None
+
+
+def _deliveries(number: int) -> str:
+    return "1 delivery is" if number == 1 else f"{number} deliveries are"
 
 
 def _ms(moment: datetime | None) -> int | None:

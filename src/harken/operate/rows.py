@@ -14,7 +14,7 @@ from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.wording import schedule_text
 from harken.runs import Run
 from harken.schedule import Every
-from harken.store import DeadLetter, Page
+from harken.store import Backlog, DeadLetter, Page
 
 if TYPE_CHECKING:
     from harken.operate.trigger_status import TriggerStatus
@@ -111,7 +111,12 @@ def run_detail(run: Run) -> Plain:
 
 
 def trigger_row(
-    trigger: TriggerState, definition: Trigger | None, feed: Feed | None, state: FeedState | None, found: TriggerStatus
+    trigger: TriggerState,
+    definition: Trigger | None,
+    feed: Feed | None,
+    state: FeedState | None,
+    found: TriggerStatus,
+    backlog: Backlog,
 ) -> Plain:
     return {
         "name": trigger.name,
@@ -119,12 +124,15 @@ def trigger_row(
         "status": found.status,
         "reason": found.reason,
         "advice": found.advice,
+        "needs_person": found.needs_person,
         "feed": definition.feed if definition else "",
         "integration": feed.integration if feed else "",
         "workflow": definition.workflow if definition else "",
         "interval_seconds": interval(feed),
         "failures": state.health.failures if state else 0,
         "fired": trigger.fired,
+        "held": sum(backlog.held.values()),
+        "dead": backlog.dead,
         "last_fired_at": _text(trigger.last_fired_at),
         "last_tick_at": _text(state.last_tick if state else None),
         "last_read_at": _text(state.last_success if state else None),

@@ -23,10 +23,11 @@ async def status(context: Context) -> Plain:
     triggers = (await list_triggers(context))["items"]
     found = list(finding_rows(context.loaded))
     attention = [
-        {"name": row["name"], "status": row["status"], "reason": row["reason"], "advice": row["advice"]}
+        {name: row[name] for name in ("name", "status", "reason", "advice", "needs_person")}
         for row in triggers
         if row["status"] not in ("healthy", "new")
     ]
+    errors = sum(row["severity"] == "error" for row in found)
     return {
         "running": bool(running),
         "version": __version__,
@@ -34,8 +35,9 @@ async def status(context: Context) -> Plain:
         "store_trouble": context.store.trouble,
         "triggers": dict(Counter(row["status"] for row in triggers)),
         "counts": dict(await context.store.counts()),
-        "config_errors": sum(row["severity"] == "error" for row in found),
+        "config_errors": errors,
         "attention": attention,
+        "needs_person": bool(context.store.trouble or errors or any(row["needs_person"] for row in attention)),
         "controller": plain(running),
         "fleet": await fleet(context.store, context.timings.alive),
     }

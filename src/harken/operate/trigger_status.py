@@ -1,4 +1,4 @@
-"""The status of a trigger (new, healthy, degraded, paused, stale), its reason and its limits: pure functions."""
+"""The status of a trigger (new, healthy, degraded, paused, stale, refused), its reason and its limits: all pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harken.feed import AT_START, Feed, FeedState, Trigger, TriggerState
 from harken.operate.rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
+from harken.store import Backlog
 
 __all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "status_of"]
 
@@ -68,32 +69,88 @@ def _used(trigger: Trigger | None, state: TriggerState, now: datetime) -> Iterat
         yield round(state.usd_today, 4), budget.usd_per_day, "dollars today", day
 
 
-Status = Literal["new", "healthy", "degraded", "paused", "stale"]
+Status = Literal["new", "healthy", "degraded", "paused", "stale", "refused"]
 
 GRACE_SECONDS = 120.0
 """How late a read may be before it is called stale; slow feeds get twice their interval."""
 
 
+NO_BACKLOG = Backlog()
+
+
 class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """`needs_person`: it does not mend by itself, and nobody has stopped it on purpose."""
+
     status: Status
     reason: str = ""
     advice: str = ""
+    needs_person: bool = False
 
 
 def status_of(
-    trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime, stale_after: float = 0.0
+    trigger: TriggerState,
+    feed: Feed | None,
+    state: FeedState | None,
+    now: datetime,
+    stale_after: float = 0.0,
+    backlog: Backlog = NO_BACKLOG,
+    last_dead: str = "",
 ) -> TriggerStatus:
-    """The first of these that applies: removed, paused, one-shot over, stale, failing, late, new; else healthy."""
+    """The first that applies: removed, paused, one-shot over, stale, failing, dead runs, late, new; else healthy.
+
+    Runs that are held until somebody releases them are mentioned in any of these. `last_dead` is why the newest dead
+    run died.
+    """
     found = (
         _removed(trigger, now)
         or _paused(trigger, state)
         or _over(trigger, feed, state)
         or _stale(trigger, feed, state, now, stale_after)
         or _failing(trigger, state, now)
+        or _dead(trigger, backlog, last_dead)
+        or _retrying(trigger, backlog)
         or _late(feed, state, now)
         or _new(feed, state, now)
     )
-    return found or TriggerStatus(status="healthy")
+    return _with_held(trigger, backlog, found or TriggerStatus(status="healthy"))
+
+
+def _with_held(trigger: TriggerState, backlog: Backlog, found: TriggerStatus) -> TriggerStatus:
+    flood, paused = backlog.held.get("flood", 0), backlog.held.get("paused", 0)
+    if not flood and not paused:
+        return found
+    by = {"the flood guard": flood, "the pause": paused}
+    held = " and ".join(f"{count(number, 'run')} held by {what}" for what, number in by.items() if number)
+    name = trigger.name
+    release = f"Let them go: harken triggers release {name}; or cancel them: harken triggers drop {name}"
+    return TriggerStatus(
+        status="degraded" if found.status in ("healthy", "new") else found.status,
+        reason=f"{found.reason}; {held}" if found.reason else held,
+        advice=f"{found.advice}. {release}" if found.advice else release,
+        needs_person=found.needs_person or flood > 0,
+    )
+
+
+def _dead(trigger: TriggerState, backlog: Backlog, last_dead: str) -> TriggerStatus | None:
+    if not backlog.dead:
+        return None
+    last = f", the last with: {last_dead}" if last_dead else ""
+    return TriggerStatus(
+        status="degraded",
+        reason=f"{count(backlog.dead, 'dead run')}{last}",
+        advice=f"Mend that, then: harken dead retry --trigger {trigger.name}. See them: harken dead list",
+        needs_person=True,
+    )
+
+
+def _retrying(trigger: TriggerState, backlog: Backlog) -> TriggerStatus | None:
+    if not backlog.retrying:
+        return None
+    return TriggerStatus(
+        status="degraded",
+        reason=f"{count(backlog.retrying, 'run')} failed and will be tried again",
+        advice=f"See why: harken runs list --trigger {trigger.name} --status ready",
+    )
 
 
 def _removed(trigger: TriggerState, now: datetime) -> TriggerStatus | None:
@@ -117,6 +174,7 @@ def _paused(trigger: TriggerState, state: FeedState | None) -> TriggerStatus | N
         status="paused",
         reason=f"its feed {state.name} stopped: {state.health.message or state.health.code}",
         advice=f"Mend that, then: harken triggers resume {trigger.name}",
+        needs_person=True,
     )
 
 
@@ -148,7 +206,8 @@ def _stale(
     reason = f"{silence} since {when(last, now)}, which is longer than stale_after {format_duration(stale_after)}"
     if state is not None and not state.health.clean:
         reason = f"{reason}: {state.health.message}"
-    return TriggerStatus(status="stale", reason=reason, advice=f"See why: harken explain {trigger.name}")
+    advice = f"See why: harken explain {trigger.name}"
+    return TriggerStatus(status="stale", reason=reason, advice=advice, needs_person=True)
 
 
 def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> TriggerStatus | None:
@@ -177,7 +236,8 @@ def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerS
     if late <= max(GRACE_SECONDS, 2 * interval):
         return None
     reason = f"its read is {duration(late)} late; the last success was {when(state.last_success, now)}"
-    return TriggerStatus(status="stale", reason=reason, advice="Is a controller running? See: harken status")
+    advice = "Is a controller running? See: harken status"
+    return TriggerStatus(status="stale", reason=reason, advice=advice, needs_person=True)
 
 
 def _new(feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerStatus | None:

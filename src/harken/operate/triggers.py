@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
 
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
@@ -11,8 +14,9 @@ from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, plain, shorten, spans, trigger_row, trigger_type
 from harken.operate.trigger_status import TriggerStatus, limits, status_of
 from harken.operate.wording import count, schedule_text
+from harken.store import Backlog
 
-__all__ = ["drop", "list_triggers", "pause", "release", "reset", "resume", "run_now", "show", "test"]
+__all__ = ["current_status", "drop", "list_triggers", "pause", "release", "reset", "resume", "run_now", "show", "test"]
 
 LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
@@ -26,21 +30,20 @@ UNOPENED = TriggerStatus(
 async def list_triggers(context: Context, *, type: str = "") -> Plain:
     """Every trigger that is configured, opened or not, by name."""
     states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
-    feeds = {state.name: state for state in await context.store.feeds()}
+    stored = await _stored(context)
     for name in context.triggers():
         states.setdefault(name, _unopened(context, name))
-    rows = [_row(context, states[name], feeds) for name in sorted(states)]
+    rows = [_row(context, states[name], stored) for name in sorted(states)]
     return {"items": [row for row in rows if type in ("", row["type"])], "next": None}
 
 
 async def show(context: Context, *, name: str) -> Plain:
     """One trigger: its definition, how far its feed has come, its recent verdicts and what is held."""
     state = await context.trigger(name)
-    feeds = {found.name: found for found in await context.store.feeds()}
+    stored = await _stored(context)
     definition = context.triggers().get(name)
     feed = context.feeds().get(definition.feed) if definition else None
-    held = await context.store.runs(trigger=name, status="held", limit=RECENT)
-    shown = _row(context, state, feeds) | {
+    shown = _row(context, state, stored) | {
         "uid": state.uid,
         "epoch": state.epoch,
         "created_at": plain(state.created_at),
@@ -50,12 +53,13 @@ async def show(context: Context, *, name: str) -> Plain:
         "mapping": plain(definition.mapping) if definition else None,
         "overlap": definition.overlap if definition else "",
         "source": definition.source if definition else "",
-        "held": len(held.items),
-        "held_more": held.next is not None,
+        # `held` counts all of them; the name stays for programs that look for it
+        "held_more": False,
+        "held_by": dict(stored.backlog(name).held),
         "recent": await outcomes(context, state),
         **limits(definition, state, context.clock.now()),
     }
-    return shown | await _reading(context, feed, opened=feed is not None and feed.name in feeds)
+    return shown | await _reading(context, feed, opened=feed is not None and feed.name in stored.feeds)
 
 
 async def _reading(context: Context, feed: Feed | None, *, opened: bool) -> Plain:
@@ -165,17 +169,55 @@ async def drop(context: Context, *, name: str) -> Plain:
 
 async def _row_after_change(context: Context, name: str) -> Plain:
     context.nudge()
+    return _row(context, await context.trigger(name), await _stored(context))
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store says beside the triggers themselves; `last_dead` is why the newest dead run of each died."""
+
+    feeds: Mapping[str, FeedState]
+    backlogs: Mapping[str, Backlog]
+    last_dead: Mapping[str, str]
+
+    def backlog(self, trigger: str) -> Backlog:
+        return self.backlogs.get(trigger, Backlog())
+
+
+async def _stored(context: Context) -> Stored:
     feeds = {state.name: state for state in await context.store.feeds()}
-    return _row(context, await context.trigger(name), feeds)
+    backlogs = await context.store.backlogs()
+    letters = (await context.store.dead()).items if any(found.dead for found in backlogs.values()) else ()
+    newest_last = {letter.trigger: letter.reason for letter in reversed(letters) if letter.what == "run"}
+    return Stored(feeds=feeds, backlogs=backlogs, last_dead=newest_last)
 
 
-def _row(context: Context, state: TriggerState, feeds: dict[str, FeedState]) -> Plain:
+async def current_status(context: Context, state: TriggerState) -> TriggerStatus:
+    """The trigger's status, with what the store says of its feed and its runs."""
+    return _status(context, state, await _stored(context))
+
+
+def _status(context: Context, state: TriggerState, stored: Stored) -> TriggerStatus:
+    if not state.uid:
+        return UNOPENED
+    definition = context.triggers().get(state.name)
+    feed = context.feeds().get(definition.feed) if definition else None
+    return status_of(
+        state,
+        feed,
+        stored.feeds.get(definition.feed) if definition else None,
+        context.clock.now(),
+        definition.stale_after if definition else 0.0,
+        stored.backlog(state.name),
+        stored.last_dead.get(state.name, ""),
+    )
+
+
+def _row(context: Context, state: TriggerState, stored: Stored) -> Plain:
     definition: Trigger | None = context.triggers().get(state.name)
     feed = context.feeds().get(definition.feed) if definition else None
-    feed_state = feeds.get(definition.feed) if definition else None
-    stale_after = definition.stale_after if definition else 0.0
-    found = status_of(state, feed, feed_state, context.clock.now(), stale_after) if state.uid else UNOPENED
-    row = trigger_row(state, definition, feed, feed_state, found)
+    feed_state = stored.feeds.get(definition.feed) if definition else None
+    found = _status(context, state, stored)
+    row = trigger_row(state, definition, feed, feed_state, found, stored.backlog(state.name))
     return row | {"type": "poller"} if context.loaded and state.name in context.loaded.jobs else row
 
 

@@ -7,6 +7,7 @@ returned. Methods raise StoreBusy (nothing was written, try again), StoreUnavail
 from harken.store.protocols import Connection, Feeds, Records, Registry, Runs, Store, Upkeep
 from harken.store.values import (
     HOUSEKEEPING,
+    Backlog,
     Commit,
     Committed,
     DeadLetter,
@@ -31,6 +32,7 @@ from harken.store.values import (
 
 __all__ = [
     "HOUSEKEEPING",
+    "Backlog",
     "Commit",
     "Committed",
     "Connection",

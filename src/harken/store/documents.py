@@ -14,6 +14,7 @@ __all__ = [
     "NOT_COPIED",
     "RATE_LIMIT",
     "REPLICA",
+    "RUN_ALERT",
     "SEAL",
     "STALE_REPORT",
     "THIS_STORE",
@@ -33,6 +34,9 @@ RATE_LIMIT = "budget"
 
 ALERT = "alert"
 """Which trouble of a feed was reported, and when, so that it is reported once."""
+
+RUN_ALERT = "run_alert"
+"""Which held or dying runs of a trigger were reported, and when."""
 
 STALE_REPORT = "stale"
 """Since when a trigger has been reported as stale."""

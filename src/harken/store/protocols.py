@@ -11,6 +11,7 @@ from harken.event import Event, Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Claimed, Park, Run, StepRecord
 from harken.store.values import (
+    Backlog,
     Commit,
     Committed,
     Definitions,
@@ -229,6 +230,10 @@ class Records(Protocol):
         ...
 
     async def dead(self, *, before: int | None = None, limit: int = 50) -> Page: ...
+
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        """Triggers that have held, dead or retrying runs, by name. Counts may stop at 10,000 runs of a state."""
+        ...
 
     async def feeds(self) -> Sequence[FeedState]: ...
 

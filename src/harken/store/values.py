@@ -15,6 +15,7 @@ from harken.runs import Claimed, RunOutcome, StepRecord
 
 __all__ = [
     "HOUSEKEEPING",
+    "Backlog",
     "Commit",
     "Committed",
     "DeadLetter",
@@ -286,6 +287,18 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     items: Sequence[Any]
     next: int | None = None
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of one trigger that do not go on as they should.
+
+    `held` counts held runs by the reason of their hold. `dead` are dead letters. `retrying` have failed before and
+    wait for their next try.
+    """
+
+    held: Mapping[str, int] = {}
+    dead: int = 0
+    retrying: int = 0
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -302,3 +302,44 @@ def test_a_cooldown_that_began_in_the_future_is_over() -> None:
 
 def test_an_alert_is_sent_again_ever_more_rarely() -> None:
     assert [resend_pause(tries) for tries in (0, 1, 2, 6, 40)] == [60.0, 120.0, 240.0, 3_600.0, 3_600.0]
+
+
+@virtual
+async def test_a_job_whose_deliveries_die_is_told_of_and_is_not_ok(clock: VirtualClock, tmp_path: Path) -> None:
+    async with world(clock, tmp_path) as it:
+        house = await ready(it, clock)
+        it.chat.blocked.add("42")
+        for name in "abc":
+            it.listing.add(name)
+            await clock.sleep(120)
+        [text] = [text for chat, text in it.chat.sent if chat == OPS]
+        assert text.startswith("3 runs of watch died in a row, the last with: ")
+        assert text.endswith("When it is mended: harken dead retry --trigger watch")
+        [row] = (await house.ask("pollers.list"))["items"]
+        assert row["last_status"] == "permanent"
+        assert row["last_error"].startswith("3 deliveries are given up. See: harken dead list")
+        it.chat.blocked.clear()
+        it.listing.add("d")
+        await clock.sleep(120)
+        assert alerts(it)[1:] == ["Runs of watch succeed again"]
+        await house.down()
+
+
+@virtual
+async def test_on_failure_tells_a_person_of_every_job_and_workflow(clock: VirtualClock, tmp_path: Path) -> None:
+    async with world(clock, tmp_path) as it:
+        it.write(it.job())
+        main = it.directory / "harken.yaml"
+        main.write_text(main.read_text() + f"on_failure:\n  notify: {TO_OPS}\n  dead_in_a_row: 2\n")
+        house = House(it.directory, clock)
+        await house.up()
+        await clock.sleep(30)
+        it.chat.blocked.add("42")
+        for name in "ab":
+            it.listing.add(name)
+            await clock.sleep(120)
+        assert alerts(it) == ["2 runs of watch died in a row, the last with"]
+        it.listing.answers.append(FORBIDDEN)
+        await clock.sleep(70)
+        assert alerts(it)[1:] == [STOPPED]
+        await house.down()

@@ -25,11 +25,11 @@ from harken.backends.rows import (
     run_span,
     tick_of,
 )
-from harken.backends.run_states import DEAD, STATES
+from harken.backends.run_states import DEAD, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
-from harken.store import DeadLetter, Page
+from harken.store import Backlog, DeadLetter, Page
 
 __all__ = ["PostgresRecords", "events_of", "journals_of"]
 
@@ -93,6 +93,9 @@ class PostgresRecords(DatabaseUser):
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._database.read(_ticks, feed, limit)
+
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        return await self._database.read(_backlogs)
 
     async def counts(self) -> Mapping[str, int]:
         return await self._database.read(_counts)
@@ -257,6 +260,23 @@ async def _ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
         limit,
     )
     return [tick_of(tx, feed, row) for row in rows]
+
+
+_BACKLOGS = f"""
+SELECT t.name, {HELD}::bigint, r.hold, count(*) FROM runs r JOIN triggers t ON t.id=r.trigger
+WHERE r.state={HELD} GROUP BY t.name, r.hold
+UNION ALL SELECT t.name, {DEAD}::bigint, '', count(*)
+FROM (SELECT trigger FROM runs WHERE state={DEAD} ORDER BY seq DESC LIMIT {MOST_COUNTED}) r
+JOIN triggers t ON t.id=r.trigger GROUP BY t.name
+UNION ALL SELECT t.name, {READY}::bigint, '', count(*)
+FROM (SELECT trigger, attempt FROM runs WHERE state={READY}
+ORDER BY priority DESC, due_at DESC LIMIT {MOST_COUNTED}) r
+JOIN triggers t ON t.id=r.trigger WHERE r.attempt>1 GROUP BY t.name"""
+# what is tried again is due later than what is new, so it is among those that are due last
+
+
+async def _backlogs(tx: Transaction) -> dict[str, Backlog]:
+    return backlogs_of(await tx.rows(_BACKLOGS))
 
 
 async def _counts(tx: Transaction) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -22,11 +23,11 @@ from harken.backends.redis.codec import (
     moment_or_none,
 )
 from harken.backends.redis.transaction import Session, UsesSession
-from harken.backends.run_states import CANCELLED, DEAD, FAILED, STATES
+from harken.backends.run_states import CANCELLED, DEAD, FAILED, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.event import Known, Recorded
 from harken.feed import TickSpan
 from harken.runs import Run
-from harken.store import DeadLetter, Page
+from harken.store import Backlog, DeadLetter, Page
 
 __all__ = ["RedisRecords"]
 
@@ -34,6 +35,7 @@ OPEN_STATES = STATES[:6]
 ENDED_STATES = {STATES[state]: state for state in (FAILED, DEAD, CANCELLED)}
 """States that have a sorted set of their own; done runs have none."""
 
+RUNS_PER_CALL = 1_000
 LARGEST_ID = 2**53
 NO_ENTRIES = -(2**31)
 """The end of a list range that is empty."""
@@ -169,6 +171,13 @@ class RedisRecords(UsesSession):
         current = [(*(int(each) for each in span), 0, 0.0, b"")] if span[3] is not None else []
         return [_tick_span(session, feed, row) for row in [*current, *closed][:limit]]
 
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        session = await self._ready()
+        [named] = await session.connection.execute(("HGETALL", session.connection.key("tn")))
+        names = {uid: name.decode() for name, uid in named.items()}
+        rows = [*await _held_by_trigger(session, names), *await _retrying_and_dead(session, names)]
+        return backlogs_of(rows)
+
     async def counts(self) -> Mapping[str, int]:
         connection = (await self._ready()).connection
         rows, refused = await connection.execute(("HGETALL", connection.key("n")), ("HLEN", connection.key("buried")))
@@ -178,6 +187,41 @@ class RedisRecords(UsesSession):
             if number:
                 found[f"runs_{name}"] = number
         return found
+
+
+BacklogRow = tuple[str, int, str, int]
+"""A trigger's name, the state of its runs, why they are held, and how many."""
+
+
+async def _held_by_trigger(session: Session, names: Mapping[bytes, str]) -> list[BacklogRow]:
+    connection, uids = session.connection, list(names)
+    holds = await connection.execute(*(("SMEMBERS", connection.key("hk:") + uid) for uid in uids))
+    pairs = [(uid, hold) for uid, found in zip(uids, holds, strict=True) for hold in sorted(found)]
+    counts = await connection.execute(*(("ZCARD", connection.key("h:") + uid + b":" + hold) for uid, hold in pairs))
+    found = zip(pairs, counts, strict=True)
+    return [(names[uid], HELD, hold.decode(), number) for (uid, hold), number in found if number]
+
+
+async def _retrying_and_dead(session: Session, names: Mapping[bytes, str]) -> list[BacklogRow]:
+    connection = session.connection
+    [priorities] = await connection.execute(("SMEMBERS", connection.key("prios")))
+    # what is tried again is due later than what is new, so it is among those that are due last
+    queues = [connection.key("q:") + each for each in sorted({*priorities, b"0"})]
+    lists = await connection.execute(
+        ("ZREVRANGE", connection.key(f"ended:{DEAD}"), 0, MOST_COUNTED - 1),
+        *(("ZREVRANGE", queue, 0, MOST_COUNTED - 1) for queue in queues),
+    )
+    members = [(DEAD if at == 0 else READY, member[12:]) for at, found in enumerate(lists) for member in found]
+    found: Counter[tuple[str, int]] = Counter()
+    for first in range(0, len(members), RUNS_PER_CALL):
+        part = members[first : first + RUNS_PER_CALL]
+        rows = await connection.execute(
+            *(("HMGET", connection.key("r:") + run_id, "trigger", "tries") for _, run_id in part)
+        )
+        for (state, _), (uid, tries) in zip(part, rows, strict=True):
+            if uid in names and (state == DEAD or int(tries or 1) > 1):
+                found[names[uid], state] += 1
+    return [(name, state, "", number) for (name, state), number in found.items()]
 
 
 async def _page(

@@ -20,14 +20,14 @@ from harken.backends.rows import (
     run_span,
     tick_of,
 )
-from harken.backends.run_states import DEAD, STATES
+from harken.backends.run_states import DEAD, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.definitions import feed_states, trigger_states
 from harken.backends.sqlite.transaction import Transaction
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
-from harken.store import DeadLetter, Page
+from harken.store import Backlog, DeadLetter, Page
 from harken.store.documents import WORKFLOW
 
 __all__ = ["SqliteRecords", "events_of", "journal_of"]
@@ -83,6 +83,9 @@ class SqliteRecords(DatabaseUser):
 
     async def ticks(self, feed: str, *, limit: int = 20) -> Sequence[TickSpan]:
         return await self._database.read(_ticks, feed, limit)
+
+    async def backlogs(self) -> Mapping[str, Backlog]:
+        return await self._database.read(_backlogs)
 
     async def counts(self) -> Mapping[str, int]:
         return await self._database.read(_counts)
@@ -240,6 +243,23 @@ def _ticks(tx: Transaction, feed: str, limit: int) -> list[TickSpan]:
         (id, limit),
     ).fetchall()
     return [tick_of(tx, feed, row) for row in [*current, *closed][:limit]]
+
+
+_BACKLOGS = f"""
+SELECT t.name, {HELD}, r.hold, count(*) FROM runs r JOIN triggers t ON t.id=r.trigger
+WHERE r.state<6 AND r.state={HELD} GROUP BY t.name, r.hold
+UNION ALL SELECT t.name, {DEAD}, '', count(*)
+FROM (SELECT trigger FROM runs WHERE state={DEAD} ORDER BY seq DESC LIMIT {MOST_COUNTED}) r
+JOIN triggers t ON t.id=r.trigger GROUP BY t.name
+UNION ALL SELECT t.name, {READY}, '', count(*)
+FROM (SELECT trigger, attempt FROM runs WHERE state<6 AND state={READY}
+ORDER BY priority DESC, due_at DESC LIMIT {MOST_COUNTED}) r
+JOIN triggers t ON t.id=r.trigger WHERE r.attempt>1 GROUP BY t.name"""
+# what is tried again is due later than what is new, so it is among those that are due last
+
+
+def _backlogs(tx: Transaction) -> dict[str, Backlog]:
+    return backlogs_of(tx.execute(_BACKLOGS).fetchall())
 
 
 def _counts(tx: Transaction) -> dict[str, int]:

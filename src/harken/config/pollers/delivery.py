@@ -32,7 +32,7 @@ __all__ = ["DeliveryBlock", "JobConfig", "compile_job", "read_outlet"]
 ATTEMPTS = 30
 """Attempts of a delivery; with their backoff they last for more than four hours."""
 
-ALERTS = ("feed.opened", "feed.paused", "feed.recovered")
+ALERTS = ("feed.opened", "feed.paused", "feed.recovered", "runs.held", "runs.dead", "runs.recovered")
 
 
 def _as_text(value: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from harken.event import Known, Verdict
 from harken.feed import INTERNAL
-from harken.runs import Dead, Finished
-from harken.store import Page, Settlement, Store
+from harken.runs import Again, Dead, Finished
+from harken.store import Backlog, Page, Settlement, Store
 from harken.testing.store.claims import step
 from harken.testing.store.leases import rest
 from harken.testing.store.world import INBOX, INTERNAL_FEED, MAIL, OTHER, Given, StoreWorld, definitions, feed, trigger
@@ -191,6 +192,23 @@ class RecordsContract(StoreWorld):
         await given.fires("c", hold="flood")
         counts = await given.store.counts()
         assert (counts["events"], counts["runs_ready"], counts["runs_held"]) == (3, 2, 1)
+
+    async def test_backlogs_are_of_held_dead_and_retrying_runs_by_trigger(self, given: Given) -> None:
+        await given.fires("a", "b", hold="flood")
+        await given.fires("c", hold="paused", trigger="other")
+        await given.fires("d", "e", "f", "g")
+        dead, again, done, _ = await given.claims()
+        await given.settle(dead, Dead(error="gone"))
+        await given.settle(again, Again(at=given.clock.now() + timedelta(seconds=60), error="503"))
+        await given.settle(done)
+        found = await given.store.backlogs()
+        assert found == {
+            "mail": Backlog(held={"flood": 2}, dead=1, retrying=1),
+            "other": Backlog(held={"paused": 1}),
+        }
+        await given.store.release("mail")
+        await given.store.drop_dead_letter(dead.id)
+        assert (await given.store.backlogs())["mail"] == Backlog(retrying=1)
 
     async def test_an_empty_store_answers_everything(self, store: Store) -> None:
         await store.open(definitions(feeds=(), triggers=()))
