@@ -11,6 +11,7 @@ import structlog
 
 from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
 from harken.event import Event, Verdict
+from harken.ingest.refusals import Refusals
 from harken.ingest.webhook import Endpoint, Webhooks
 from harken.source import Request
 from harken.store import Committed
@@ -65,7 +66,8 @@ async def ask(
         sent.append(message)
 
     headers = [(b"x-signature", b"s\xe9")]
-    await webhooks({"method": method, "path": path, "headers": headers, "query_string": b"a=1"}, receive, send)
+    scope = {"method": method, "path": path, "headers": headers, "query_string": b"a=1", "client": ("203.0.113.7", 9)}
+    await webhooks(scope, receive, send)
     start, body = sent
     answered = {name.decode(): value.decode() for name, value in start["headers"]}
     assert int(answered["content-length"]) == len(body["body"])
@@ -170,3 +172,45 @@ async def test_what_was_received_and_refused_is_counted() -> None:
     sender.error = Unauthorized("the signature is wrong")
     await ask(webhooks, b"c")
     assert (webhooks.received, webhooks.refused, observed) == (2, 1, [("hooks", 202), ("hooks", 401)])
+
+
+async def test_refused_webhooks_leave_a_trace_without_body_or_signature() -> None:
+    reasons: list[str] = []
+    sender = Sender(Unauthorized("the signature is wrong"))
+    webhooks = serving(Gate([NEW]), sender)
+    webhooks.refusals.on_refused = reasons.append
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(25):
+            await ask(webhooks, b"these w0rds")
+        sender.error = Malformed("it is not JSON")
+        await ask(webhooks, b"these w0rds")
+        sender.error = None
+        await ask(webhooks, b"x" * 101)
+        await ask(webhooks, b"", method="GET")
+        await ask(webhooks, b"", path="/webhooks/shop/2")
+    kept = webhooks.refusals.last("shop/1")
+    assert [one.reason for one in kept] == ["method", "too_large", "malformed", *["signature"] * 17]
+    assert (kept[-1].at, kept[-1].sender, kept[-1].message) == (START, "203.0.113.7", "the signature is wrong")
+    assert reasons == [*["signature"] * 25, "malformed", "too_large", "method", "not_found"]
+    lines = [line for line in logs if line["event"] == "webhook.refused"]
+    assert [line["reason"] for line in lines] == ["signature", "malformed", "too_large", "method", "not_found"]
+    assert not any(word in f"{kept}{logs}" for word in ("w0rds", "s\xe9", "a=1"))
+
+
+def test_the_log_of_refusals_is_rate_limited_and_says_how_many_were_left_out() -> None:
+    clock = HandClock()
+    refusals = Refusals(clock)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(4):
+            for _ in range(30):
+                refusals.note("shop/1", "203.0.113.7", "signature", "the signature is wrong")
+            clock.advance(30)
+    assert [(line["path"], line["unlogged"]) for line in logs] == [("shop/1", 0), ("shop/1", 59)]
+
+
+def test_refusals_of_a_path_that_left_the_configuration_are_forgotten() -> None:
+    refusals = Refusals(HandClock())
+    with structlog.testing.capture_logs():
+        refusals.note("shop/1", "203.0.113.7", "signature", "no")
+    refusals.keep(["shop/2"])
+    assert refusals.last("shop/1") == ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
+from harken.ingest.refusals import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
 from harken.operate import Operator, Preview, Shown
 from harken.rate_limit import Level
@@ -26,7 +27,7 @@ from harken.store import Commit, Committed, Failure, Tick
 from harken.testing import HandClock
 
 POLLED = Feed(name="company/incidents", kind="json", integration="company", schedule=Every(seconds=60))
-PUSHED = Feed(name="deploys", kind="webhook", integration="webhook", way="push")
+PUSHED = Feed(name="deploys", kind="webhook", integration="webhook", way="push", path="webhook/deploys")
 FLOW = Workflow(name="oncall", rev="r1", definition={"steps": [{"id": "page", "action": "llm", "prompt": "x"}]})
 
 
@@ -51,6 +52,7 @@ class FakeEngine:
         self.ticked: list[str] = []
         self.facts: dict[str, Any] = {"pid": 1, "url": "http://127.0.0.1:9091"}
         self.levels: dict[str, Level] = {}
+        self.refusals = Refusals(clock)
         self.waits = 0
         self.beats = 1
 
@@ -76,6 +78,9 @@ class FakeEngine:
 
     def lend(self, account: Account) -> Host:
         raise NotImplementedError("the office has no services")
+
+    def refused_webhooks(self, path: str) -> Sequence[Refusal]:
+        return self.refusals.last(path)
 
     def budgets(self) -> Mapping[str, Level]:
         return self.levels

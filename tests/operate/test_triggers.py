@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import structlog.testing
+
 from harken.event import Span
 from harken.operate.rows import gaps, shorten
 from harken.runs import Again, Dead
@@ -144,3 +146,14 @@ async def test_runs_that_failed_and_wait_for_another_try_degrade_their_trigger(o
     row = listed(await office.ask("triggers.list"))
     assert (row["status"], row["reason"]) == ("degraded", "1 run failed and will be tried again")
     assert not (await office.ask("status"))["needs_person"]
+
+
+async def test_the_last_refused_webhooks_of_a_path_are_shown_and_explained(office: Office) -> None:
+    with structlog.testing.capture_logs():
+        office.engine.refusals.note("webhook/deploys", "203.0.113.7", "signature", "the signature is wrong")
+    [row] = (await office.ask("triggers.show", name="deploys"))["refused_webhooks"]
+    assert set(row) == {"at", "sender", "reason", "message"}
+    assert (row["sender"], row["reason"], row["message"]) == ("203.0.113.7", "signature", "the signature is wrong")
+    lines = (await office.ask("triggers.explain", name="deploys"))["lines"]
+    assert f"    {row['at']} from 203.0.113.7: signature, the signature is wrong" in lines
+    assert (await office.ask("triggers.show", name="oncall"))["refused_webhooks"] == []

@@ -22,6 +22,7 @@ from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import AT_START, Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.ingest.live import TickReport
+from harken.ingest.refusals import Refusal
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
@@ -213,6 +214,9 @@ class Controller:
 
     def lend(self, account: Account) -> Host:
         return self._factory.lend(account)
+
+    def refused_webhooks(self, path: str) -> Sequence[Refusal]:
+        return self._intake.webhooks.refusals.last(path)
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()

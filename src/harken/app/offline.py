@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
+from harken.ingest.refusals import Refusal
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.engine import Preview
@@ -66,6 +67,9 @@ class Offline:
 
     def lend(self, account: Account) -> Host:
         return self._factory.lend(account)
+
+    def refused_webhooks(self, path: str) -> Sequence[Refusal]:
+        return ()
 
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()

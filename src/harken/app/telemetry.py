@@ -18,6 +18,7 @@ from harken.config.pollers.schema import Job
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.refusals import REASONS
 from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
@@ -58,6 +59,10 @@ class Telemetry:
         self._received = metrics.counter("triggers_events_received_total", "Events received, by service.")
         self._filtered = metrics.counter("triggers_events_filtered_total", "Events that started no run at once.")
         self._started = metrics.counter("triggers_runs_started_total", "Runs that events asked for.")
+        refused = metrics.counter("harken_webhooks_refused_total", "Webhooks that were refused, by reason.")
+        for reason in REASONS:
+            refused(0, reason=reason)
+        intake.webhooks.refusals.on_refused = lambda reason: refused(reason=reason)
         metrics.gauge("harken_poll_trigger_active", "Feeds that are read on a schedule.", self._active)
         metrics.gauge(
             "harken_schedule_lag_seconds", "How late the last read began.", lambda: max(0.0, intake.scheduler.lag)

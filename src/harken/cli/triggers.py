@@ -14,6 +14,9 @@ from harken.cli.show import Column, clock, fields, listing, print_json, say, tab
 __all__ = ["explain_command", "triggers_command"]
 
 SPANS = 5
+OWN_LINES = ("advice", "coverage", "gaps", "ticks", "last_error", "last_error_at", "refused_webhooks")
+"""Fields of `show` that are printed in a form of their own."""
+
 COLUMNS: tuple[Column, ...] = (
     ("name", "name"),
     ("type", "type"),
@@ -39,6 +42,7 @@ POLLED: tuple[Column, ...] = (
     ("interval", lambda row: _seconds(row["interval_seconds"])),
     ("reason", "reason"),
 )
+REFUSED: tuple[Column, ...] = (("at", "at"), ("sender", "sender"), ("reason", "reason"), ("message", "message"))
 TICKS: tuple[Column, ...] = (
     ("from", "started_at"),
     ("to", "ended_at"),
@@ -71,7 +75,7 @@ def list_triggers(session: Session, kind: str) -> None:
 def show_trigger(session: Session, name: str) -> None:
     """Show one trigger: its status and why, how far it has read, its last reads, and what is held."""
     answer = session.call("triggers.show", name=name)
-    fields(session, answer, hide=("advice", "coverage", "gaps", "ticks", "last_error", "last_error_at"))
+    fields(session, answer, hide=OWN_LINES)
     if session.as_json:
         return
     for label, spans in (("covered", answer["coverage"]), ("gap", answer["gaps"])):
@@ -79,6 +83,9 @@ def show_trigger(session: Session, name: str) -> None:
             say(f"{label}: {clock(span['start'])} to {clock(span['end'])}")
     if answer["ticks"]:
         table(answer["ticks"], TICKS)
+    if answer["refused_webhooks"]:
+        say("webhooks that were refused, the last first:")
+        table(answer["refused_webhooks"], REFUSED)
     if answer["last_error"]:
         say(f"last error ({clock(answer['last_error_at'])}): {answer['last_error']}")
     if answer["advice"]:

@@ -14,6 +14,7 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, Malformed, Refused, RetryLater, Unauthorized
 from harken.ingest.commit import Committer
+from harken.ingest.refusals import UNKNOWN, Reason, Refusals
 from harken.match import Read
 from harken.source import PushSource, Request
 
@@ -28,6 +29,7 @@ MAX_BYTES = 1_000_000
 ACCEPTED_ONE = b'{"accepted":1,"duplicate":0}'
 ACCEPTED_NOTHING = b'{"accepted":0,"duplicate":0}'
 MESSAGES = {413: "the body is too large", 500: "it failed here; send it again"}
+REFUSED_AS: Mapping[int, Reason] = {400: "malformed", 401: "signature", 413: "too_large", 500: "failed"}
 JSON = (b"content-type", b"application/json")
 
 Scope = MutableMapping[str, Any]
@@ -54,23 +56,29 @@ class Webhooks:
         self._endpoints: Mapping[str, Endpoint] = {}
         self.received = 0
         self.refused = 0
+        self.refusals = Refusals(clock)
         self.observe: Callable[[str, int], None] = lambda feed, status: None
 
     def serve(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Replace the table of paths (`<provider>/<id>`)."""
         self._endpoints = endpoints
+        self.refusals.keep(endpoints.keys())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["path"][len(PREFIX) :])
+        path = scope["path"][len(PREFIX) :]
+        endpoint = self._endpoints.get(path)
         if endpoint is None:
+            self.refusals.note(UNKNOWN, _sender(scope), "not_found", "there is no webhook at this path")
             await _answer(send, 404, {"error": "there is no webhook at this path"})
             return
         if scope["method"] != "POST":
+            self.refusals.note(path, _sender(scope), "method", f"a {scope['method'][:20]} instead of a POST")
             await _answer(send, 405, {"error": "send a POST"}, (b"allow", b"POST"))
             return
         try:
             status, answer = await self._accept(endpoint, scope, receive)
         except RetryLater as error:
+            self.refusals.note(path, _sender(scope), "unavailable", error.message)
             retry_after = str(max(1, round(error.after or 1))).encode()
             await _answer(send, 503, {"error": error.message}, (b"retry-after", retry_after))
             status = 503
@@ -80,6 +88,7 @@ class Webhooks:
             if status == 500:
                 log.error("webhook.failed", feed=endpoint.feed, exc_info=error)
             message = error.message if isinstance(error, HarkenError) else MESSAGES[status]
+            self.refusals.note(path, _sender(scope), REFUSED_AS[status], message)
             await _answer(send, status, {"error": message})
         else:
             await _send(send, status, answer)
@@ -105,6 +114,11 @@ class Webhooks:
         fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
         answer = {"accepted": fresh, "duplicate": len(events) - fresh}
         return 202 if fresh else 200, msgspec.json.encode(answer)
+
+
+def _sender(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +13,7 @@ from harken.rate_limit import Level
 
 if TYPE_CHECKING:
     from harken.config.loaded import Account
+    from harken.ingest.refusals import Refusal
     from harken.source import Host
 
 __all__ = ["Engine", "Preview", "Shown"]
@@ -74,6 +75,10 @@ class Engine(Protocol):
 
     def lend(self, account: Account) -> Host:
         """The Host (HTTP client, clock, rate limit) for a call on behalf of this account."""
+        ...
+
+    def refused_webhooks(self, path: str) -> Sequence[Refusal]:
+        """The last webhooks that this process refused at the path, newest first. Empty when no controller runs."""
         ...
 
     def budgets(self) -> Mapping[str, Level]:

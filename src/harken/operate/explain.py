@@ -22,7 +22,7 @@ from harken.operate.explanations import (
 )
 from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import limits, next_room
-from harken.operate.triggers import current_status, outcomes
+from harken.operate.triggers import current_status, outcomes, refused_webhooks
 from harken.operate.wording import count, stamp, when
 from harken.suggest import find_similar
 
@@ -38,7 +38,7 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
     trigger = await context.trigger(name)
     feed = await context.feed_of(name)
     if not key:
-        return _as_row(trigger, "", await _summary(context, trigger))
+        return _as_row(trigger, "", await _summary(context, trigger, feed))
     found = await _find(context, feed, key)
     if found:
         return _as_row(trigger, key, await _explain_recorded(context, trigger, found))
@@ -113,7 +113,7 @@ async def _sighting(context: Context, feed: str, key: str) -> tuple[Known, datet
     return known or (await context.store.memory_of(feed, key.rpartition("@")[0]) if "@" in key else None)
 
 
-async def _summary(context: Context, trigger: TriggerState) -> Explanation:
+async def _summary(context: Context, trigger: TriggerState, feed: str) -> Explanation:
     now = context.clock.now()
     definition = context.triggers().get(trigger.name)
     found = await current_status(context, trigger)
@@ -127,6 +127,7 @@ async def _summary(context: Context, trigger: TriggerState) -> Explanation:
         "start_line": plain(trigger.start_line),
         "recent_outcomes": counts,
         **{name: said for name, said in limits(definition, trigger, now).items() if said},
+        "refused_webhooks": [_refusal_line(row) for row in refused_webhooks(context, context.feeds().get(feed))],
         "recent": [_line(trigger, event, now) for event in recent],
     }
     advice = [found.advice] if found.advice else []
@@ -151,6 +152,10 @@ def _line(trigger: TriggerState, event: Recorded, now: datetime) -> str:
     verdict = _verdict(trigger, event)
     said = f"{verdict.outcome} {verdict.reason}".strip() if verdict else "no verdict"
     return f"{event.id} {event.key or event.subject}: {said} ({when(event.recorded_at, now)})"
+
+
+def _refusal_line(row: Plain) -> str:
+    return f"{row['at']} from {row['sender'] or 'an unknown sender'}: {row['reason']}, {row['message']}"
 
 
 def _moment(key: str) -> datetime | None:

@@ -16,7 +16,19 @@ from harken.operate.trigger_status import TriggerStatus, limits, status_of
 from harken.operate.wording import count, schedule_text
 from harken.store import Backlog
 
-__all__ = ["current_status", "drop", "list_triggers", "pause", "release", "reset", "resume", "run_now", "show", "test"]
+__all__ = [
+    "current_status",
+    "drop",
+    "list_triggers",
+    "pause",
+    "refused_webhooks",
+    "release",
+    "reset",
+    "resume",
+    "run_now",
+    "show",
+    "test",
+]
 
 LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
@@ -57,9 +69,17 @@ async def show(context: Context, *, name: str) -> Plain:
         "held_more": False,
         "held_by": dict(stored.backlog(name).held),
         "recent": await outcomes(context, state),
+        "refused_webhooks": refused_webhooks(context, feed),
         **limits(definition, state, context.clock.now()),
     }
     return shown | await _reading(context, feed, opened=feed is not None and feed.name in stored.feeds)
+
+
+def refused_webhooks(context: Context, feed: Feed | None) -> list[Plain]:
+    """The last requests to the trigger's webhook that this controller refused, newest first."""
+    if context.engine is None or feed is None or not feed.path:
+        return []
+    return [plain(refusal) for refusal in context.engine.refused_webhooks(feed.path)]
 
 
 async def _reading(context: Context, feed: Feed | None, *, opened: bool) -> Plain:

@@ -1,0 +1,83 @@
+"""What became of webhooks that were refused: counted by reason, logged at a bounded rate, the last ones of each path.
+
+Kept in memory: strangers send these, and must not be able to fill a store. Never the body, the query or a signature.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Literal, get_args
+
+import msgspec
+import structlog
+
+from harken.clock import Clock
+
+__all__ = ["REASONS", "UNKNOWN", "Reason", "Refusal", "Refusals"]
+
+Reason = Literal["not_found", "method", "signature", "malformed", "too_large", "unavailable", "failed"]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+KEPT = 20
+LONGEST = 200
+LOG_SECONDS = 60.0
+UNKNOWN = ""
+"""Stands for all paths that are not there, as strangers may ask for any number of them."""
+
+log = structlog.get_logger("harken.ingest")
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """One refused request. `sender` is the address that connected, which may be a proxy's."""
+
+    at: datetime
+    sender: str
+    reason: Reason
+    message: str
+
+
+class Refusals:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, deque[Refusal]] = {}
+        self._logged: dict[tuple[str, Reason], float] = {}
+        self._unlogged: dict[tuple[str, Reason], int] = {}
+        self.on_refused: Callable[[Reason], None] = lambda reason: None
+
+    def note(self, path: str, sender: str, reason: Reason, message: str) -> None:
+        """Keep, count and log a refusal; `path` is that of a configured webhook, or UNKNOWN."""
+        refusal = Refusal(at=self._clock.now(), sender=sender, reason=reason, message=message[:LONGEST])
+        if path != UNKNOWN:
+            self._kept.setdefault(path, deque(maxlen=KEPT)).append(refusal)
+        self.on_refused(reason)
+        self._log(path, refusal)
+
+    def last(self, path: str) -> Sequence[Refusal]:
+        """The last refusals at this path, newest first."""
+        return tuple(reversed(self._kept.get(path, ())))
+
+    def keep(self, paths: Collection[str]) -> None:
+        """Forget paths that are not configured any more."""
+        for path in [path for path in self._kept if path not in paths]:
+            del self._kept[path]
+        for key in [key for key in self._logged if key[0] != UNKNOWN and key[0] not in paths]:
+            del self._logged[key]
+            self._unlogged.pop(key, None)
+
+    def _log(self, path: str, refusal: Refusal) -> None:
+        """One line a minute for each path and reason, with how many there were since the last."""
+        key, now = (path, refusal.reason), self._clock.monotonic()
+        if key in self._logged and now - self._logged[key] < LOG_SECONDS:
+            self._unlogged[key] = self._unlogged.get(key, 0) + 1
+            return
+        self._logged[key] = now
+        log.warning(
+            "webhook.refused",
+            path=path or "(unknown)",
+            sender=refusal.sender,
+            reason=refusal.reason,
+            message=refusal.message,
+            unlogged=self._unlogged.pop(key, 0),
+        )
