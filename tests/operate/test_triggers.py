@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import structlog.testing
 
+from harken.config.findings import Finding
 from harken.event import Span
 from harken.operate.rows import gaps, shorten
 from harken.runs import Again, Dead
@@ -157,3 +160,33 @@ async def test_the_last_refused_webhooks_of_a_path_are_shown_and_explained(offic
     lines = (await office.ask("triggers.explain", name="deploys"))["lines"]
     assert f"    {row['at']} from 203.0.113.7: signature, the signature is wrong" in lines
     assert (await office.ask("triggers.show", name="oncall"))["refused_webhooks"] == []
+
+
+def wrong(name: str, line: int = 3) -> Finding:
+    return Finding(file=f"workflows/{name}.yaml", line=line, column=5, message="there is no action 'trransform'")
+
+
+async def test_a_workflow_that_is_refused_stays_in_the_list_with_its_place(office: Office) -> None:
+    refused = {"workflow:audit": (wrong("audit"),), "file:workflows/torn.yaml": (wrong("torn", 1),)}
+    office.operator.loaded = replace(office.loaded, refused=refused)
+    answer = await office.ask("triggers.list")
+    assert [row["name"] for row in answer["items"]] == ["audit", "deploys", "digest", "oncall", "workflows/torn.yaml"]
+    row = listed(answer, "audit")
+    assert (row["status"], row["needs_person"]) == ("refused", True)
+    assert row["reason"] == "workflows/audit.yaml:3:5: there is no action 'trransform'"
+    assert "harken config check" in row["advice"]
+    assert listed(answer, "workflows/torn.yaml")["reason"].startswith("workflows/torn.yaml:1:5: ")
+    assert set(row) >= LISTED
+    assert (await office.ask("status"))["triggers"]["refused"] == 2
+
+
+async def test_a_trigger_whose_old_version_runs_says_where_the_new_one_is_wrong(office: Office) -> None:
+    refused = {"workflow:oncall": (wrong("oncall"),), "file:workflows/deploys.yaml": (wrong("deploys"),)}
+    kept = tuple(msgspec.structs.replace(one, source=f"workflows/{one.name}.yaml") for one in office.loaded.triggers)
+    office.operator.loaded = replace(office.loaded, refused=refused, triggers=kept)
+    answer = await office.ask("triggers.list")
+    assert [row["name"] for row in answer["items"]] == ["deploys", "digest", "oncall"]
+    for name in ("oncall", "deploys"):
+        row = listed(answer, name)
+        assert (row["status"], row["needs_person"]) == ("degraded", True)
+        assert f"the old version runs, as what is written now is refused: workflows/{name}.yaml:3:5:" in row["reason"]

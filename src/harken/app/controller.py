@@ -167,6 +167,7 @@ class Controller:
             # feeds whose pause was lifted must be read from the store again
             (self.nudge if answer["freed"] else self._worker.nudge)()
             log.info("config.reloaded", **{name: len(answer[name]) for name in ("add", "replace", "remove", "refused")})
+            log_refused(merged)
             return answer
 
     def _use(self, loaded: Loaded) -> None:
@@ -311,6 +312,15 @@ async def preview_trigger(
     finally:
         if isinstance(source, Closable):
             await source.aclose()
+
+
+def log_refused(loaded: Loaded) -> None:
+    """Log each error that keeps an item from being used, with its place."""
+    for name, findings in loaded.refused.items():
+        for finding in findings:
+            if finding.severity == "error":
+                at = f"{finding.file}:{finding.line}:{finding.column}"
+                log.error("config.refused", item=name, at=at, reason=finding.message, fix=finding.fix)
 
 
 def finding_lines(loaded: Loaded) -> list[str]:

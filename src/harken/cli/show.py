@@ -21,7 +21,7 @@ _STYLES = {
     "healthy": "green", "done": "green", "fired": "green", "ok": "green", "up": "green",
     "degraded": "yellow", "stale": "yellow", "held": "yellow", "warn": "yellow", "waiting": "yellow",
     "paused": "magenta", "gathered": "cyan", "gathering": "cyan", "running": "cyan", "new": "cyan",
-    "failed": "red", "dead": "red", "error": "red", "fail": "red",
+    "refused": "red", "failed": "red", "dead": "red", "error": "red", "fail": "red",
     "filtered": "dim", "duplicate": "dim", "before_start": "dim", "cancelled": "dim",
 }  # fmt: skip
 

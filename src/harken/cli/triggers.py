@@ -62,7 +62,7 @@ def triggers_command() -> None:
 @command(triggers_command, "list")
 @click.option("--type", "kind", default="", metavar="TYPE", help="Only poll, webhook, schedule, stream or event.")
 def list_triggers(session: Session, kind: str) -> None:
-    """List the triggers with their status: new, healthy, degraded, paused or stale."""
+    """List the triggers with their status: new, healthy, degraded, paused, stale or refused."""
     answer = session.call("triggers.list", type=kind or None)
     nothing = f"There are no {kind} triggers" if kind else "There are no triggers yet. Try: harken init"
     listing(session, answer, POLLED if kind == "poll" else COLUMNS, nothing)

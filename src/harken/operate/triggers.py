@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from harken.config.findings import Finding
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.operate.context import Context
@@ -34,19 +35,62 @@ LOOKBACK_SECONDS = 3600.0
 MOST_LOOKBACK = 3650 * 86_400.0
 RECENT = 50
 TICKS = 10
+CORRECT = "Correct it; it is loaded by itself. See all: harken config check"
 UNOPENED = TriggerStatus(
     status="new", reason="no controller has opened it yet", advice="harken start, or harken reload"
 )
 
 
 async def list_triggers(context: Context, *, type: str = "") -> Plain:
-    """Every trigger that is configured, opened or not, by name."""
+    """Every trigger that is configured, opened or not, by name; and every workflow, job and file that was refused."""
     states = {state.name: state for state in await context.store.triggers() if state.removed_at is None}
     stored = await _stored(context)
     for name in context.triggers():
         states.setdefault(name, _unopened(context, name))
-    rows = [_row(context, states[name], stored) for name in sorted(states)]
+    refused = {name: found for name, found in _refusals(context).items() if name not in states}
+    rows = [_row(context, states[name], stored) for name in states]
+    rows += [_refused_row(context, name, finding) for name, finding in refused.items()]
+    rows.sort(key=lambda row: str(row["name"]))
     return {"items": [row for row in rows if type in ("", row["type"])], "next": None}
+
+
+def _refusals(context: Context) -> dict[str, Finding]:
+    """The first error of each workflow, job and workflow file that was refused, by name.
+
+    A file that cannot be read stands for the triggers that came from it, as their old version runs on."""
+    loaded = context.loaded
+    found: dict[str, Finding] = {}
+    for label, findings in loaded.refused.items() if loaded else ():
+        kind, _, name = label.partition(":")
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors and (kind in ("workflow", "poller") or name.startswith("workflows/")):
+            names = _triggers_from(context, name) if kind == "file" else ()
+            found |= dict.fromkeys(names or (name,), errors[0])
+    return found
+
+
+def _triggers_from(context: Context, file: str) -> list[str]:
+    return [name for name, trigger in context.triggers().items() if trigger.source == file]
+
+
+def _refused_row(context: Context, name: str, finding: Finding) -> Plain:
+    status = TriggerStatus(status="refused", reason=str(finding), advice=CORRECT, needs_person=True)
+    row = trigger_row(_unopened(context, name), None, None, None, status, Backlog())
+    is_job = context.loaded is not None and f"poller:{name}" in context.loaded.refused
+    return row | {"type": "poller" if is_job else "", "start_line": None}
+
+
+def _with_refusal(found: TriggerStatus, finding: Finding | None) -> TriggerStatus:
+    """The status of a trigger whose old version runs on, because what is written now was refused."""
+    if finding is None:
+        return found
+    reason = f"the old version runs, as what is written now is refused: {finding}"
+    return TriggerStatus(
+        status="degraded" if found.status in ("healthy", "new") else found.status,
+        reason=f"{found.reason}; {reason}" if found.reason else reason,
+        advice=f"{found.advice}. {CORRECT}" if found.advice else CORRECT,
+        needs_person=True,
+    )
 
 
 async def show(context: Context, *, name: str) -> Plain:
@@ -198,17 +242,19 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     feeds: Mapping[str, FeedState]
     backlogs: Mapping[str, Backlog]
     last_dead: Mapping[str, str]
+    refusals: Mapping[str, Finding]
 
     def backlog(self, trigger: str) -> Backlog:
         return self.backlogs.get(trigger, Backlog())
 
 
 async def _stored(context: Context) -> Stored:
+    """Read the store for all triggers at once."""
     feeds = {state.name: state for state in await context.store.feeds()}
     backlogs = await context.store.backlogs()
     letters = (await context.store.dead()).items if any(found.dead for found in backlogs.values()) else ()
     newest_last = {letter.trigger: letter.reason for letter in reversed(letters) if letter.what == "run"}
-    return Stored(feeds=feeds, backlogs=backlogs, last_dead=newest_last)
+    return Stored(feeds=feeds, backlogs=backlogs, last_dead=newest_last, refusals=_refusals(context))
 
 
 async def current_status(context: Context, state: TriggerState) -> TriggerStatus:
@@ -221,7 +267,7 @@ def _status(context: Context, state: TriggerState, stored: Stored) -> TriggerSta
         return UNOPENED
     definition = context.triggers().get(state.name)
     feed = context.feeds().get(definition.feed) if definition else None
-    return status_of(
+    found = status_of(
         state,
         feed,
         stored.feeds.get(definition.feed) if definition else None,
@@ -230,6 +276,7 @@ def _status(context: Context, state: TriggerState, stored: Stored) -> TriggerSta
         stored.backlog(state.name),
         stored.last_dead.get(state.name, ""),
     )
+    return _with_refusal(found, stored.refusals.get(state.name) if definition else None)
 
 
 def _row(context: Context, state: TriggerState, stored: Stored) -> Plain:
