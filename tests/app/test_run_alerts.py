@@ -33,7 +33,8 @@ async def ends(process: Process, outcome: RunOutcome, times: int = 1) -> None:
     for _ in range(times):
         await process.push(f"n{process.clock.time()}")
         [claimed] = [run for run in await process.store.claim("w", 10, 60) if run.trigger != "tell"]
-        await process.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=outcome)])
+        ended = Settlement(id=claimed.id, token=claimed.token, outcome=outcome, trigger=claimed.trigger)
+        await process.store.settle([ended])
         await process.clock.sleep(60)
 
 

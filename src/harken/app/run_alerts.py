@@ -28,7 +28,7 @@ from harken.store.documents import RUN_ALERT
 __all__ = ["DEAD", "HELD", "RECOVERED", "RunAlerts", "deaths_in_a_row"]
 
 HELD, DEAD, RECOVERED = "runs.held", "runs.dead", "runs.recovered"
-RECENT = 200
+RECENT = 100
 
 log = structlog.get_logger("harken.app")
 
@@ -57,10 +57,13 @@ class RunAlerts:
         self._clock = clock
         self._loaded = loaded
         self._memos: dict[str, RunMemo] | None = None
+        self._done: dict[str, int] = {}
+        self._looked_at: dict[str, tuple[int, int]] = {}
 
     def forget(self) -> None:
         """Another replica keeps house, and stores what it announces."""
         self._memos = None
+        self._looked_at.clear()
 
     async def check(self) -> None:
         """Announce what changed since the last check; whatever fails is announced by the next."""
@@ -70,6 +73,7 @@ class RunAlerts:
         backlogs, triggers = await self._store.backlogs(), self._watched()
         if not backlogs and not self._memos:
             return
+        self._done = {state.name: state.done for state in await self._store.triggers()}
         reading = {state.name for state in await self._store.feeds() if not state.baselined}
         for name in sorted(backlogs.keys() | self._memos.keys()):
             memo, trigger = self._memos.get(name, _NOTHING), triggers.get(name)
@@ -122,8 +126,13 @@ class RunAlerts:
         most = self._loaded().settings.on_failure.dead_in_a_row
         if dead < most and not memo.dead:
             return memo
+        counts = dead, self._done.get(trigger.name, 0)
+        if self._looked_at.get(trigger.name) == counts and (memo.dead_told or not memo.dead):
+            # nothing has ended since, so the runs need not be read again
+            return memo
         recent = (await self._store.runs(trigger=trigger.name, limit=RECENT)).items
         row = deaths_in_a_row(recent)
+        self._looked_at[trigger.name] = counts
         if not row:
             if memo.dead_told and _succeeded_since(recent, memo.dead):
                 text = f"Runs of {trigger.name} succeed again"

@@ -88,8 +88,10 @@ class Context:
         """Raise Misconfigured with the finding when a workflow of this name exists but was refused."""
         found = self.loaded.refused.get(f"workflow:{name}", ()) if self.loaded else ()
         if found:
-            said = f"{name} cannot be used as it is written: {found[0].message}"
-            raise Misconfigured(said, fix=found[0].fix or "See: harken config check")
+            first = next((finding for finding in found if finding.severity == "error"), found[0])
+            place = f"{first.file}:{first.line}:{first.column}"
+            said = f"{name} cannot be used as it is written: {place}: {first.message}"
+            raise Misconfigured(said, fix=first.fix or "See: harken config check")
 
     async def feed(self, name: str) -> FeedState:
         states = {state.name: state for state in await self.store.feeds()}
