@@ -38,13 +38,17 @@ Hold = Literal["", "flood", "paused", "budget"]
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One journaled step. `path` names its place in the run: `triage`, `each[3].post`, `choose.then.page`.
 
-    `tokens` and `usd` are what a model used for it; writing the record charges them to the trigger's budget.
+    `input` is what the step was given, shortened if it is long. `attempt` counts the tries of its run, `retries` the
+    further ones that its own `retry` made within them. `tokens` and `usd` are what a model used for it; writing the
+    record charges them to the trigger's budget.
     """
 
     path: str
     action: str
     status: Literal["ok", "failed", "skipped", "waiting"]
     attempt: int = 1
+    retries: int = 0
+    input: Any = None
     output: Any = None
     error: str = ""
     warnings: tuple[str, ...] = ()

@@ -187,9 +187,11 @@ async def test_a_branch_waits_for_the_write_that_another_has_begun(clock: Virtua
 @virtual
 async def test_secrets_are_removed_from_what_is_kept_and_from_what_later_steps_see(clock: VirtualClock) -> None:
     journal, _ = begin(clock, redact=hide)
-    kept = journal.add(record("a", output="token", error="a token"), pure=True, caused=[event(a="token")])
+    given = record("a", input={"key": "token"}, output="token", error="a token")
+    kept = journal.add(given, pure=True, caused=[event(a="token")])
     (caused,) = journal.take_unwritten().events
     assert (kept.output, kept.error, journal.latest["a"], caused.data) == ("***", "a ***", kept, {"a": "***"})
+    assert kept.input == {"key": "***"}
 
 
 @virtual

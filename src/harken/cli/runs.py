@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from harken.cli.session import Session, command
-from harken.cli.show import fields, listing, print_json, say, table
+from harken.cli.show import fields, indented, listing, print_json, say, table, took
 
 __all__ = ["dead_command", "runs_command"]
 
 COLUMNS = (
     ("id", lambda run: run["id"][:12]),
-    ("status", "status"),
+    ("outcome", "outcome"),
     ("trigger", "trigger"),
     ("workflow", "workflow"),
     ("events", "event_keys"),
@@ -25,9 +25,9 @@ STEPS = (
     ("step", "path"),
     ("action", "action"),
     ("status", "status"),
-    ("try", "attempt"),
+    ("tries", "tries"),
+    ("took", lambda step: took(step["seconds"])),
     ("finished", "finished_at"),
-    ("error", lambda step: step["error"] or ", ".join(step["warnings"])),
 )
 
 
@@ -50,11 +50,27 @@ def list_runs(session: Session, **given: Any) -> None:
 @command(runs_command, "show")
 @click.argument("id")
 def show_run(session: Session, id: str) -> None:
-    """Show one run with its steps. The beginning of an id is enough."""
+    """Show one run with what each step was given and gave back. The beginning of an id is enough."""
     run = session.call("runs.show", id=id)
-    fields(session, run, hide=("steps",))
-    if not session.as_json and run["steps"]:
+    if session.as_json:
+        print_json(run)
+        return
+    fields(session, {**run, "took": took(run["seconds"])}, hide=("steps", "status", "seconds"))
+    if run["steps"]:
+        print()
         table(run["steps"], STEPS)
+    for step in run["steps"]:
+        _print_step(step)
+
+
+def _print_step(step: dict[str, Any]) -> None:
+    """What the step was given and gave back; nothing for a step that was skipped."""
+    shown = {name: step[name] for name in ("input", "output", "error", "warnings")}
+    if all(value in (None, "", []) for value in shown.values()):
+        return
+    print()
+    say(f"{step['path']} ({step['action']})")
+    indented(shown)
 
 
 @command(runs_command, "retry")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from harken.cli.session import Session
 
-__all__ = ["Column", "clean", "clock", "fields", "listing", "print_json", "say", "table"]
+__all__ = ["Column", "clean", "clock", "fields", "indented", "listing", "print_json", "say", "table", "took"]
 
 Column: TypeAlias = tuple[str, str | Callable[[Mapping[str, Any]], Any]]
 
@@ -74,6 +74,31 @@ def fields(session: Session, item: Mapping[str, Any], *, hide: Sequence[str] = (
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         print(f"{name.replace('_', ' ').ljust(width)}  {_value(value, width + 2)}")
+
+
+def indented(item: Mapping[str, Any], depth: int = 1) -> None:
+    """Print what an object says below a heading, with its own objects a step deeper; texts keep their lines."""
+    said = {name: value for name, value in item.items() if value not in ("", None, [], {})}
+    width = max((len(name) for name, value in said.items() if not isinstance(value, dict)), default=0)
+    for name, value in said.items():
+        label = "  " * depth + clean(name.ljust(width))
+        if isinstance(value, dict):
+            print(label.rstrip())
+            indented(value, depth + 1)
+            continue
+        each = value if isinstance(value, list) and all(isinstance(one, str) for one in value) else [value]
+        for one in each:
+            lines = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)).splitlines()
+            print(f"{label}  " + f"\n{' ' * (len(label) + 2)}".join(map(clean, lines)))
+
+
+def took(seconds: float | None) -> str:
+    """`0.02 s`, `3.4 s`, `12 min`: how long something took."""
+    if seconds is None:
+        return ""
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.0f} h"
 
 
 def clock(text: Any) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
 from harken.feed import Feed, FeedState, TriggerState
+from harken.operate.rows import outcome_of
 from harken.operate.wording import ago, count, schedule_text, stamp, when
 from harken.runs import Run
 
@@ -261,10 +262,17 @@ def _run_words(run: Run | None, now: datetime) -> str:
     if run.status == "waiting":
         return f"which waits for {run.waiting_for or stamp(run.due_at)}"
     if run.status in ("done", "cancelled"):
-        return f"which is {run.status} since {when(run.finished_at, now)}"
+        by_filter = f" ({_filter_words(run)})" if outcome_of(run) == "filtered" else ""
+        return f"which is {run.status} since {when(run.finished_at, now)}{by_filter}"
     if run.status in ("ready", "gathering"):
         return f"which is {run.status} and due {when(run.due_at, now)}"
     return f"which is {run.status}"
+
+
+def _filter_words(run: Run) -> str:
+    stop = next(record for record in reversed(run.journal) if record.action == "filter")
+    reason = stop.output.get("reason") if isinstance(stop.output, Mapping) else ""
+    return f"ended by its filter step {stop.path}: {reason}" if reason else f"ended by its filter step {stop.path}"
 
 
 def _run_advice(run: Run) -> tuple[str, ...]:

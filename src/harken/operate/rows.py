@@ -12,7 +12,7 @@ import msgspec
 from harken.event import Recorded, Span
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.operate.wording import schedule_text
-from harken.runs import Run
+from harken.runs import Run, StepRecord
 from harken.schedule import Every
 from harken.store import Backlog, DeadLetter, Page
 
@@ -26,6 +26,7 @@ __all__ = [
     "feed_row",
     "gaps",
     "interval",
+    "outcome_of",
     "page",
     "plain",
     "run_detail",
@@ -78,17 +79,36 @@ def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
     }
 
 
+def outcome_of(run: Run) -> str:
+    """The run's status, or `filtered` for a done run that a filter step ended. The run needs its journal."""
+    if run.status != "done":
+        return run.status
+    ends = [at for at, record in enumerate(run.journal) if _stopped(record)]
+    if not ends:
+        return run.status
+    stop, later = run.journal[ends[-1]], run.journal[ends[-1] + 1 :]
+    # inside a loop or a branch of parallel a filter ends only that, and the record of the loop comes after it
+    inside = all(r.action in ("if", "switch") and stop.path.startswith(f"{r.path}.") for r in later)
+    return "filtered" if inside else run.status
+
+
+def _stopped(record: StepRecord) -> bool:
+    return record.action == "filter" and isinstance(record.output, Mapping) and record.output.get("passed") is False
+
+
 def run_row(run: Run) -> Plain:
     return {
         "id": run.id,
         "trigger": run.trigger,
         "workflow": run.workflow,
         "status": run.status,
+        "outcome": outcome_of(run),
         "event_keys": list(run.event_keys),
         "attempt": run.attempt,
         "created_at": _text(run.created_at),
         "started_at": _text(run.started_at),
         "finished_at": _text(run.finished_at),
+        "seconds": _seconds(run.started_at, run.finished_at),
         "error": run.error,
         "hold": run.hold,
         "due_at": _text(run.due_at),
@@ -202,10 +222,28 @@ def shorten(value: Any, most: int = SHORT) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
-def _step(record: Any) -> Plain:
-    shown: Plain = {"warnings": [], "output": None, "error": "", "attempt": 1, "started_at": None, "finished_at": None}
-    shown.update(plain(record))
-    return shown
+def _step(record: StepRecord) -> Plain:
+    return {
+        "path": record.path,
+        "action": record.action,
+        "status": record.status,
+        "attempt": record.attempt,
+        "retries": record.retries,
+        "tries": record.attempt + record.retries,
+        "seconds": _seconds(record.started_at, record.finished_at),
+        "input": plain(record.input),
+        "output": plain(record.output),
+        "error": record.error,
+        "warnings": list(record.warnings),
+        "started_at": _text(record.started_at),
+        "finished_at": _text(record.finished_at),
+        "tokens": record.tokens,
+        "usd": record.usd,
+    }
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
+    return None if begin is None or end is None else round((end - begin).total_seconds(), 3)
 
 
 def _text(moment: datetime | None) -> Any:

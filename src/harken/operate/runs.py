@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 APPROVAL = "approval"
+TRIES = 3
+"""How often a retried run without a trigger is tried."""
 
 
 async def list_runs(
@@ -39,7 +41,7 @@ async def list_runs(
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
-        trigger=trigger, status=status, workflow=workflow, before=before, limit=bounded(limit)
+        trigger=trigger, status=status, workflow=workflow, before=before, limit=bounded(limit), journals=True
     )
     return page(found, [run_row(run) for run in found.items])
 
@@ -50,10 +52,14 @@ async def show(context: Context, *, id: str) -> Plain:
 
 
 async def retry(context: Context, *, id: str, latest: bool = False) -> Plain:
-    """Retry a run that is over. With `latest` it uses the current workflow and starts at the first step."""
+    """Retry a run that is over. With `latest` it uses the current workflow and starts at the first step.
+
+    It is tried as often as a new one, and its tries go on counting.
+    """
     run = await context.run(id)
+    trigger = context.triggers().get(run.trigger)
     rev = context.workflow(run.workflow).rev if latest else ""
-    if not await context.store.retry(run.id, workflow_rev=rev):
+    if not await context.store.retry(run.id, workflow_rev=rev, tries=trigger.max_attempts if trigger else TRIES):
         fix = "Only failed, dead and cancelled runs can be retried; for a done one: harken events replay ID"
         raise Refused(f"run {run.id} is {run.status}", fix=fix)
     return await _after(context, run.id)

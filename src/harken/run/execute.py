@@ -64,13 +64,18 @@ class Execution:
 
 @dataclass(kw_only=True, slots=True)
 class Frame:
-    """What an act can use: the names in scope, its path, and the record of an earlier execution that did not finish."""
+    """What an act can use: the names in scope, its path, and the record of an earlier execution that did not finish.
+
+    An act sets `input` to what a person would want to see of its parameters; the journal redacts and bounds it.
+    """
 
     execution: Execution
     step: Step
     scope: Scope
     path: str
     earlier: StepRecord | None = None
+    input: Any = None
+    retries: int = 0
     warnings: list[str] = field(default_factory=list)
     caused: list[Event] = field(default_factory=list)
     tokens: int = 0
@@ -200,6 +205,8 @@ async def _record_of(frame: Frame) -> StepRecord:
         action=step.action,
         status="ok",
         attempt=tries,
+        retries=_earlier_retries(frame.earlier) + frame.retries,
+        input=frame.input,
         output={**output.details, "response": output.response} if isinstance(output, DetailedOutput) else output,
         warnings=tuple(frame.warnings),
         started_at=started,
@@ -216,6 +223,7 @@ def _record_filtered(frame: Frame, filtered: Filtered, started: datetime) -> Non
         path=frame.path,
         action=frame.step.action,
         status="ok",
+        input=frame.input,
         output={"passed": False, "reason": str(filtered)} if frame.step.action == "filter" else None,
         started_at=started,
         finished_at=frame.execution.clock.now(),
@@ -225,6 +233,10 @@ def _record_filtered(frame: Frame, filtered: Filtered, started: datetime) -> Non
 
 def _earlier_tries(earlier: StepRecord | None) -> int:
     return earlier.attempt if earlier is not None and earlier.status == "failed" else 0
+
+
+def _earlier_retries(earlier: StepRecord | None) -> int:
+    return earlier.retries if earlier is not None and earlier.status == "failed" else 0
 
 
 def _record_failure(frame: Frame, halted: Halted, error: HarkenError, started: datetime, tries: int) -> StepRecord:
@@ -238,6 +250,8 @@ def _record_failure(frame: Frame, halted: Halted, error: HarkenError, started: d
         action=step.action,
         status="failed",
         attempt=tries,
+        retries=_earlier_retries(frame.earlier) + frame.retries,
+        input=frame.input,
         output=output,
         error=str(error) if halted.where == frame.path else str(halted),
         warnings=tuple(frame.warnings),
@@ -266,6 +280,7 @@ async def _act_with_retries(frame: Frame) -> Any:
             pause = step.retry.wait(attempt, error, frame.execution.random.random())
             if pause is None:
                 raise
+        frame.retries += 1
         await frame.execution.clock.sleep(pause)
 
 

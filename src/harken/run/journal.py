@@ -22,10 +22,14 @@ from harken.run.retry import retry_store
 from harken.runs import Claimed, Park, StepRecord
 from harken.store import Commit, NewRun, Records, Runs, Stale
 
-__all__ = ["InternalFeed", "Journal", "Matching", "RunStore", "Unwritten", "append_records", "park"]
+__all__ = ["InternalFeed", "Journal", "Matching", "RunStore", "Unwritten", "append_records", "bound_input", "park"]
 
 Matching: TypeAlias = Callable[[Sequence[Event]], Commit | None]
 """Match events against the internal feed's rules as this process knows them; None when they would never be seen."""
+
+INPUT_LIMIT = 8_000
+INPUT_TEXT_LIMIT = 2_000
+"""Characters of a step's input that its record keeps, in all and of each text in it."""
 
 RULES_FIRST_PAUSE, RULES_LONGEST_PAUSE = 0.01, 1.0
 
@@ -68,7 +72,7 @@ class Journal:
 
     def add(self, record: StepRecord, *, pure: bool, caused: Sequence[Event] = ()) -> StepRecord:
         """Keep a record for the next write. Returns it redacted, as later tries will read it."""
-        record = _redact_record(record, self._redact)
+        record = _prepare_record(record, self._redact)
         self.latest[record.path] = record
         self._records.append(record)
         self._events.extend(msgspec.structs.replace(event, data=self._redact(event.data)) for event in caused)
@@ -116,11 +120,43 @@ class Journal:
         return unwritten
 
 
-def _redact_record(record: StepRecord, redact: Callable[[Any], Any]) -> StepRecord:
+def _prepare_record(record: StepRecord, redact: Callable[[Any], Any]) -> StepRecord:
     if redact is unchanged:
-        return record
+        return record if record.input is None else msgspec.structs.replace(record, input=bound_input(record.input))
+    # redacted before it is shortened: what is left of a secret that was cut could not be recognised
+    given = None if record.input is None else bound_input(redact(_as_json(record.input)))
     output, warnings = redact(record.output), tuple(redact(record.warnings))
-    return msgspec.structs.replace(record, output=output, error=redact(record.error), warnings=warnings)
+    return msgspec.structs.replace(record, input=given, output=output, error=redact(record.error), warnings=warnings)
+
+
+def bound_input(value: Any) -> Any:
+    """The value as JSON holds it, with long texts shortened; as one shortened text when it is long even so."""
+    value = _as_json(value)
+    if len(msgspec.json.encode(value)) <= INPUT_LIMIT:
+        return value
+    value = _shorten_texts(value)
+    encoded = msgspec.json.encode(value)
+    return value if len(encoded) <= INPUT_LIMIT else _shorten(encoded.decode(), INPUT_LIMIT)
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
+    except (ValueError, TypeError, msgspec.MsgspecError):
+        # text that is not Unicode, or keys that are no text: shown as Python writes it
+        return ascii(value)
+
+
+def _shorten_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return _shorten(value, INPUT_TEXT_LIMIT)
+    if isinstance(value, dict):
+        return {name: _shorten_texts(inner) for name, inner in value.items()}
+    return [_shorten_texts(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 class InternalFeed:

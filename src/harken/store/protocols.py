@@ -159,8 +159,11 @@ class Runs(Protocol):
         """Cancel a run that is not running; request a running one to stop. False when it is over already."""
         ...
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        """Make a failed, dead or cancelled run ready again; journaled steps stay done unless the revision changes."""
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
+        """Make a failed, dead or cancelled run ready again; journaled steps stay done unless the revision changes.
+
+        It may be tried `tries` times more. Its `attempt` counts on, unless it has never been tried.
+        """
         ...
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
@@ -223,7 +226,10 @@ class Records(Protocol):
         event_id: int | None = None,
         before: int | None = None,
         limit: int = 50,
-    ) -> Page: ...
+        journals: bool = False,
+    ) -> Page:
+        """Runs, newest first; with their journals only if `journals` asks for them."""
+        ...
 
     async def run(self, run_id: str) -> Run | None:
         """One run with its journal. The beginning of an id is enough if it is unique."""

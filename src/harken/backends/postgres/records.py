@@ -76,8 +76,9 @@ class PostgresRecords(DatabaseUser):
         event_id: int | None = None,
         before: int | None = None,
         limit: int = 50,
+        journals: bool = False,
     ) -> Page:
-        return await self._database.read(_runs, trigger, status, workflow, event_id, before, limit)
+        return await self._database.read(_runs, trigger, status, workflow, event_id, before, limit, journals)
 
     async def run(self, run_id: str) -> Run | None:
         return await self._database.read(_run, run_id)
@@ -154,7 +155,14 @@ async def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known,
 
 
 async def _runs(
-    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    tx: Transaction,
+    trigger: str,
+    status: str,
+    workflow: str,
+    event_id: int | None,
+    before: int | None,
+    limit: int,
+    journals: bool,
 ) -> Page:
     state = None if not status else STATES.index(status) if status in STATES else -1
     seqs = None if event_id is None else await _runs_of(tx, event_id)
@@ -165,7 +173,7 @@ async def _runs(
         where.and_("seq=ANY({}::bigint[])", seqs)
         clause, bindings = where.clause("seq DESC", limit)
         rows = await tx.rows(f"SELECT {RUN} FROM runs {clause}", *bindings)
-        return list(zip((row["seq"] for row in rows), await _load_runs(tx, rows), strict=True))
+        return list(zip((row["seq"] for row in rows), await _load_runs(tx, rows, with_journal=journals), strict=True))
 
     def wanted(item: tuple[int, Run]) -> bool:
         return not workflow or item[1].workflow == workflow

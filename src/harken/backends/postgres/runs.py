@@ -96,8 +96,8 @@ class PostgresRuns(PostgresClaims):
     async def cancel(self, run_id: str) -> bool:
         return await self._database.write(_cancel, run_id)
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await self._database.write(_retry, run_id, workflow_rev)
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
+        return await self._database.write(_retry, run_id, workflow_rev, tries)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._database.write(_release, trigger, drop, hold)
@@ -350,22 +350,25 @@ async def _cancel(tx: Transaction, run_id: str) -> bool:
     return True
 
 
-async def _retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
+async def _retry(tx: Transaction, run_id: str, workflow_rev: str, tries: int) -> bool:
     await _lock_slot_and_parent(tx, id_of(run_id))
-    row = await tx.row("SELECT seq, state FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
+    row = await tx.row("SELECT seq, state, attempt, started_at FROM runs WHERE id=$1 FOR UPDATE", id_of(run_id))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
-    seq, state = row
+    seq, state, attempt, started_at = row
     if state not in (FAILED, DEAD, CANCELLED):
         return False
     if workflow_rev:
         await tx.do("DELETE FROM journal WHERE run=$1", seq)
         await tx.do("UPDATE runs SET workflow_rev=$1 WHERE seq=$2", workflow_rev, seq)
+    before = attempt if started_at is not None else 0
     await tx.do(
-        """UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=false, due_at=$1, budgeted=false,
-        quiet_from=NULL, quiet_until=NULL WHERE seq=$2""",
+        """UPDATE runs SET attempt=$3, max_attempts=$4, error=NULL, finished_at=NULL, cancel_requested=false, due_at=$1,
+        budgeted=false, quiet_from=NULL, quiet_until=NULL WHERE seq=$2""",
         tx.now,
         seq,
+        before + 1,
+        before + tries,
     )
     await admit(tx, seq)
     return True

@@ -112,6 +112,7 @@ class RedisRecords(UsesSession):
         event_id: int | None = None,
         before: int | None = None,
         limit: int = 50,
+        journals: bool = False,
     ) -> Page:
         session = await self._ready()
         if status and status not in STATES:
@@ -122,7 +123,8 @@ class RedisRecords(UsesSession):
 
         async def batch_below(before: int | None) -> list[tuple[int, Run | None]]:
             numbered = await _numbered_runs(session, uid, status, event_id, before, limit)
-            found = {run.id: run for run in await _load_runs(session, [run_id for _, run_id in numbered])}
+            ids = [run_id for _, run_id in numbered]
+            found = {run.id: run for run in await _load_runs(session, ids, with_journal=journals)}
             return [(number, found.get(run_id.hex())) for number, run_id in numbered]
 
         def matches(found: Run) -> bool:

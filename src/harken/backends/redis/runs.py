@@ -75,8 +75,8 @@ class RedisRuns(UsesSession):
     async def cancel(self, run_id: str) -> bool:
         return await _change_run(await self._ready(), "runs.cancel", run_id)
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await _change_run(await self._ready(), "runs.retry", run_id, workflow_rev)
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
+        return await _change_run(await self._ready(), "runs.retry", run_id, workflow_rev, tries)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         session = await self._ready()
@@ -90,7 +90,7 @@ class RedisRuns(UsesSession):
         return await _change_run(session, "runs.drop_dead_letter", run_id)
 
 
-async def _change_run(session: Session, verb: str, run_id: str, *options: str) -> bool:
+async def _change_run(session: Session, verb: str, run_id: str, *options: str | int) -> bool:
     args = session.arguments()
     try:
         return bool(await session.connection.write(verb, args, (args.run(run_id), *options)))

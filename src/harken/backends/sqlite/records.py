@@ -66,8 +66,9 @@ class SqliteRecords(DatabaseUser):
         event_id: int | None = None,
         before: int | None = None,
         limit: int = 50,
+        journals: bool = False,
     ) -> Page:
-        return await self._database.read(_runs, trigger, status, workflow, event_id, before, limit)
+        return await self._database.read(_runs, trigger, status, workflow, event_id, before, limit, journals)
 
     async def run(self, run_id: str) -> Run | None:
         return await self._database.read(_run, run_id)
@@ -148,7 +149,14 @@ def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datet
 
 
 def _runs(
-    tx: Transaction, trigger: str, status: str, workflow: str, event_id: int | None, before: int | None, limit: int
+    tx: Transaction,
+    trigger: str,
+    status: str,
+    workflow: str,
+    event_id: int | None,
+    before: int | None,
+    limit: int,
+    journals: bool,
 ) -> Page:
     where: list[str] = ["1"]
     bindings: list[Any] = []
@@ -165,7 +173,7 @@ def _runs(
         older, extra = ([*where, "seq<?"], [before]) if before is not None else (where, [])
         sql = f"SELECT {RUN} FROM runs WHERE {' AND '.join(older)} ORDER BY seq DESC LIMIT ?"
         rows = tx.execute(sql, [*bindings, *extra, limit]).fetchall()
-        return [(row[0], _run_of_row(tx, row, with_journal=False)) for row in rows]
+        return [(row[0], _run_of_row(tx, row, with_journal=journals)) for row in rows]
 
     def of_workflow(item: tuple[int, Run]) -> bool:
         return not workflow or item[1].workflow == workflow

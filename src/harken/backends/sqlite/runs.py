@@ -69,8 +69,8 @@ class SqliteRuns(SqliteClaims):
     async def cancel(self, run_id: str) -> bool:
         return await self._database.write(_cancel, run_id)
 
-    async def retry(self, run_id: str, *, workflow_rev: str = "") -> bool:
-        return await self._database.write(_retry, run_id, workflow_rev)
+    async def retry(self, run_id: str, *, workflow_rev: str = "", tries: int = 3) -> bool:
+        return await self._database.write(_retry, run_id, workflow_rev, tries)
 
     async def release(self, trigger: str, *, drop: bool = False, hold: str = "") -> int:
         return await self._database.write(_release, trigger, drop, hold)
@@ -271,20 +271,21 @@ def _cancel(tx: Transaction, run_id: str) -> bool:
     return True
 
 
-def _retry(tx: Transaction, run_id: str, workflow_rev: str) -> bool:
-    row = tx.row("SELECT seq, state FROM runs WHERE id=?", (id_of(run_id),))
+def _retry(tx: Transaction, run_id: str, workflow_rev: str, tries: int) -> bool:
+    row = tx.row("SELECT seq, state, attempt, started_at FROM runs WHERE id=?", (id_of(run_id),))
     if row is None:
         raise NotFound(f"there is no run {run_id!r}")
-    seq, state = row
+    seq, state, attempt, started_at = row
     if state not in (FAILED, DEAD, CANCELLED):
         return False
     if workflow_rev:
         tx.execute("DELETE FROM journal WHERE run=?", (seq,))
         tx.execute("UPDATE runs SET workflow_rev=? WHERE seq=?", (workflow_rev, seq))
+    before = attempt if started_at is not None else 0
     tx.execute(
-        """UPDATE runs SET attempt=1, error=NULL, finished_at=NULL, cancel_requested=0, due_at=?, budgeted=0,
-        quiet_from=NULL, quiet_until=NULL WHERE seq=?""",
-        (tx.now(), seq),
+        """UPDATE runs SET attempt=?, max_attempts=?, error=NULL, finished_at=NULL, cancel_requested=0, due_at=?,
+        budgeted=0, quiet_from=NULL, quiet_until=NULL WHERE seq=?""",
+        (before + 1, before + tries, tx.now(), seq),
     )
     admit(tx, seq, tx.now())
     return True

@@ -46,8 +46,10 @@ class SwitchBlock(Strict):
 
 def _filter(params: FilterBlock, compiler: Compiler) -> CompiledAct:
     condition = compiler.condition(params.condition, "condition")
+    given = {"condition": params.condition}
 
     async def act(frame: Frame) -> Any:
+        frame.input = given
         decision = frame.scope.decide(condition)
         if decision.outcome == "false":
             raise Filtered(decision.reason)
@@ -59,8 +61,10 @@ def _filter(params: FilterBlock, compiler: Compiler) -> CompiledAct:
 def _if(params: IfBlock, compiler: Compiler) -> CompiledAct:
     condition = compiler.condition(params.condition, "condition")
     then, otherwise = compiler.steps(params.then, "then"), compiler.steps(params.otherwise, "else")
+    given = {"condition": params.condition}
 
     async def act(frame: Frame) -> Any:
+        frame.input = given
         chosen, steps = ("then", then) if frame.scope.holds(condition) else ("else", otherwise)
         return await walk(frame.execution, steps, frame.scope, f"{frame.path}.{chosen}.")
 
@@ -76,6 +80,7 @@ def _switch(params: SwitchBlock, compiler: Compiler) -> CompiledAct:
 
     async def act(frame: Frame) -> Any:
         value = _case_key(on(frame.names))
+        frame.input = {"on": value}
         place = f"cases[{value}]" if value in blocks else "default"
         return await walk(frame.execution, blocks.get(value, default), frame.scope, f"{frame.path}.{place}.")
 

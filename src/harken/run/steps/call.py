@@ -75,13 +75,24 @@ def _http(params: HttpBlock, compiler: Compiler) -> CompiledAct:
         sent = {name: str(value) for name, value in headers(names).items()}
         if method not in _SAFE and not any(name.lower() == "idempotency-key" for name in sent):
             sent["Idempotency-Key"] = frame.key
-        text = body(names)
+        text, address, sent_json = body(names), url.render(names), json(names)
+        asked = {name: value if isinstance(value, int) else str(value) for name, value in query(names).items()}
+        # without the values of headers, which are where credentials are
+        given = {
+            "method": method,
+            "url": str(address),
+            "headers": list(sent),
+            "query": asked,
+            "json": sent_json,
+            "body": text,
+        }
+        frame.input = {name: value for name, value in given.items() if value not in (None, {}, [])}
         reply = await frame.environment.http.request(
             method,
-            url.render(names),
+            address,
             headers=sent,
-            params={name: value if isinstance(value, int) else str(value) for name, value in query(names).items()},
-            json=json(names),
+            params=asked,
+            json=sent_json,
             data=None if text is None else _encode(text),
             timeout=frame.step.timeout,
             allow_private=params.allow_private_networks,
@@ -128,7 +139,10 @@ def _notify(params: NotifyBlock, compiler: Compiler) -> CompiledAct:
             data=data(names),
             idempotency_key=frame.key,
         )
-        return dict(await frame.environment.destination(str(channel(names))).deliver(message))
+        where = str(channel(names))
+        given = {"channel": where, "to": message.to, "title": message.title, "text": message.text, "data": message.data}
+        frame.input = {name: value for name, value in given.items() if value not in ("", None, {})}
+        return dict(await frame.environment.destination(where).deliver(message))
 
     return CompiledAct(act=act)
 
@@ -176,7 +190,8 @@ def _action(params: ActionBlock, compiler: Compiler) -> CompiledAct:
 
     async def act(frame: Frame) -> Any:
         action, account, host = frame.environment.action(name)
-        params = _validate(action, {key: value(frame.names) for key, value in given.items()}, name)
+        frame.input = values = {key: value(frame.names) for key, value in given.items()}
+        params = _validate(action, values, name)
         call = Call(params=params, account=account, host=host, idempotency_key=frame.key)
         return _expect_json(await action.run(call), name)
 

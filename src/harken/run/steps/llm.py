@@ -37,10 +37,11 @@ def _llm(params: LlmBlock, compiler: Compiler) -> CompiledAct:
 
     async def act(frame: Frame) -> DetailedOutput:
         names, warnings = frame.names, frame.warnings
-        instructions = system(names, warnings)
+        instructions, asked = system(names, warnings), prompt(names, warnings)
+        frame.input = {"system": instructions, "prompt": asked} if instructions else {"prompt": asked}
         answer = await frame.environment.models.ask(
             str(model(names)),
-            prompt(names, warnings),
+            asked,
             system=f"{instructions}\n\n{CAUTION}" if instructions else CAUTION,
             schema=schema,
             max_tokens=params.max_tokens,

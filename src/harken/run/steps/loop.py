@@ -37,6 +37,7 @@ def _foreach(params: ForeachBlock, compiler: Compiler) -> CompiledAct:
         found = items(frame.names)
         if not isinstance(found, list):
             raise Misconfigured(f"foreach needs a list of items, not {type(found).__name__}")
+        frame.input = {"items": len(found)}
         if len(found) > params.max_items:
             fix = "Raise max_items, or narrow the list first"
             raise Refused(f"foreach got {len(found):,} items; at most {params.max_items:,} are allowed", fix=fix)

@@ -53,7 +53,10 @@ def _shell(params: ShellBlock, compiler: Compiler) -> CompiledAct:
         given = {name: str(value) for name, value in env(names).items()}
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         variables = {**inherited, **given, "HARKEN_RUN_ID": frame.execution.claimed.id, "HARKEN_STEP_KEY": frame.key}
-        return await _execute([str(word) for word in command(names)], variables, cwd(names), stdin(names))
+        words, place, text = [str(word) for word in command(names)], cwd(names), stdin(names)
+        shown = {"command": script if script is not None else words, "env": given, "cwd": place, "stdin": text}
+        frame.input = {name: value for name, value in shown.items() if value not in (None, {})}
+        return await _execute(words, variables, place, text)
 
     return CompiledAct(act=act)
 

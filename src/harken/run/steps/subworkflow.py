@@ -34,7 +34,9 @@ def _workflow(params: WorkflowBlock, compiler: Compiler) -> CompiledAct:
     name, inputs = compiler.value(params.name, "workflow"), compiler.value(params.inputs, "inputs")
 
     async def act(frame: Frame) -> DetailedOutput:
-        child = _started_run(frame) or await _start(frame, str(name(frame.names)), inputs(frame.names), params.wait)
+        wanted, given = str(name(frame.names)), inputs(frame.names)
+        frame.input = {"workflow": wanted, "inputs": given}
+        child = _started_run(frame) or await _start(frame, wanted, given, params.wait)
         if not params.wait:
             return DetailedOutput(None, {"run": child})
         store = frame.execution.store

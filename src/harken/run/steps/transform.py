@@ -55,6 +55,7 @@ def _emit(params: EmitBlock, compiler: Compiler) -> CompiledAct:
             occurred_at=frame.execution.clock.now(),
         )
         frame.caused.append(event)
+        frame.input = {"event": event.type, "data": given}
         return {"type": event.type, "subject": event.subject, "key": event.key}
 
     return CompiledAct(act=act, instant=True)

@@ -98,6 +98,8 @@ def _approve(params: ApproveBlock, compiler: Compiler) -> CompiledAct:
         answer = _answer(frame)
         if answer is None:
             raise _question(frame, prompt(frame.names, frame.warnings), timeout)
+        asked = frame.earlier.output if frame.earlier is not None else None
+        frame.input = {"prompt": asked.get("prompt")} if isinstance(asked, Mapping) else None
         if not answer["approved"]:
             who, why = answer.get("by"), answer.get("comment")
             raise Rejected(f"rejected{f' by {who}' if who else ''}{f': {why}' if why else ''}", output=answer)

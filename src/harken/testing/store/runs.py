@@ -204,12 +204,29 @@ class RunControlContract(StoreWorld):
         await given.store.retry(claim.id)
         assert not (await given.claims_one()).cancel_requested
 
-    async def test_a_retried_run_gets_its_tries_back(self, given: Given) -> None:
+    async def test_a_retried_run_gets_its_tries_back_and_goes_on_counting_them(self, given: Given) -> None:
         claim = await given.running()
         await given.settle(claim, Again(at=given.now(), error="x"))
         await given.settle(await given.claims_one(), Dead(error="x"))
-        await given.store.retry(claim.id)
-        assert (await given.claims_one()).attempt == 1
+        await given.store.retry(claim.id, tries=5)
+        again = await given.claims_one()
+        assert (again.attempt, again.max_attempts) == (3, 7)
+        await given.settle(again, Dead(error="x"))
+        await given.store.retry(claim.id, tries=5)
+        assert ((await given.claims_one()).attempt, (await given.run(claim.id)).attempt) == (4, 4)
+
+    async def test_a_run_that_never_began_is_at_its_first_try_when_it_is_retried(self, given: Given) -> None:
+        [run_id] = await given.fires("a")
+        await given.store.cancel(run_id)
+        await given.store.retry(run_id, tries=2)
+        again = await given.claims_one()
+        assert (again.attempt, again.max_attempts) == (1, 2)
+
+    async def test_a_page_of_runs_has_journals_when_they_are_asked_for(self, given: Given) -> None:
+        claim = await given.running()
+        await given.settle(claim, record=step(input={"who": "Ada"}, retries=2))
+        [without], [with_them] = (await given.store.runs()).items, (await given.store.runs(journals=True)).items
+        assert (without.journal, with_them.journal) == ((), (step(input={"who": "Ada"}, retries=2),))
 
     async def test_a_dropped_dead_letter_is_cancelled(self, given: Given) -> None:
         claim = await given.running()

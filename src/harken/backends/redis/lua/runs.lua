@@ -248,8 +248,8 @@ end
 -- verb: retry
 -- with: queue
 -- Make a failed, dead or cancelled run ready again. Another workflow revision ('': the same) starts from an empty
--- journal. Return 0 if the run is in another state.
-local function retry(run_id, revision)
+-- journal. It may be tried `tries` times more, and its tries count on. Return 0 if the run is in another state.
+local function retry(run_id, revision, tries)
   local run = load_run(name(run_id))
   if not run then
     return { '!', 'run' }
@@ -263,7 +263,8 @@ local function retry(run_id, revision)
     call('HDEL', P .. 'r:' .. run.id, 'journal')
   end
   call('HDEL', P .. 'x:' .. run.id, 'error')
-  call('HSET', P .. 'r:' .. run.id, 'tries', 1, 'due', now)
+  local before = run.begun and tonumber(run.tries or '1') or 0
+  call('HSET', P .. 'r:' .. run.id, 'tries', int(before + 1), 'max', int(before + tries), 'due', now)
   call('HDEL', P .. 'r:' .. run.id, 'why', 'over', 'stop', 'budget', 'qfrom', 'qtil')
   run.due = now
   admit(run)
