@@ -81,3 +81,32 @@ def test_the_first_line_of_a_start_on_a_store_of_its_own_is_that_it_is_ready(tmp
         rest = process.stdout.read()
     assert first.startswith("harken is ready at ")
     assert "lease." not in rest
+
+
+def test_start_prints_a_line_for_each_run_and_stop_ends_it(started: Started) -> None:
+    assert started.process.stdout is not None
+    line = next(line for line in started.process.stdout if "  hello  " in line)
+    assert line.split("  ")[3] == "done"
+    done = started.types("workflows", "run", "hello", "--wait")
+    assert (done.returncode, "text  hello" in done.stdout) == (0, True)
+    assert any("  hello  (by hand)  done  " in line for line in started.process.stdout)
+    tail = [sys.executable, "-m", "harken.cli", "--config", str(started.directory), "runs", "tail"]
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert "  done  " in watching.stdout.readline()
+        watching.terminate()
+    assert started.json("stop")["stopped"]
+    assert started.process.wait(60) == 0
+
+
+def test_a_quiet_start_prints_no_line_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "hello.yaml").write_text(HELLO)
+    command = [sys.executable, "-m", "harken.cli", "--config", str(tmp_path), "start", "--port", "0", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        assert any("ready at" in line for line in process.stdout)
+        here = Started(tmp_path, process)
+        here.json("workflows", "run", "hello", "--wait")
+        here.types("stop")
+        assert [line for line in process.stdout if "  hello  " in line] == []

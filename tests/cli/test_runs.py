@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from harken.cli.runs import follow_runs
 from harken.runs import Dead, Finished, RunOutcome, StepRecord
 from harken.store import Settlement
 from tests.cli.conftest import Desk
@@ -76,3 +81,45 @@ async def test_runs_retry_keeps_counting_tries(desk: Desk) -> None:
     assert (await desk.json("runs", "retry", run_id))["attempt"] == 2
     await ends(desk, Dead(error="no"))
     assert (await desk.json("runs", "retry", run_id))["attempt"] == 3
+
+
+async def test_runs_list_since_10m_shows_only_young_runs(desk: Desk) -> None:
+    old = await desk.office.fires("INC-1")
+    desk.office.clock.advance(3_600)
+    young = await desk.office.fires("INC-2")
+    assert [row["id"] for row in await desk.json("runs", "list", "--since", "10m", "--trigger", "oncall")] == [young]
+    listed = await desk.json("runs", "list", "--since", "2h", "--trigger", "oncall")
+    assert [row["id"] for row in listed] == [young, old]
+    code, _, err = await desk.types("runs", "list", "--since", "soon")
+    assert (code, "10m or 2026-03-01T10:00:00Z" in err) == (1, True)
+
+
+async def test_followed_runs_are_those_that_are_new_or_changed(desk: Desk) -> None:
+    first = await desk.office.fires("INC-1")
+    known = (await desk.json("runs", "list", "--trigger", "oncall"))[:1]
+    following = follow_runs(desk.served.controller, {"trigger": "oncall", "status": None}, known)
+    await ends(desk, Dead(error="no"))
+    assert [(row["id"], row["outcome"]) for row in [await asyncio.to_thread(next, following)]] == [(first, "dead")]
+    second = await desk.office.fires("INC-2")
+    row = await asyncio.to_thread(next, following)
+    assert (row["id"], row["outcome"]) == (second, "ready")
+
+
+async def test_an_open_run_far_back_is_still_followed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harken.cli.runs.PAGE", 1)
+    first = await desk.office.fires("INC-1")
+    known = await desk.json("runs", "list", "--trigger", "oncall")
+    await ends(desk, Finished())
+    later = [await desk.office.fires(f"INC-{number}") for number in (2, 3)]
+    following = follow_runs(desk.served.controller, {"trigger": "oncall"}, known)
+    found = [await asyncio.to_thread(next, following) for _ in range(3)]
+    assert {row["id"] for row in found} == {first, *later}
+
+
+async def test_workflows_run_wait_shows_the_end_and_exits_1_when_it_is_not_good(desk: Desk) -> None:
+    waiting = asyncio.create_task(desk.types("workflows", "run", "oncall", "--wait", "--json"))
+    while (await desk.office.store.counts()).get("runs_ready", 0) == 0:  # noqa: ASYNC110 - another thread starts it
+        await asyncio.sleep(0.01)
+    await ends(desk, Dead(error="no"))
+    code, out, _ = await waiting
+    assert (code, json.loads(out)["outcome"]) == (1, "dead")

@@ -84,7 +84,10 @@ _TABLE = (
     ),
     _get("events.show", "/api/events/{id:int}", id="count"),
     _post("events.replay", "/api/events/{id:int}/replay", id="count", trigger="text"),
-    _get("runs.list", "/api/runs", trigger="text", status="text", workflow="text", before="count", limit="count"),
+    _get(
+        "runs.list", "/api/runs",
+        trigger="text", status="text", workflow="text", since="text", before="count", limit="count",
+    ),
     _get("runs.show", "/api/runs/{id}", id="text"),
     _post("runs.retry", "/api/runs/{id}/retry", id="text", latest="flag"),
     _post("runs.cancel", "/api/runs/{id}/cancel", id="text"),

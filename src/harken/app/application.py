@@ -33,10 +33,12 @@ from harken.timings import Timings
 
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
+    from harken.app.run_lines import RunLines
     from harken.app.server import Listener
     from harken.app.store_wait import StoreWait
     from harken.app.telemetry import Telemetry
     from harken.ingest.intake import Intake
+    from harken.operate.rows import Plain
     from harken.run.worker import Worker
 
 __all__ = ["App", "Role", "not_reading", "refuse_blocking"]
@@ -160,6 +162,18 @@ class App:
         )
         intake.leases.shared = self.opened.shared
         return worker, intake
+
+    def show_runs(self, write: Callable[[Plain], None]) -> RunLines:
+        """Call `write`, in a thread, with a row for each run that ends from now on."""
+        from harken.app.run_lines import RunLines
+
+        lines = RunLines(write, self._clock, self.operator.discreet, self._workflow_name)
+        self.worker.on_end = lines.add
+        return lines
+
+    def _workflow_name(self, rev: str) -> str:
+        plan = self._workflows.peek(rev)
+        return plan.name if plan is not None else ""
 
     def _build_telemetry(self) -> Telemetry:
         from harken.app.telemetry import Telemetry

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -14,6 +14,7 @@ import structlog
 
 from harken.app.application import App, Role
 from harken.operate.configuration import load_directory
+from harken.operate.rows import Plain
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
@@ -33,17 +34,24 @@ def run(
     role: Role = "all",
     timings: Timings = Timings(),
     new_store: bool = False,
+    on_run: Callable[[Plain], None] | None = None,
 ) -> int:
-    """`harken start`: run until a signal comes. Returns the exit code."""
+    """`harken start`: run until a signal comes. Returns the exit code. `on_run` is called in a thread, see RunLines."""
     if sys.platform == "win32":
-        return asyncio.run(_serve(directory, host, port, role, timings, new_store))
+        return asyncio.run(_serve(directory, host, port, role, timings, new_store, on_run))
     import uvloop
 
-    return uvloop.run(_serve(directory, host, port, role, timings, new_store))
+    return uvloop.run(_serve(directory, host, port, role, timings, new_store, on_run))
 
 
 async def _serve(
-    directory: Path, host: str | None, port: int | None, role: Role, timings: Timings, new_store: bool
+    directory: Path,
+    host: str | None,
+    port: int | None,
+    role: Role,
+    timings: Timings,
+    new_store: bool,
+    on_run: Callable[[Plain], None] | None,
 ) -> int:
     from harken.app.file_watch import file_stamps, watch
     from harken.app.logs import set_up_logs
@@ -73,9 +81,12 @@ async def _serve(
             for finding in app.loaded.findings:
                 click.echo(str(finding), err=True)
             click.echo(_ready_line(app))
+            lines = app.show_runs(on_run) if on_run is not None else None
             settle_memory()
             await _wait_for_first(stop, app.ended)
             log.info("controller.stopping")
+        if lines is not None:
+            lines.close()
         return 1 if app.ended.is_set() else 0
 
     return await _run_until_stopped(asyncio.create_task(control(), name="controller"), ready, stop)

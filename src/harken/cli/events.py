@@ -61,7 +61,9 @@ def tail_events(session: Session, feed: str, trigger: str, after: int | None) ->
 @click.option("--feed", help="Only events of this feed.")
 @click.option("--trigger", help="Only events that this trigger decided about.")
 @click.option("--key", help="Only events of this key.")
-@click.option("--since", metavar="TIME", help="Only events recorded since, such as 2026-03-01T10:00:00Z.")
+@click.option(
+    "--since", metavar="TIME", help="Only events recorded since: 10m, or a time such as 2026-03-01T10:00:00Z."
+)
 @click.option("--before", type=int, metavar="ID", help="Only events before this one: the next page.")
 @click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
 def list_events(session: Session, **given: Any) -> None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from harken.cli.client import ControllerClient, Unreachable, is_alive
+from harken.cli.run_lines import run_line
 from harken.cli.session import Session, command
 from harken.cli.show import fields, indented, listing, print_json, say, table, took
+from harken.errors import HarkenError
 
-__all__ = ["dead_command", "runs_command"]
+__all__ = ["OVER", "dead_command", "print_run", "runs_command"]
+
+PAGE = 100
+LOOK_SECONDS = 1.0
+OVER = frozenset({"done", "filtered", "failed", "dead", "cancelled"})
+UNDER_WAY = frozenset({"ready", "running", "blocked", "gathering"})
 
 COLUMNS = (
     ("id", lambda run: run["id"][:12]),
@@ -33,25 +44,108 @@ STEPS = (
 
 @click.group("runs", context_settings={"help_option_names": ["-h", "--help"]})
 def runs_command() -> None:
-    """List, show, retry, cancel and approve runs."""
+    """List, follow, show, retry, cancel and approve runs."""
 
 
 @command(runs_command, "list")
 @click.option("--trigger", help="Only runs of this trigger.")
 @click.option("--status", help="Only ready, running, waiting, held, done, failed, dead …")
 @click.option("--workflow", help="Only runs of this workflow.")
+@click.option("--since", metavar="TIME", help="Only runs created since: 10m, or a time such as 2026-03-01T10:00:00Z.")
+@click.option("--follow", is_flag=True, help="Then print a line for each run that ends or waits, until Ctrl-C.")
 @click.option("--before", type=int, metavar="N", help="The next page, as the last one said.")
 @click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
-def list_runs(session: Session, **given: Any) -> None:
+def list_runs(session: Session, follow: bool, **given: Any) -> None:
     """List runs, newest first."""
-    listing(session, session.call("runs.list", **given), COLUMNS, "No runs yet.")
+    if follow:
+        session.needs_controller()
+    answer = session.call("runs.list", **given)
+    if not follow:
+        listing(session, answer, COLUMNS, "No runs yet.")
+        return
+    if session.as_json:
+        for row in reversed(answer["items"]):
+            _print_followed(session, row)
+    elif answer["items"]:
+        table(answer["items"], COLUMNS)
+    chosen = {name: given[name] for name in ("trigger", "status", "workflow")}
+    _follow(session, chosen, answer["items"])
+
+
+@command(runs_command, "tail")
+@click.option("--trigger", help="Only runs of this trigger.")
+@click.option("--workflow", help="Only runs of this workflow.")
+def tail_runs(session: Session, **given: Any) -> None:
+    """Print a line for each run that ends or waits from now on, until Ctrl-C. With --json, one object a line."""
+    session.needs_controller()
+    _follow(session, given, session.call("runs.list", limit=PAGE, **given)["items"])
+
+
+def _follow(session: Session, chosen: dict[str, Any], known: list[dict[str, Any]]) -> None:
+    for row in follow_runs(session.needs_controller(), chosen, known):
+        if row["outcome"] not in UNDER_WAY:
+            _print_followed(session, row)
+    raise HarkenError("the controller has stopped", fix="Start it again with: harken start")
+
+
+def _print_followed(session: Session, row: dict[str, Any]) -> None:
+    print(json.dumps(row, ensure_ascii=False) if session.as_json else run_line(row), flush=True)
+
+
+def follow_runs(
+    controller: ControllerClient, chosen: dict[str, Any], known: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Runs that are new or in another state than before, oldest first, until the controller is gone."""
+    states = {row["id"]: _state(row) for row in known}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if known:
+        given["since"] = min(row["created_at"] for row in known)
+    while is_alive(controller.pid):
+        try:
+            found = _changed_runs(controller, given, states)
+        except Unreachable:
+            # it is about to end, or starts anew
+            found = []
+        states |= {row["id"]: _state(row) for row in found}
+        yield from found
+        time.sleep(LOOK_SECONDS)
+
+
+def _changed_runs(
+    controller: ControllerClient, given: dict[str, Any], states: dict[str, tuple[Any, ...]]
+) -> list[dict[str, Any]]:
+    seen: set[str] = set()
+    changed: list[dict[str, Any]] = []
+    page: dict[str, Any] = {"next": None}
+    while True:
+        before = {} if page["next"] is None else {"before": page["next"]}
+        page = controller.call("runs.list", {**given, **before, "limit": PAGE})
+        seen.update(row["id"] for row in page["items"])
+        fresh = [row for row in page["items"] if states.get(row["id"]) != _state(row)]
+        changed += fresh
+        if page["next"] is None or not fresh:
+            break
+    # what was open and is not on these pages has ended since, or is further back
+    still_open = [run_id for run_id, state in states.items() if state[0] not in OVER and run_id not in seen]
+    for run_id in still_open[:PAGE]:
+        row = controller.call("runs.show", {"id": run_id})
+        if _state(row) != states[run_id]:
+            changed.append(row)
+    return [row for row in reversed(changed) if given.get("status") in (None, row["status"])]
+
+
+def _state(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["outcome"], row["attempt"], row["waiting_for"]
 
 
 @command(runs_command, "show")
 @click.argument("id")
 def show_run(session: Session, id: str) -> None:
     """Show one run with what each step was given and gave back. The beginning of an id is enough."""
-    run = session.call("runs.show", id=id)
+    print_run(session, session.call("runs.show", id=id))
+
+
+def print_run(session: Session, run: dict[str, Any]) -> None:
     if session.as_json:
         print_json(run)
         return

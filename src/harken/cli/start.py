@@ -15,7 +15,7 @@ from harken.cli.session import Session, command
 from harken.cli.show import print_json, say
 from harken.errors import Misconfigured, RetryLater
 
-__all__ = ["controller_command", "demo_command", "start_command", "start_controller", "start_options"]
+__all__ = ["controller_command", "demo_command", "start_command", "start_controller", "start_options", "stop_command"]
 
 
 def start_options(function: Any) -> Any:
@@ -37,26 +37,31 @@ def start_options(function: Any) -> Any:
             "--port", type=click.IntRange(0, 65_535), help="Listen on this port. [default: server.port, 9091]"
         ),
         click.option("--host", help="Listen on this address. [default: server.host, 127.0.0.1]"),
+        click.option("--quiet", is_flag=True, help="Do not print a line for each run."),
     ):
         function = option(function)
     return function
 
 
-def start_controller(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
+def start_controller(
+    session: Session, host: str | None, port: int | None, role: Any, new_store: bool, quiet: bool
+) -> int:
     from harken.app import run
+    from harken.cli.run_lines import write_run_line
     from harken.operate.configuration import is_configured
 
     if not is_configured(session.directory):
         message = f"there is no configuration in {session.directory.absolute()}"
         raise Misconfigured(message, fix="Try: harken init, or name its directory: harken --config DIR start")
-    return run(session.directory, host=host, port=port, role=role, new_store=new_store)
+    on_run = None if quiet else write_run_line
+    return run(session.directory, host=host, port=port, role=role, new_store=new_store, on_run=on_run)
 
 
 @command(None, "start", data=False)
 @start_options
-def start_command(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
+def start_command(session: Session, host: str | None, port: int | None, role: Any, new_store: bool, quiet: bool) -> int:
     """Run the controller until it is stopped: read the feeds, execute the runs, serve the API."""
-    return start_controller(session, host, port, role, new_store)
+    return start_controller(session, host, port, role, new_store, quiet)
 
 
 @command(None, "demo")
@@ -90,14 +95,14 @@ def controller_command() -> None:
 
 @command(controller_command, "start", data=False)
 @start_options
-def start_it(session: Session, host: str | None, port: int | None, role: Any, new_store: bool) -> int:
+def start_it(session: Session, host: str | None, port: int | None, role: Any, new_store: bool, quiet: bool) -> int:
     """Run the controller until it is stopped; the same as `harken start`."""
-    return start_controller(session, host, port, role, new_store)
+    return start_controller(session, host, port, role, new_store, quiet)
 
 
 @command(controller_command, "stop")
 @click.option("--timeout", type=float, default=60.0, show_default=True, help="How many seconds to wait for it.")
-def stop_it(session: Session, timeout: float) -> None:
+def stop_command(session: Session, timeout: float) -> None:
     """Ask the controller to stop, and wait until it has."""
     controller = session.needs_controller()
     os.kill(controller.pid, signal.SIGTERM)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harken.cli.config import OutputFormat, format_option, report
+from harken.cli.runs import OVER, print_run
 from harken.cli.session import Session, command
-from harken.cli.show import fields, listing, print_json, say
+from harken.cli.show import clean, fields, listing, print_json, say
 from harken.errors import Refused
 
 __all__ = ["models_command", "workflows_command"]
+
+LOOK_SECONDS = 0.2
 
 
 @click.group("workflows", context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,15 +48,44 @@ def check_workflows(session: Session, name: str, output_format: OutputFormat) ->
 @click.option(
     "--input", "given", default="", metavar="JSON", help="The input: an object, @FILE, or - for standard input."
 )
-def run_workflow(session: Session, name: str, given: str) -> None:
+@click.option("--wait", is_flag=True, help="Wait for its end and show it. Exits 1 unless it ends well.")
+def run_workflow(session: Session, name: str, given: str, wait: bool) -> int:
     """Start a run by hand; a controller executes it."""
+    if wait:
+        session.needs_controller()
     answer = session.call("workflows.run", name=name, input=_input(given))
+    if wait:
+        return _wait_for_end(session, answer["id"])
     if session.as_json:
         print_json(answer)
-        return
+        return 0
     say(f"run {answer['id']} of {name} is ready. Follow it: harken runs show {answer['id'][:12]}")
     if session.controller() is None:
         say("No controller is running: it begins with the next `harken start`")
+    return 0
+
+
+def _wait_for_end(session: Session, run_id: str) -> int:
+    """Show the run when it is over, and on standard error what it does until then."""
+    said = ""
+    while True:
+        run = session.needs_controller().call("runs.show", {"id": run_id})
+        if run["status"] in OVER:
+            break
+        doing = f"run {run_id[:12]} is {run['status']}{_waits_for(run)}"
+        if doing != said:
+            click.echo(clean(doing), err=True)
+        said = doing
+        time.sleep(LOOK_SECONDS)
+    print_run(session, run)
+    return 0 if run["status"] == "done" else 1
+
+
+def _waits_for(run: dict[str, Any]) -> str:
+    if run["waiting_for"] == "approval":
+        return f" for an answer. Give it with: harken runs approve {run['id'][:12]}"
+    why = run["waiting_for"] or run["hold"] or run["error"]
+    return f": {why}" if why else ""
 
 
 @click.group("models", context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from harken.errors import NotFound, Refused
+from harken.durations import parse_duration
+from harken.errors import Misconfigured, NotFound, Refused
 from harken.event import Event, Recorded, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.operate.context import Context
 from harken.operate.rows import Plain, event_row, page
 from harken.store import NewRun
 
-__all__ = ["input_for", "list_events", "replay", "show", "tail"]
+__all__ = ["input_for", "list_events", "moment_of", "replay", "show", "tail"]
 
 
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,7 +64,12 @@ async def list_events(
 ) -> Plain:
     """Recorded events, newest first."""
     found = await context.store.events(
-        feed=feed, trigger=trigger, key=key, since=_moment(since), before=before, limit=bounded(limit)
+        feed=feed,
+        trigger=trigger,
+        key=key,
+        since=moment_of(since, context.clock.now()),
+        before=before,
+        limit=bounded(limit),
     )
     names = await context.names()
     return page(found, [event_row(event, names) for event in found.items])
@@ -142,11 +148,20 @@ async def _newest(context: Context) -> int:
     return int(newest[0].id) if newest else 0
 
 
-def _moment(text: str) -> datetime | None:
+def moment_of(text: str, now: datetime) -> datetime | None:
+    """The time, or as long before now as a duration says: `2026-03-01T10:00:00Z`, `10m`. None for an empty text."""
     if not text:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise Refused(f"{text} is not a time", fix="Write it like 2026-03-01T10:00:00Z") from error
+    except ValueError:
+        return now - timedelta(seconds=_back(text))
     return moment if moment.tzinfo else moment.astimezone()
+
+
+def _back(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except Misconfigured as error:
+        fix = "Write it like 10m or 2026-03-01T10:00:00Z"
+        raise Refused(f"{text} is neither a time nor a duration", fix=fix) from error

@@ -33,12 +33,28 @@ __all__ = [
     "run_row",
     "shorten",
     "spans",
+    "title_of",
     "trigger_row",
 ]
 
 Plain: TypeAlias = dict[str, Any]
 
 SHORT = 120
+TITLE = 60
+TITLES = (
+    "title",
+    "summary",
+    "name",
+    "headline",
+    "subject",
+    "text",
+    "message",
+    "content",
+    "snippet",
+    "description",
+    "body",
+)
+"""The fields of an event that say in words what it is about, the first that has some."""
 _KINDS = {"poll": "poll", "push": "webhook", "stream": "stream", "internal": "event"}
 
 
@@ -77,6 +93,17 @@ def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
         "repeats": event.repeats,
         "last_repeat_at": _text(event.last_repeat_at),
     }
+
+
+def title_of(data: Any) -> str:
+    """What an event is about in words, in one short line; empty if none of its fields says so."""
+    fields = data if isinstance(data, Mapping) else {}
+    for name in TITLES:
+        text = fields.get(name)
+        if isinstance(text, str) and text.strip():
+            line = " ".join(text.split())
+            return line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
+    return ""
 
 
 def outcome_of(run: Run) -> str:

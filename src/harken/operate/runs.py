@@ -6,7 +6,7 @@ from typing import get_args
 
 from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.context import Context
-from harken.operate.events import MOST, bounded
+from harken.operate.events import MOST, bounded, moment_of
 from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
 from harken.runs import RunState
 from harken.suggest import suggest_fix
@@ -34,16 +34,22 @@ async def list_runs(
     trigger: str = "",
     status: str = "",
     workflow: str = "",
+    since: str = "",
     before: int | None = None,
     limit: int = 50,
 ) -> Plain:
-    """Runs, newest first."""
+    """Runs, newest first; with `since` only those that were created since that time, or within that duration."""
     if status and status not in get_args(RunState):
         raise Refused(f"a run is never {status}", fix=suggest_fix(status, get_args(RunState)))
     found = await context.store.runs(
         trigger=trigger, status=status, workflow=workflow, before=before, limit=bounded(limit), journals=True
     )
-    return page(found, [run_row(run) for run in found.items])
+    begin = moment_of(since, context.clock.now())
+    if begin is None:
+        return page(found, [run_row(run) for run in found.items])
+    young = [run_row(run) for run in found.items if run.created_at >= begin]
+    # they are in the order of their creation, so what follows an older one is older too
+    return {"items": young, "next": found.next if len(young) == len(found.items) else None}
 
 
 async def show(context: Context, *, id: str) -> Plain:

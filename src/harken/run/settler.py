@@ -47,6 +47,11 @@ class PendingSettlement:
             return "filtered" if outcome.filtered else "done"
         return "again" if type(outcome) is Again else _status_of(outcome)[0]
 
+    @property
+    def reason(self) -> str:
+        """Why the try did not end well; empty if it did."""
+        return self.outcome.error if type(self.outcome) is Again else _status_of(self.outcome)[2]
+
 
 class Settler:
     """Writes the ends of tries. `on_settled` is called once for each: with `lost` when the run was no longer ours."""

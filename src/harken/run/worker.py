@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Literal
@@ -25,7 +26,7 @@ from harken.store import Runs
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
-__all__ = ["EMPTY_PAUSE", "TROUBLE_PAUSE", "NextDue", "Observe", "Worker", "heartbeat"]
+__all__ = ["EMPTY_PAUSE", "TROUBLE_PAUSE", "NextDue", "Observe", "RunEnd", "Worker", "heartbeat"]
 
 TROUBLE_PAUSE = 1.0
 EMPTY_PAUSE = 0.02
@@ -37,6 +38,17 @@ MAX_CLAIM = 256
 
 Observe = Callable[[str, Claimed], None]
 """Called with `started`, `done`, `filtered`, `failed`, `dead`, `cancelled`, `again`, `parked` or `lost`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnd:
+    """A try of a run has ended: `outcome` is done, filtered, failed, dead, cancelled, again or waiting."""
+
+    claimed: Claimed
+    outcome: str
+    error: str
+    seconds: float
+
 
 Interruption = Literal["lost", "cancel", "stopped"]
 """Why a run is ended early: its lease is lost, a person cancelled it, or this worker stops."""
@@ -50,7 +62,8 @@ class Worker:
     """Executes claimed runs. `parallel` bounds those that wait for something; the others are executed as they come.
 
     `internal` matches events for the internal feed, `learn` fetches its rules when they are stale, `listens` tells
-    whether any trigger wants this type of internal event. The counters are plain attributes that only grow.
+    whether any trigger wants this type of internal event.
+    `on_end`, if set, is called when a try has ended. The counters are plain attributes that only grow.
     """
 
     def __init__(
@@ -80,6 +93,8 @@ class Worker:
         self._lease_seconds = timings.claim_seconds
         self._longest_sleep = timings.worker_sleep
         self.observe = observe
+        self.on_end: Callable[[RunEnd], None] | None = None
+        self._began: dict[str, float] = {}
         self._settler = Settler(store, clock, self._internal, self._on_settled, self._workflow_name)
         self._active: dict[str, _ActiveRun] = {}
         self._queue: deque[Claimed] = deque()
@@ -208,9 +223,7 @@ class Worker:
                 self._queue.append(run)
 
     def _execute_now(self, claimed: Claimed, plan: Plan) -> None:
-        self.started += 1
-        if self.observe is not None:
-            self.observe("started", claimed)
+        self._note_start(claimed)
         if plan.empty:
             self._settler.add(claimed, _DONE)
             return
@@ -236,11 +249,16 @@ class Worker:
             before.interrupt("lost")
         active = _ActiveRun(claimed, self._journal(claimed))
         self._active[claimed.id] = active
-        self.started += 1
-        if self.observe is not None:
-            self.observe("started", claimed)
+        self._note_start(claimed)
         active.task = asyncio.get_running_loop().create_task(self._try(active), name=f"run {claimed.id[:8]}")
         active.task.add_done_callback(lambda task: self._on_done(active, task))
+
+    def _note_start(self, claimed: Claimed) -> None:
+        self.started += 1
+        if self.on_end is not None:
+            self._began[claimed.id] = self._clock.monotonic()
+        if self.observe is not None:
+            self.observe("started", claimed)
 
     def _on_done(self, active: _ActiveRun, task: asyncio.Task[None]) -> None:
         # a callback and not a `finally`: a task that is cancelled before its first step never enters its body
@@ -267,6 +285,7 @@ class Worker:
             elif isinstance(ended.outcome, Park):
                 await park(self._store, self._clock, claimed, self._internal, ended.outcome, ended.unwritten)
                 self._count("parked", claimed)
+                self._note_end(claimed, "waiting", ended.outcome.prompt)
                 self.nudge()
             else:
                 self._settler.add(claimed, ended.outcome, ended.unwritten)
@@ -331,12 +350,23 @@ class Worker:
 
     def _on_settled(self, settlement: PendingSettlement, result: Literal["settled", "lost"]) -> None:
         self._count(settlement.outcome_name if result == "settled" else "lost", settlement.claimed)
+        if result == "settled":
+            self._note_end(settlement.claimed, settlement.outcome_name, settlement.reason)
         if settlement.may_free_runs or self._may_be_more:
             self.nudge()
+
+    def _note_end(self, claimed: Claimed, outcome: str, error: str) -> None:
+        if self.on_end is None:
+            return
+        now = self._clock.monotonic()
+        self.on_end(
+            RunEnd(claimed=claimed, outcome=outcome, error=error, seconds=now - self._began.pop(claimed.id, now))
+        )
 
     def _count(self, what: str, claimed: Claimed) -> None:
         setattr(self, what, getattr(self, what) + 1)
         if what == "lost":
+            self._began.pop(claimed.id, None)
             log.warning("run.lost", run=claimed.id)
         if self.observe is not None:
             self.observe(what, claimed)
