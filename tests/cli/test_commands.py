@@ -38,6 +38,16 @@ async def test_a_test_prints_what_would_fire_and_why_the_rest_would_not(desk: De
     assert out.endswith("1 of 2 items would start a run. Nothing was changed.\n")
 
 
+async def test_events_list_and_triggers_test_show_a_title_beside_the_key(desk: Desk) -> None:
+    data = {"urgency": "high", "summary": "The disk\tis full " + "x" * 100}
+    await desk.office.shows(Event(subject="INC-1", type="json.item", data=data, occurred_at=desk.office.clock.now()))
+    _, listed, _ = await desk.types("events", "list")
+    assert "INC-1  The disk is full xxx" in listed
+    assert len((await desk.json("events", "list"))[0]["title"]) == 60
+    _, tested, _ = await desk.types("triggers", "test", "oncall")
+    assert "INC-1  Disk full  " in tested
+
+
 async def test_explain_works_at_the_top_and_under_triggers(desk: Desk) -> None:
     await desk.office.shows(desk.office.incident("INC-2", urgency="low"))
     top = await desk.types("explain", "oncall", "INC-2")

@@ -68,7 +68,7 @@ class FakeEngine:
 
     async def preview(self, trigger: str, lookback_seconds: float) -> Preview:
         shown = (
-            Shown(key="INC-1", subject="INC-1", type="json.item", outcome="fired"),
+            Shown(key="INC-1", subject="INC-1", type="json.item", outcome="fired", title="Disk full"),
             Shown(key="INC-2", subject="INC-2", type="json.item", outcome="filtered", reason="urgency is low"),
         )
         return Preview(trigger=trigger, feed=POLLED.name, since=None, shown=shown)

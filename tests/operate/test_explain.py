@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harken.errors import NotFound
+from harken.errors import NotFound, Refused
 from harken.event import Event
 from harken.match import Read, Sighting, compile_rules, match
 from harken.runs import Dead, Finished, Park, StepRecord
@@ -33,6 +33,37 @@ async def test_an_event_that_fired_names_its_run_and_the_steps_of_it(office: Off
     assert run_id in answer["sentence"]
     assert "done" in answer["sentence"]
     assert answer["details"]["steps"] == ["page: ok"]
+
+
+async def test_a_number_is_an_event_id_only_with_its_mark(office: Office) -> None:
+    await office.shows(office.incident("INC-1"), office.incident("INC-2"))
+    marked = await explain(office, "#2")
+    assert (marked["details"]["event_id"], marked["details"]["key"]) == (2, "INC-2")
+    assert (await explain(office, "2"))["outcome"] == "never_seen"
+
+
+async def test_an_event_id_of_another_feed_or_of_none_is_refused(office: Office) -> None:
+    deploy = Event(subject="d1", type="deploy", data={}, occurred_at=office.clock.now())
+    await office.shows(deploy, feed="deploys")
+    with pytest.raises(Refused, match="event #1 is of feed deploys"):
+        await explain(office, "#1")
+    with pytest.raises(NotFound, match="there is no event #7"):
+        await explain(office, "#7")
+
+
+async def test_a_repository_is_not_one_of_its_issues(office: Office) -> None:
+    happened = {"urgency": "high"}
+    issue = Event(subject="acme/shop#12@7", type="json.item", data=happened, occurred_at=office.clock.now())
+    await office.shows(issue)
+    assert (await explain(office, "acme/shop"))["outcome"] == "never_seen"
+    assert (await explain(office, "acme/shop#12"))["details"]["subject"] == "acme/shop#12@7"
+
+
+async def test_an_event_is_explained_with_its_title_beside_the_key(office: Office) -> None:
+    data = {"urgency": "high", "title": "Disk\n full"}
+    await office.shows(Event(subject="INC-1", type="json.item", data=data, occurred_at=office.clock.now()))
+    assert 'Event 1 (INC-1 "Disk full") fired' in (await explain(office, "INC-1"))["sentence"]
+    assert '#1 INC-1 "Disk full": fired' in (await explain(office))["details"]["recent"][0]
 
 
 async def test_a_dead_run_is_explained_with_its_error_and_the_command_that_retries_it(office: Office) -> None:
@@ -195,7 +226,7 @@ async def test_a_time_is_answered_from_the_ledger(office: Office) -> None:
 
 async def test_an_event_is_also_found_by_its_id(office: Office) -> None:
     committed = await office.shows(office.incident("INC-1"))
-    answer = await explain(office, str(committed.event_ids[0]))
+    answer = await explain(office, f"#{committed.event_ids[0]}")
     assert answer["details"]["key"] == "INC-1"
 
 

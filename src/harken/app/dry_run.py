@@ -14,6 +14,7 @@ from harken.event import Event, Known, Verdict
 from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
 from harken.operate.engine import Preview, Shown
+from harken.operate.rows import title_of
 from harken.source import Checked, PollSource, Source
 from harken.store import Feeds, Intent, Listeners
 
@@ -114,6 +115,7 @@ def _to_shown(event: Event, decision: Verdict | Intent) -> Shown:
             "outcome": outcome,
             "reason": reason,
             "occurred_at": event.occurred_at,
+            "title": title_of(event.data),
         },
         Shown,
     )

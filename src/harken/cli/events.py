@@ -21,6 +21,7 @@ def _verdict_words(event: Mapping[str, Any]) -> str:
 
 def _line(event: Mapping[str, Any]) -> str:
     what = event["key"] or event["subject"]
+    what = f'{what} "{event["title"]}"' if event["title"] else what
     told = (clock(event["recorded_at"]), event["id"], event["feed"], event["type"], what, _verdict_words(event))
     return clean("  ".join(map(str, told)))
 
@@ -31,6 +32,7 @@ COLUMNS = (
     ("feed", "feed"),
     ("type", "type"),
     ("key", lambda event: event["key"] or event["subject"]),
+    ("title", "title"),
     ("verdicts", _verdict_words),
 )
 

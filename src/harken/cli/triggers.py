@@ -110,7 +110,13 @@ def test_trigger(session: Session, name: str, lookback: float | None) -> int:
 
 def _tested(answer: dict[str, Any]) -> None:
     if answer["shown"]:
-        columns = (("key", "key"), ("occurred", "occurred_at"), ("verdict", "outcome"), ("reason", "reason"))
+        columns: tuple[Column, ...] = (
+            ("key", "key"),
+            ("title", "title"),
+            ("occurred", "occurred_at"),
+            ("verdict", "outcome"),
+            ("reason", "reason"),
+        )
         table(answer["shown"], columns)
     for written, meant in answer["found"].items():
         say(f"{written} is {meant}")
@@ -177,7 +183,7 @@ def drop_runs(session: Session, name: str) -> None:
 def explain_command(session: Session, name: str, key: str) -> None:
     """Say why something did or did not start a run.
 
-    KEY is an event's key, subject or id, or a time. Without it: how the trigger is doing.
+    KEY is an event's key or subject, its id as '#2', or a time. Without it: how the trigger is doing.
     """
     answer = session.call("triggers.explain", name=name, key=key or None)
     if session.as_json:

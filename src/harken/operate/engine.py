@@ -28,6 +28,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str = ""
     occurred_at: datetime | None = None
+    title: str = ""
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):

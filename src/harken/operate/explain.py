@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from harken.errors import NotFound, Refused
 from harken.event import Known, Recorded, Verdict
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Context
@@ -19,6 +20,7 @@ from harken.operate.explanations import (
     explain_remembered,
     explain_time,
     explain_unseen,
+    named,
 )
 from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import limits, next_room
@@ -34,7 +36,7 @@ SHOWN = 10
 
 
 async def explain(context: Context, *, name: str, key: str = "") -> Plain:
-    """What happened to an event (by key, subject or id), at a time, or to the trigger as a whole."""
+    """What happened to an event (by key, by subject or as `#ID`), at a time, or to the trigger as a whole."""
     trigger = await context.trigger(name)
     feed = await context.feed_of(name)
     if not key:
@@ -46,15 +48,30 @@ async def explain(context: Context, *, name: str, key: str = "") -> Plain:
 
 
 async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
-    """Every occurrence of the key or subject, newest first; for an event id only that event."""
+    """Every occurrence of the key or subject, newest first; for `#2` only the event of that id."""
     exact = (await context.store.events(feed=feed, key=key, limit=SHOWN)).items
     if exact:
         return exact
-    if key.isdigit() and len(key) < 19:
-        event = await context.store.event(int(key))
-        if event is not None and event.feed == feed:
-            return [event]
+    number = _event_id(key)
+    if number is not None:
+        return await _of_id(context, feed, number)
     return await _of_subject(context, feed, key)
+
+
+def _event_id(key: str) -> int | None:
+    digits = key[1:]
+    # without the mark it is what the service calls an item: many number theirs
+    return int(digits) if key[:1] == "#" and digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+
+
+async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]:
+    event = await context.store.event(number)
+    if event is None:
+        raise NotFound(f"there is no event #{number}", fix="See: harken events list")
+    if event.feed != feed:
+        fix = f"See: harken events show {number}"
+        raise Refused(f"event #{number} is of feed {event.feed}, and the trigger listens to {feed}", fix=fix)
+    return [event]
 
 
 async def _of_subject(context: Context, feed: str, subject: str) -> Sequence[Recorded]:
@@ -70,7 +87,11 @@ async def _of_subject(context: Context, feed: str, subject: str) -> Sequence[Rec
 
 def _is_of(event: Recorded, name: str) -> bool:
     """Whether the event belongs to this object: subjects look like NAME or NAME@when, keys like NAME#what."""
-    return event.subject == name or event.subject.startswith(f"{name}@") or event.key.startswith(f"{name}#")
+    if event.subject == name or event.subject.startswith(f"{name}@"):
+        return True
+    # of the issue acme/shop#12@7 the object is acme/shop#12, and not acme/shop
+    numbered = event.subject.startswith(f"{name}#") and "@" in event.subject[len(name) :]
+    return event.key.startswith(f"{name}#") and not numbered
 
 
 async def _explain_recorded(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:
@@ -151,7 +172,7 @@ def _verdict(trigger: TriggerState, event: Recorded) -> Verdict | None:
 def _line(trigger: TriggerState, event: Recorded, now: datetime) -> str:
     verdict = _verdict(trigger, event)
     said = f"{verdict.outcome} {verdict.reason}".strip() if verdict else "no verdict"
-    return f"{event.id} {event.key or event.subject}: {said} ({when(event.recorded_at, now)})"
+    return f"#{event.id} {named(event)}: {said} ({when(event.recorded_at, now)})"
 
 
 def _refusal_line(row: Plain) -> str:

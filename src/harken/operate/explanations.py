@@ -11,7 +11,7 @@ import msgspec
 from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
 from harken.feed import Feed, FeedState, TriggerState
-from harken.operate.rows import outcome_of
+from harken.operate.rows import outcome_of, title_of
 from harken.operate.wording import ago, count, schedule_text, stamp, when
 from harken.runs import Run
 
@@ -25,6 +25,7 @@ __all__ = [
     "explain_remembered",
     "explain_time",
     "explain_unseen",
+    "named",
 ]
 
 
@@ -242,8 +243,14 @@ def _freeing(hold: str) -> str:
     return "resume" if hold == "paused" else "release"
 
 
+def named(event: Recorded) -> str:
+    """`INC-1 "Disk full"`: the key, and what the event is about if it says so."""
+    key, title = event.key or event.subject, title_of(event.data)
+    return f'{key} "{title}"' if title and title != key else key
+
+
 def _event_words(case: Case) -> str:
-    return f"Event {case.event.id} ({case.event.key or case.event.subject})"
+    return f"Event {case.event.id} ({named(case.event)})"
 
 
 def _repeat_words(case: Case) -> str:
@@ -290,6 +297,7 @@ def _details(case: Case) -> dict[str, Any]:
         "event_id": event.id,
         "key": event.key,
         "subject": event.subject,
+        "title": title_of(event.data),
         "occurred_at": stamp(event.occurred_at) if event.occurred_at else "undated",
         "recorded_at": stamp(event.recorded_at),
         "reason": case.verdict.reason if case.verdict else "",

@@ -84,6 +84,7 @@ def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
         "feed": event.feed,
         "key": event.key,
         "subject": event.subject,
+        "title": title_of(event.data),
         "state": event.state,
         "type": event.type,
         "occurred_at": _text(event.occurred_at),
