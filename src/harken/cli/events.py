@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from harken.cli.paging import paged, print_pages
 from harken.cli.session import Session, command
-from harken.cli.show import clean, clock, fields, listing, table
+from harken.cli.show import Column, clean, clock, fields, listing, table
 from harken.errors import HarkenError
 
 __all__ = ["events_command"]
@@ -26,7 +27,7 @@ def _line(event: Mapping[str, Any]) -> str:
     return clean("  ".join(map(str, told)))
 
 
-COLUMNS = (
+COLUMNS: tuple[Column, ...] = (
     ("id", "id"),
     ("recorded", "recorded_at"),
     ("feed", "feed"),
@@ -66,11 +67,10 @@ def tail_events(session: Session, feed: str, trigger: str, after: int | None) ->
 @click.option(
     "--since", metavar="TIME", help="Only events recorded since: 10m, or a time such as 2026-03-01T10:00:00Z."
 )
-@click.option("--before", type=int, metavar="ID", help="Only events before this one: the next page.")
-@click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
+@paged
 def list_events(session: Session, **given: Any) -> None:
     """List recorded events, newest first, with what was decided about each."""
-    listing(session, session.call("events.list", **given), COLUMNS, "No events yet.")
+    print_pages(session, "events.list", COLUMNS, "No events yet.", **given)
 
 
 @command(events_command, "show")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from harken.cli.duration import DURATION
 from harken.cli.session import Session, command
 from harken.cli.show import fields, listing, print_json, say
 
@@ -68,7 +69,7 @@ def list_integrations(session: Session) -> None:
 @click.option("--manual", "way", flag_value="manual", help="Agree in a browser elsewhere, and paste its address here.")
 @click.option("--device", "way", flag_value="device", help="Agree on another device, with a code.")
 @click.option("--access", multiple=True, metavar="WORD", help="What to ask the user's consent for; may be repeated.")
-@click.option("--wait", default=300.0, metavar="SECONDS", help="How long to wait for the consent.")
+@click.option("--wait", type=DURATION, default="5m", show_default=True, help="How long to wait for the consent.")
 @click.argument("given", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 def configure(session: Session, **options: Any) -> int:
     """Store the credential of this account, after trying it.

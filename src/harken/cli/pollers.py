@@ -24,15 +24,19 @@ def _state(row: Mapping[str, Any]) -> str:
 
 def _when(ms: int | None) -> str:
     """The moment as the reader's own wall clock shows it."""
-    return "-" if ms is None else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    return "-" if ms is None else _local(ms).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _soon(ms: int | None) -> str:
     """The same in a column: the time of today, or the date of another day."""
     if ms is None:
         return "-"
-    moment = datetime.fromtimestamp(ms / 1000)
-    return moment.strftime("%H:%M:%S" if moment.date() == datetime.now().date() else "%Y-%m-%d")
+    moment = _local(ms)
+    return moment.strftime("%H:%M:%S %Z" if moment.date() == datetime.now().date() else "%Y-%m-%d %Z")
+
+
+def _local(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000).astimezone()
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -44,7 +48,7 @@ COLUMNS: tuple[Column, ...] = (
     ("next run", lambda row: _soon(row["next_run_at_ms"])),
     ("errors", "consecutive_errors"),
     ("seen", "items_seen_total"),
-    ("delivered", "items_dispatched_total"),
+    ("sent", "items_dispatched_total"),
 )
 TIMES = {
     "last_run_at_ms": "last_run",

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from harken.cli.client import ControllerClient, Unreachable, is_alive
+from harken.cli.paging import paged, print_pages
 from harken.cli.run_lines import run_line
 from harken.cli.session import Session, command
-from harken.cli.show import fields, indented, listing, print_json, say, table, took
+from harken.cli.show import Column, fields, indented, print_json, say, table, took
 from harken.errors import HarkenError
 
 __all__ = ["OVER", "dead_command", "print_run", "runs_command"]
@@ -22,7 +23,7 @@ LOOK_SECONDS = 1.0
 OVER = frozenset({"done", "filtered", "failed", "dead", "cancelled"})
 UNDER_WAY = frozenset({"ready", "running", "blocked", "gathering"})
 
-COLUMNS = (
+COLUMNS: tuple[Column, ...] = (
     ("id", lambda run: run["id"][:12]),
     ("outcome", "outcome"),
     ("trigger", "trigger"),
@@ -53,22 +54,22 @@ def runs_command() -> None:
 @click.option("--workflow", help="Only runs of this workflow.")
 @click.option("--since", metavar="TIME", help="Only runs created since: 10m, or a time such as 2026-03-01T10:00:00Z.")
 @click.option("--follow", is_flag=True, help="Then print a line for each run that ends or waits, until Ctrl-C.")
-@click.option("--before", type=int, metavar="N", help="The next page, as the last one said.")
-@click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
+@paged
 def list_runs(session: Session, follow: bool, **given: Any) -> None:
     """List runs, newest first."""
-    if follow:
-        session.needs_controller()
-    answer = session.call("runs.list", **given)
     if not follow:
-        listing(session, answer, COLUMNS, "No runs yet.")
+        print_pages(session, "runs.list", COLUMNS, "No runs yet.", **given)
         return
+    if given["everything"] or given["as_page"]:
+        raise click.UsageError("--follow goes neither with --all nor with --page")
+    session.needs_controller()
+    chosen = {name: given[name] for name in ("trigger", "status", "workflow")}
+    answer = session.call("runs.list", **chosen, since=given["since"], before=given["before"], limit=given["limit"])
     if session.as_json:
         for row in reversed(answer["items"]):
             _print_followed(session, row)
     elif answer["items"]:
         table(answer["items"], COLUMNS)
-    chosen = {name: given[name] for name in ("trigger", "status", "workflow")}
     _follow(session, chosen, answer["items"])
 
 
@@ -197,11 +198,10 @@ def dead_command() -> None:
 
 
 @command(dead_command, "list")
-@click.option("--before", type=int, metavar="N", help="The next page, as the last one said.")
-@click.option("--limit", type=int, default=50, show_default=True, help="How many at most.")
+@paged
 def list_dead(session: Session, **given: Any) -> None:
     """List dead letters: runs whose tries are used up, and events that the store refused."""
-    columns = (
+    columns: tuple[Column, ...] = (
         ("id", "id"),
         ("what", "what"),
         ("trigger", "trigger"),
@@ -209,7 +209,7 @@ def list_dead(session: Session, **given: Any) -> None:
         ("at", "at"),
         ("reason", "reason"),
     )
-    listing(session, session.call("dead.list", **given), columns, "No dead letters.")
+    print_pages(session, "dead.list", columns, "No dead letters.", **given)
 
 
 @command(dead_command, "retry")

@@ -73,7 +73,8 @@ def fields(session: Session, item: Mapping[str, Any], *, hide: Sequence[str] = (
     shown = {name: value for name, value in item.items() if name not in hide and value not in ("", None, [], {})}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
-        print(f"{name.replace('_', ' ').ljust(width)}  {_value(value, width + 2)}")
+        said = clock(value) if _is_time(name, value) else _value(value, width + 2)
+        print(f"{name.replace('_', ' ').ljust(width)}  {said}")
 
 
 def indented(item: Mapping[str, Any], depth: int = 1) -> None:
@@ -102,19 +103,26 @@ def took(seconds: float | None) -> str:
 
 
 def clock(text: Any) -> str:
-    """A time as the reader's own wall clock shows it."""
+    """A time as the reader's own wall clock shows it, with the zone."""
     if not text:
         return "-"
-    return datetime.fromisoformat(str(text)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromisoformat(str(text)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def _cell(item: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any]) -> str:
     value = column(item) if callable(column) else item.get(column)
     if isinstance(value, list):
         value = ", ".join(map(str, value))
-    if isinstance(column, str) and (column == "at" or column.endswith("_at")) and value:
+    if isinstance(column, str) and _is_time(column, value):
         value = clock(value)
     return clean(str(value)) if value not in (None, "") else "-"
+
+
+def _is_time(name: str, value: Any) -> bool:
+    """Whether a field of this name has a time as JSON has it."""
+    if not value or not isinstance(value, str):
+        return False
+    return name in ("at", "since", "start_line", "watermark") or name.endswith(("_at", "_until"))
 
 
 def _value(value: Any, indent: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harken.cli.client import ControllerClient, is_alive
+from harken.cli.duration import DURATION
 from harken.cli.session import Session, command
 from harken.cli.show import print_json, say
 from harken.errors import Misconfigured, RetryLater
@@ -66,7 +67,7 @@ def start_command(session: Session, host: str | None, port: int | None, role: An
 
 @command(None, "demo")
 @click.argument("name", default="")
-@click.option("--seconds", type=float, help="Stop after so long; exits 1 if anything was lost or doubled.")
+@click.option("--seconds", type=DURATION, help="Stop after so long; exits 1 if anything was lost or doubled.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9091, show_default=True, help="Listen on this port.")
 @click.option("--keep", is_flag=True, help="Keep the demo's files afterwards.")
 def demo_command(session: Session, name: str, seconds: float | None, port: int, keep: bool) -> int:
@@ -101,7 +102,7 @@ def start_it(session: Session, host: str | None, port: int | None, role: Any, ne
 
 
 @command(controller_command, "stop")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="How many seconds to wait for it.")
+@click.option("--timeout", type=DURATION, default="60s", show_default=True, help="How long to wait for it.")
 def stop_command(session: Session, timeout: float) -> None:
     """Ask the controller to stop, and wait until it has."""
     controller = session.needs_controller()

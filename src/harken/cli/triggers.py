@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from harken.cli.duration import DURATION
 from harken.cli.session import Session, command
 from harken.cli.show import Column, clock, fields, listing, print_json, say, table
 
@@ -94,7 +95,7 @@ def show_trigger(session: Session, name: str) -> None:
 
 @command(triggers_command, "test")
 @click.argument("name")
-@click.option("--lookback", type=float, metavar="SECONDS", help="How far a new trigger looks back. [default: 3600]")
+@click.option("--lookback", type=DURATION, help="How far a new trigger looks back, such as 30m. [default: 1h]")
 def test_trigger(session: Session, name: str, lookback: float | None) -> int:
     """Show what would fire now and why the rest would not. Reads the API; changes nothing.
 

@@ -1,0 +1,97 @@
+"""Lists that are longer than a page: how much is asked for, and that what is left out is never left out in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from harken.cli.session import Session
+from harken.cli.show import Column, print_json, table
+
+__all__ = ["paged", "print_pages"]
+
+LARGEST_PAGE = 500
+"""What one answer of the controller has at most."""
+
+
+def paged(function: Any) -> Any:
+    """The options of a list with pages; pass their values on to `print_pages`."""
+    for option in (
+        click.option("--page", "as_page", is_flag=True, help="With --json: one object with `items` and `next`."),
+        click.option("--all", "everything", is_flag=True, help="Everything, page after page, as it is read."),
+        click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most."),
+        click.option("--before", type=int, metavar="N", help="The next page, as the last one said."),
+    ):
+        function = option(function)
+    return function
+
+
+def print_pages(
+    session: Session,
+    operation: str,
+    columns: Sequence[Column],
+    empty: str,
+    *,
+    before: int | None,
+    limit: int,
+    everything: bool,
+    as_page: bool,
+    **given: Any,
+) -> None:
+    """Print what the options of `paged` ask for: a table, an array, or with --page an object."""
+    if as_page and (everything or not session.as_json):
+        raise click.UsageError("--page goes with --json, and not with --all")
+    if everything:
+        _print_all(session, _pages(session, operation, before, None, given), columns, empty)
+        return
+    items: list[dict[str, Any]] = []
+    following = before
+    for page in _pages(session, operation, before, limit, given):
+        items += page["items"]
+        following = page["next"]
+    if as_page:
+        print_json({"items": items, "next": following})
+        return
+    if session.as_json:
+        print_json(items)
+    elif items:
+        table(items, columns)
+    else:
+        print(empty)
+    if following is not None:
+        # beside JSON it must not stand where a program reads
+        click.echo(f"There is more: --before {following}, or --all", err=session.as_json)
+
+
+def _pages(
+    session: Session, operation: str, before: int | None, limit: int | None, given: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    left = limit
+    while left is None or left > 0:
+        size = LARGEST_PAGE if left is None else min(left, LARGEST_PAGE)
+        page: dict[str, Any] = session.call(operation, before=before, limit=size, **given)
+        yield page
+        before = page["next"]
+        if before is None:
+            return
+        left = None if left is None else left - len(page["items"])
+
+
+def _print_all(session: Session, pages: Iterator[dict[str, Any]], columns: Sequence[Column], empty: str) -> None:
+    """Print each page as it comes; with --json as one array."""
+    count = 0
+    for page in pages:
+        if session.as_json:
+            for item in page["items"]:
+                print("[" if count == 0 else ",", json.dumps(item, ensure_ascii=False), sep="\n")
+                count += 1
+        elif page["items"]:
+            table(page["items"], columns)
+            count += len(page["items"])
+    if session.as_json:
+        print("[]" if count == 0 else "]")
+    elif count == 0:
+        print(empty)
