@@ -52,6 +52,7 @@ class Reader:
         (START, [listener(start_line=START, reads_from=START - MINUTE)], START - MINUTE),
         (START, [listener(), listener("old", start_line=START - 9 * HOUR, backfilling=True)], START - 9 * HOUR),
         (None, [], START - HOUR),
+        (None, [listener(start_line=START - timedelta(seconds=0.3))], START - timedelta(seconds=1)),
     ],
     ids=[
         "nothing dated was seen yet",
@@ -60,6 +61,7 @@ class Reader:
         "from where a trigger wants its feed read",
         "from where a trigger looks back to",
         "no trigger: from the creation of the feed",
+        "from the beginning of the second, as services round down",
     ],
 )
 def test_a_read_begins_early_enough_for_every_trigger(

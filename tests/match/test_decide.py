@@ -21,9 +21,11 @@ FEED = Feed(name="inbox", kind="json", integration="x")
 NOW = datetime(2026, 1, 5, 23, 30, tzinfo=UTC)
 
 
-def rules(*, paused: str = "", **changes: Any) -> Rules:
+def rules(
+    *, paused: str = "", start: datetime = datetime(2020, 1, 1, tzinfo=UTC), epoch: int = 1, **changes: Any
+) -> Rules:
     trigger = Trigger(name="t", feed="inbox", workflow="w", workflow_rev="r")
-    state = TriggerState(uid="u", name="t", epoch=1, start_line=datetime(2020, 1, 1, tzinfo=UTC), created_at=NOW)
+    state = TriggerState(uid="u", name="t", epoch=epoch, start_line=start, created_at=NOW)
     pair = msgspec.structs.replace(trigger, **changes), msgspec.structs.replace(state, paused=paused)
     return compile_rules(Listeners(revision=1, feed=FEED, triggers=[pair]))
 
@@ -153,3 +155,32 @@ def test_old_events_that_are_found_at_night_wait_for_the_morning_together() -> N
 def test_without_limits_an_intent_is_what_it_was() -> None:
     [intent] = intents(rules(), event("a", 99_999))
     assert (intent.due_at, intent.quiet, intent.gather, intent.reason) == (NOW, None, None, "")
+
+
+CREATED = NOW + timedelta(seconds=5.7)
+
+
+@pytest.mark.parametrize(
+    ("happened", "epoch", "fires"),
+    [
+        (5.0, 1, True),
+        (6.0, 1, True),
+        (4.0, 1, False),
+        (5.699, 1, False),
+        (5.7, 1, True),
+        (5.0, 2, False),
+        (6.0, 2, True),
+    ],
+    ids=[
+        "whole second, the one of the start line",
+        "whole second after it",
+        "whole second before it",
+        "milliseconds before it",
+        "at the very instant",
+        "the second of a reset, which has shown it before",
+        "whole second after a reset",
+    ],
+)
+def test_a_time_in_whole_seconds_counts_as_within_its_second(happened: float, epoch: int, fires: bool) -> None:
+    made = event(age=-happened)
+    assert bool(intents(rules(start=CREATED, epoch=epoch), made)) == fires

@@ -88,7 +88,7 @@ class Backfill:
 
 
 def _wants(rule: Rule, event: Recorded) -> bool:
-    if event.occurred_at is None or event.occurred_at < rule.start_line:
+    if event.occurred_at is None or not rule.begun_by(event.occurred_at):
         return False
     verdicts = {verdict.trigger: verdict.outcome for verdict in event.verdicts}
     return verdicts.get(rule.name, "before_start") == "before_start"

@@ -247,6 +247,9 @@ class Poller:
 def since(live: LiveFeed, rules: Rules) -> datetime:
     """Everything after this has to be read: what is new, and what a trigger looks back for."""
     start = rules.reads_from or live.created_at
+    if live.feed.lookback:
+        # services round times down to seconds: what happens next may be dated a little before the start
+        start = start.replace(microsecond=0)
     if live.watermark is None:
         return start
     ordinary = max(start, live.watermark - timedelta(seconds=live.feed.lookback))

@@ -109,7 +109,7 @@ def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | N
         if read.resumed and rule.trigger.startup == "ignore_historical":
             return "undated, and part of the first read after a start (startup: ignore_historical)"
         return None
-    if event.occurred_at >= rule.start_line:
+    if rule.begun_by(event.occurred_at):
         return None
     happened, start = f"{event.occurred_at:%Y-%m-%d %H:%M:%S}Z", f"{rule.start_line:%Y-%m-%d %H:%M:%S}Z"
     return f"happened at {happened}, before the start line {start}{_moved_by(rule)}"

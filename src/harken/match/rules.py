@@ -18,7 +18,19 @@ __all__ = ["Rule", "Rules", "compile_rules"]
 class Rule:
     """One trigger with its state, compiled: condition, mapping and keys."""
 
-    __slots__ = ("condition", "gather_by", "mapping", "name", "slot", "start_line", "state", "timed", "trigger", "uid")
+    __slots__ = (
+        "condition",
+        "gather_by",
+        "mapping",
+        "name",
+        "slot",
+        "start_line",
+        "start_second",
+        "state",
+        "timed",
+        "trigger",
+        "uid",
+    )
 
     def __init__(self, trigger: Trigger, state: TriggerState) -> None:
         self.trigger = trigger
@@ -26,6 +38,8 @@ class Rule:
         self.uid = state.uid
         self.name = trigger.name
         self.start_line: datetime = state.start_line
+        # a later epoch begins without memory: what it has shown in the same second must not fire again
+        self.start_second = self.start_line.replace(microsecond=0) if state.epoch <= 1 else self.start_line
         self.timed = trigger.max_age > 0 or trigger.quiet is not None
         self.condition: Condition | None = _condition(trigger.condition) if trigger.condition else None
         self.mapping: Any = _compile(trigger.mapping) if trigger.mapping is not None else None
@@ -33,6 +47,10 @@ class Rule:
         self.gather_by: Template | None = None
         if trigger.gather is not None and trigger.gather.by:
             self.gather_by = _template(trigger.gather.by)
+
+    def begun_by(self, moment: datetime) -> bool:
+        """Whether the start line was reached by then. A time in whole seconds counts as any time within its second."""
+        return moment >= self.start_line or (not moment.microsecond and moment >= self.start_second)
 
 
 class Rules:

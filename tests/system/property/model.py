@@ -33,6 +33,11 @@ class Listener:
     present: bool = True
     reset_at: datetime | None = None
 
+    def began_by(self, moment: datetime) -> bool:
+        """A time in whole seconds is one within its second, but for a trigger that was reset."""
+        coarse = moment.microsecond == 0 and self.epoch == 1
+        return moment >= (self.start.replace(microsecond=0) if coarse else self.start)
+
     def wants(self, event: Event) -> bool:
         state = event.data.get("state")
         wanted = {"": True, 'event.state == "open"': state == "open", 'event.state != "closed"': state != "closed"}
@@ -127,7 +132,7 @@ class Model:
         if listener.reset_at is not None:
             listener.start = max(listener.start, listener.reset_at)
         told.starts.append(listener.start)
-        dated = [one for one in told.stored if one.event.occurred_at and one.event.occurred_at >= listener.start]
+        dated = [one for one in told.stored if one.event.occurred_at and listener.began_by(one.event.occurred_at)]
         self.pending[name] = [one for one in dated if name not in one.decided] if back else []
 
     def _decides(self, listener: Listener, stored: Stored) -> None:
@@ -214,7 +219,7 @@ class Model:
         if event.occurred_at is None:
             skips = listener.definition.startup == "ignore_historical" and told.resumed and told.source is not None
             return (told.baselined and not skips) or told.source is None
-        return event.occurred_at >= listener.start
+        return listener.began_by(event.occurred_at)
 
     def _forgettable(self, told: Told, name: str, known: Remembered, number: int) -> bool:
         """It was absent from two complete reads that returned content, and is older than a day."""
