@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from yarl import URL
 
-    from harken.http import Client, Metered, Reply
+    from harken.http import Client, Metered, Reply, ServiceClock
 
 __all__ = [
     "Act",
@@ -26,6 +26,7 @@ __all__ = [
     "Batch",
     "Call",
     "Checked",
+    "ClockedSource",
     "Closable",
     "Consent",
     "Cursor",
@@ -79,6 +80,13 @@ class PollSource(Protocol):
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         """Return what is there after the cursor, oldest first. Repeats are fine, gaps are not."""
         ...
+
+
+@runtime_checkable
+class ClockedSource(Protocol):
+    """A source that knows how far the clock of its service differs from ours. The engine adds it to sources."""
+
+    service_clock: ServiceClock
 
 
 @runtime_checkable

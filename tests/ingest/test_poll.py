@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from email.utils import format_datetime
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from harken.backoff import Health
 from harken.errors import LeaseLost, NeedsAttention, RetryLater, StoreBusy
 from harken.event import Known, Span
 from harken.feed import Spacing
+from harken.http import ServiceClock
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport
 from harken.ingest.poll import Poller, since, sum_up, watermark
@@ -411,3 +413,27 @@ async def test_runs_of_later_pages_and_ticks_are_due_behind_those_before_until_t
     await reader.tick()
     due = [one.due_at for commit in store.commits for entry in commit.entries for one in entry.decisions]  # type: ignore[union-attr]
     assert [(at - START).total_seconds() for at in due] == [0, 10, 20, 30, 60]
+
+
+class Behind:
+    """A service whose clock is five minutes behind ours, which its first answer tells."""
+
+    def __init__(self) -> None:
+        self.service_clock = ServiceClock()
+        self.asked: list[datetime] = []
+
+    async def poll(self, cursor: Any, since: datetime) -> Batch:
+        self.asked.append(since)
+        theirs = format_datetime(START - 5 * MINUTE, usegmt=True)
+        self.service_clock.learn({"Date": theirs}, START.timestamp(), START.timestamp())
+        return Batch(events=[event("new", occurred_at=START - 4 * MINUTE)], cursor="next")
+
+
+async def test_a_read_that_learns_of_a_clock_that_is_behind_asks_again_from_earlier() -> None:
+    source = Behind()
+    reader = Reader(HandClock(), NotedStore(listener(start_line=START - MINUTE)))
+    reader.live.use(source)
+    await reader.tick()
+    assert source.asked == [START - MINUTE, START - 6 * MINUTE]
+    await reader.tick()
+    assert len(source.asked) == 3

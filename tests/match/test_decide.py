@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.event import Event, Span
+from harken.event import Event, Span, Verdict
 from harken.feed import Digest, Feed, Trigger, TriggerState
 from harken.match import Read, Rules, Sighting, compile_rules, match
 from harken.match.decide import CATCH_UP, SPREAD
@@ -184,3 +184,18 @@ CREATED = NOW + timedelta(seconds=5.7)
 def test_a_time_in_whole_seconds_counts_as_within_its_second(happened: float, epoch: int, fires: bool) -> None:
     made = event(age=-happened)
     assert bool(intents(rules(start=CREATED, epoch=epoch), made)) == fires
+
+
+@pytest.mark.parametrize(("age", "fires"), [(299.0, True), (300.0, True), (301.0, False)])
+def test_start_lines_are_compared_in_the_time_of_a_service_that_is_behind(age: float, fires: bool) -> None:
+    assert bool(intents(rules(start=NOW), event(age=age), lag=300)) == fires
+
+
+def test_what_was_there_before_by_a_clock_that_is_behind_says_so() -> None:
+    entries = match([Sighting(event(age=400), "a", 0, 1)], rules(start=NOW), Read(now=NOW, lag=300))
+    [verdict] = entries[0].decisions
+    assert isinstance(verdict, Verdict)
+    assert verdict.reason == (
+        "happened at 2026-01-05 23:23:20Z, before the start line 2026-01-05 23:30:00Z "
+        "(also by the service's clock, which is 5m behind)"
+    )

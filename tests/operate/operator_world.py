@@ -53,6 +53,7 @@ class FakeEngine:
         self.facts: dict[str, Any] = {"pid": 1, "url": "http://127.0.0.1:9091"}
         self.levels: dict[str, Level] = {}
         self.refusals = Refusals(clock)
+        self.skews: dict[str, float] = {}
         self.waits = 0
         self.beats = 1
 
@@ -84,6 +85,9 @@ class FakeEngine:
 
     def budgets(self) -> Mapping[str, Level]:
         return self.levels
+
+    def clock_skews(self) -> Mapping[str, float]:
+        return self.skews
 
     def nudge(self) -> None:
         self.nudges += 1

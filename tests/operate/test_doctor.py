@@ -18,6 +18,7 @@ from harken.operate.doctor import (
     check_file_system,
     check_permissions,
     check_port,
+    check_service_clocks,
     check_store,
 )
 from harken.testing import START
@@ -63,6 +64,22 @@ def test_a_clock_before_this_program_fails_and_one_behind_the_store_warns() -> N
     assert check_clock(START.replace(year=1970), None).state == "fail"
     assert check_clock(START, START + timedelta(hours=1)).state == "warn"
     assert check_clock(START, START).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("skews", "state", "words"),
+    [
+        ({}, "ok", "none is known to differ from ours"),
+        ({"oncall": -300.4}, "warn", "the service of oncall is 5m behind our clock"),
+        ({"oncall": 60.0}, "warn", "the service of oncall is 1m ahead of our clock"),
+        ({"a": -5.0, "b": 90.0}, "warn", "the service of b is 1m30s ahead of our clock, 1 other less"),
+        ({"oncall": -7200.0}, "warn", "too far to allow for"),
+    ],
+)
+def test_a_service_whose_clock_differs_is_named_with_how_much(skews: dict[str, float], state: str, words: str) -> None:
+    check = check_service_clocks(skews)
+    assert check.state == state
+    assert words in check.message
 
 
 def test_a_port_that_somebody_else_has_is_a_warning(tmp_path: Path) -> None:

@@ -89,6 +89,26 @@ async def test_a_workflow_runs_once_for_each_change_over_many_reads_and_a_restar
 
 
 @virtual
+async def test_the_first_alerts_of_a_datadog_whose_clock_is_behind_run_and_older_ones_do_not(
+    clock: VirtualClock, tmp_path: Path
+):
+    fake = FakeDatadog(clock)
+    fake.skew = -300.0
+    ids = [fake.monitor(tags=["team:platform"]) for _ in range(9)]
+    old = fake.monitor(tags=["team:platform"])
+    async with fake.serve():
+        write(tmp_path, fake)
+        fake.change(old, "Alert")
+        await clock.sleep(30)
+        async with running(tmp_path, clock) as app:
+            for id in ids:
+                fake.change(id, "Alert")
+                await clock.sleep(45)
+            await clock.sleep(300)
+            assert await fired(app) == sorted(map(str, ids))
+
+
+@virtual
 async def test_250_alerts_at_once_run_250_times(clock: VirtualClock, tmp_path: Path):
     fake = FakeDatadog(clock, cap=60)
     ids = [fake.monitor(tags=["team:platform"]) for _ in range(250)]

@@ -120,6 +120,25 @@ async def test_250_tickets_at_once_all_run(clock: VirtualClock, tmp_path: Path):
 
 
 @virtual
+async def test_the_first_tickets_of_a_jira_whose_clock_is_behind_run_and_older_ones_do_not(
+    clock: VirtualClock, tmp_path: Path
+):
+    jira = Jira(clock, cloud=True)
+    jira.skew = -300.0
+    async with jira.serve() as url:
+        write(tmp_path, CLOUD.format(url=url), assigned=ASSIGNED.partition("  - id: tell")[0])
+        jira.create(assignee="me")
+        await clock.sleep(30)
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
+            made = [jira.create(assignee="me")]
+            for _ in range(8):
+                await clock.sleep(45)
+                made.append(jira.create(assignee="me"))
+            await clock.sleep(300)
+            assert await fired(app, "#") == Counter(made)
+
+
+@virtual
 async def test_every_change_of_status_runs_also_of_an_old_ticket_and_back(clock: VirtualClock, tmp_path: Path):
     jira = Jira(clock, cloud=False)
     async with jira.serve() as url:

@@ -154,6 +154,32 @@ async def test_their_clock_may_be_wrong(clock: VirtualClock, tmp_path: Path, ske
         assert ran == Counter(made)
 
 
+@virtual
+async def test_the_first_incidents_of_a_service_whose_clock_is_behind_run_and_older_ones_do_not(
+    clock: VirtualClock, tmp_path: Path
+):
+    duty = PagerDuty(clock, skew=-300.0)
+    async with duty.serve() as url:
+        write(tmp_path, MAIN.format(url=url), team=TEAM)
+        duty.trigger(age=86_400)
+        duty.trigger(age=30)
+        async with running(tmp_path, clock) as app:
+            made = [duty.trigger()]
+            for _ in range(8):
+                await clock.sleep(45)
+                made.append(duty.trigger())
+            await clock.sleep(300)
+            ran = Counter(await occurrences(app))
+            (feed,) = [state.name for state in await app.store.feeds() if state.name.startswith("pagerduty-")]
+            shown = await app.operator.call("feeds.show", name=feed)
+            advice = {check["name"]: check for check in (await app.operator.call("doctor"))["items"]}
+        assert ran == Counter(made)
+        assert shown["clock_skew"] == pytest.approx(-300.0, abs=2)
+        assert advice["service clocks"]["state"] == "warn"
+        assert "5m" in advice["service clocks"]["message"]
+        assert "behind our clock" in advice["service clocks"]["message"]
+
+
 class TestLimits(LimitContract):
     kind, main, life, secret = "pagerduty", MAIN, TRIAGE, "personal-key"
 

@@ -108,3 +108,21 @@ async def test_a_burst_while_it_was_down_and_a_rate_limit_after_that(clock: Virt
             feeds = (await app.operator.call("feeds.list"))["items"]
         assert answers(slack) == asked
         assert [feed["error"] for feed in feeds if feed["name"].startswith("slack")] == [""]
+
+
+@virtual
+async def test_the_first_mentions_of_a_workspace_whose_clock_is_behind_are_answered_and_older_ones_are_not(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with workspace(clock) as slack:
+        slack.skew = -300.0
+        slack.channel("ops", id="C2")
+        slack.say("C1", "<@U1> before", user="U2", age=30)
+        write(tmp_path, MAIN % slack.url, mentions=MENTIONS)
+        async with running(tmp_path, clock, ENVIRON):
+            asked = [slack.say("C2", "<@U1>", user="U2")]
+            for _ in range(8):
+                await clock.sleep(45)
+                asked.append(slack.say("C1", "<@U1>", user="U2"))
+            await clock.sleep(300)
+        assert answers(slack) == sorted(asked)

@@ -166,6 +166,24 @@ class TrackerContract(LimitContract):
                 ran = await fired(app)
             assert ran == {it.key(old): 3} | {it.key(issue): 1 for issue in made}
 
+    @virtual
+    async def test_the_first_items_of_a_service_whose_clock_is_behind_run_and_older_ones_do_not(
+        self, clock: VirtualClock, tmp_path: Path
+    ) -> None:
+        it = self.watched(clock, skew=-300.0)
+        async with it.fake.serve() as url:
+            write(tmp_path, self.main.format(url=url), life=self.life)
+            it.open(age=86_400)
+            it.open(age=30)
+            async with running(tmp_path, clock, timings=LONG_NAPS) as app:
+                made = [it.open()]
+                for _ in range(8):
+                    await clock.sleep(45)
+                    made.append(it.open())
+                await clock.sleep(300)
+                ran = await fired(app)
+            assert ran == {it.key(issue): 1 for issue in made}
+
 
 class ConditionalTrackerContract(TrackerContract):
     """For a tracker that answers 304 where nothing has changed."""

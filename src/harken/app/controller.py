@@ -222,6 +222,9 @@ class Controller:
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()
 
+    def clock_skews(self) -> Mapping[str, float]:
+        return {name: skew for name, live in self._intake.feeds.items() if (skew := live.service_clock.skew)}
+
     def nudge(self) -> None:
         """An operation changed the store: refresh the feeds, claim runs, and notify the other replicas."""
         self.refresh()

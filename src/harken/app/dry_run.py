@@ -15,7 +15,7 @@ from harken.feed import Feed, Trigger, TriggerState
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
 from harken.operate.engine import Preview, Shown
 from harken.operate.rows import title_of
-from harken.source import Checked, PollSource, Source
+from harken.source import Checked, ClockedSource, PollSource, Source
 from harken.store import Feeds, Intent, Listeners
 
 __all__ = ["preview"]
@@ -52,7 +52,8 @@ async def preview(
     rules = _rules(feed, trigger, start_line or since)
     known = await _recall(store, feed, events)
     notes = () if all(event.occurred_at for event in events) else (UNDATED,)
-    shown = _judge(events, known, rules, clock)
+    lag = source.service_clock.lag if isinstance(source, ClockedSource) else 0
+    shown = _judge(events, known, rules, Read(now=clock.now(), lag=lag))
     return Preview(
         trigger=trigger.name,
         feed=feed.name,
@@ -92,9 +93,9 @@ async def _recall(store: Feeds | None, feed: Feed, events: Sequence[Event]) -> M
     return await store.recall(feed.name, [memory_id(event, feed.identity) for event in events])
 
 
-def _judge(events: Sequence[Event], known: Mapping[str, Known], rules: Rules, clock: Clock) -> list[Shown]:
+def _judge(events: Sequence[Event], known: Mapping[str, Known], rules: Rules, read: Read) -> list[Shown]:
     fresh = recognise(events, known, rules.feed.identity)
-    entries = {id(entry): entry for entry in match(fresh, rules, Read(now=clock.now()))}
+    entries = {id(entry): entry for entry in match(fresh, rules, read)}
     shown = [_to_shown(entry.event, entry.decisions[0]) for entry in entries.values() if entry.decisions]
     new = {sighting.memory_id for sighting in fresh}
     repeats = [event for event in events if memory_id(event, rules.feed.identity) not in new]

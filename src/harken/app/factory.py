@@ -81,7 +81,8 @@ class Factory:
         return self.loaded.secrets
 
     def source(self, feed: Feed) -> Source:
-        host = self._host(credential_of(feed, self.loaded), feed.name)
+        client = self._client(credential_of(feed, self.loaded), feed.name)
+        host = self._host(credential_of(feed, self.loaded), client)
         try:
             source = source_for(feed, self.loaded, self.plugins, host)
         except HarkenError as error:
@@ -94,11 +95,13 @@ class Factory:
             return RedactingPush(source, self.secrets)
         if not isinstance(source, PollSource):
             return source
-        return RedactingSource(source, self.secrets, _configured_by(self.plugins[feed.kind]), feed.integration)
+        by = _configured_by(self.plugins[feed.kind])
+        return RedactingSource(source, self.secrets, by, feed.integration, client.service_clock)
 
     def lend(self, account: Account) -> Host:
         """A host for operations of people on this account; its calls count against the same rate limit."""
-        return self._host(account.credential, "people", allow_private=account.allow_private)
+        client = self._client(account.credential, "people")
+        return self._host(account.credential, client, allow_private=account.allow_private)
 
     def environment(self) -> Environment:
         """What the steps of runs may touch."""
@@ -114,12 +117,14 @@ class Factory:
             redact=lambda value: scrub(value, self.secrets()),
         )
 
-    def _host(self, credential: str, who: str, *, allow_private: bool = False) -> Host:
+    def _client(self, credential: str, who: str) -> Metered:
         limit = self._rate_limits.get(credential)
         if limit is None:
             limit = self._rate_limits[credential] = RateLimit(self._clock)
         limit.rate = self._rate(credential)
-        client = Metered(self.http, limit, who, self._save)
+        return Metered(self.http, limit, who, self._save)
+
+    def _host(self, credential: str, client: Metered, *, allow_private: bool = False) -> Host:
         shared = self._shared.setdefault(credential, {})
         return Host(
             http=client,
@@ -160,7 +165,8 @@ class Factory:
             raise NotFound(f"there is no account of {plugin.kind}", fix=fix)
         credential = account.credential if account else name
         private = bool(account and account.allow_private)
-        return plugin, account.model if account else None, self._host(credential, "steps", allow_private=private)
+        host = self._host(credential, self._client(credential, "steps"), allow_private=private)
+        return plugin, account.model if account else None, host
 
     def _workflow_rev(self, name: str) -> str | None:
         workflow = self.loaded.workflows.get(name)

@@ -74,6 +74,9 @@ class Offline:
     def budgets(self) -> Mapping[str, Level]:
         return self._factory.budgets()
 
+    def clock_skews(self) -> Mapping[str, float]:
+        return {}
+
     def nudge(self) -> None:
         """There is no engine to notify."""
 

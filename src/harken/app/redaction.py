@@ -14,7 +14,7 @@ from yarl import URL
 from harken.clock import Clock
 from harken.errors import HarkenError, addressed
 from harken.event import Event
-from harken.http import Client, HttpSettings, Reply
+from harken.http import Client, HttpSettings, Reply, ServiceClock
 from harken.http.redact import contains_token, hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
@@ -31,8 +31,11 @@ class RedactingSource:
     its place. If the token has changed since, the read starts without a cursor.
     """
 
-    def __init__(self, source: PollSource, secrets: Secrets, kind: str, name: str) -> None:
+    def __init__(
+        self, source: PollSource, secrets: Secrets, kind: str, name: str, service_clock: ServiceClock | None = None
+    ) -> None:
         self._source = source
+        self.service_clock = service_clock or ServiceClock()
         self._secrets = secrets
         self._kind, self._name = kind, name
 

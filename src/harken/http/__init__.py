@@ -4,5 +4,6 @@ from harken.http.client import Client, HttpSettings
 from harken.http.metered import Metered
 from harken.http.redact import redact
 from harken.http.replies import Reply, Validators, mended, raise_for
+from harken.http.service_clock import ServiceClock
 
-__all__ = ["Client", "HttpSettings", "Metered", "Reply", "Validators", "mended", "raise_for", "redact"]
+__all__ = ["Client", "HttpSettings", "Metered", "Reply", "ServiceClock", "Validators", "mended", "raise_for", "redact"]

@@ -60,7 +60,7 @@ class Client:
     def __init__(
         self, clock: Clock, *, settings: HttpSettings | None = None, resolver: AbstractResolver | None = None
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._settings = settings or HttpSettings()
         self._resolver = resolver
         # by allow_private: a pooled connection to a private address must not serve other callers
@@ -109,7 +109,7 @@ class Client:
             if rate_limit is not None and (hop.url is first_url or same_server(first_url, hop.url)):
                 rate_limit.learn(got, status)
             if status not in REDIRECTS or not follow_redirects or "Location" not in got:
-                return Reply(hop.method, hop.url, status, got, body, self._clock.time(), conditional)
+                return Reply(hop.method, hop.url, status, got, body, self.clock.time(), conditional)
             hop = next_hop(hop, status, got["Location"])
             check_url(hop.url, allow_private, proxied)
         message = f"{server_name(first_url)} redirects more than {settings.max_redirects} times"

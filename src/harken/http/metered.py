@@ -1,4 +1,4 @@
-"""The client for one credential: every call waits for its rate limit, and every response updates it."""
+"""The client of one caller: every call waits for the rate limit of its credential, and every response updates it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from yarl import URL
 
 from harken.http.client import Client
 from harken.http.replies import Reply
+from harken.http.service_clock import ServiceClock
 from harken.rate_limit import RateLimit
 
 __all__ = ["Metered"]
@@ -18,18 +19,24 @@ PATIENCE = 5.0
 
 
 class Metered:
-    """`keep` stores the rate limit. It is awaited before a response that blocks further calls is returned."""
+    """`keep` stores the rate limit. It is awaited before a response that blocks further calls is returned.
+
+    `service_clock` is what the responses say about the clock of the service.
+    """
 
     def __init__(self, client: Client, rate_limit: RateLimit, who: str, keep: Callable[[], Awaitable[None]]) -> None:
         self._client = client
         self._rate_limit = rate_limit
         self._who = who
         self._keep = keep
+        self.service_clock = ServiceClock()
 
     async def request(self, method: str, url: str | URL, **options: Any) -> Reply:
         """As `Client.request`, within the rate limit."""
         limit, known = self._rate_limit, self._rate_limit.revision
+        sent = self._client.clock.time()
         reply = await self._client.request(method, url, rate_limit=limit, who=self._who, patience=PATIENCE, **options)
+        self.service_clock.learn(reply.headers, sent, reply.at)
         if limit.revision != known and limit.blocked_until is not None:
             await self._keep()
         return reply

@@ -9,7 +9,8 @@ import msgspec
 
 from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
-from harken.source import PollSource, Source, StreamSource
+from harken.http import ServiceClock
+from harken.source import ClockedSource, PollSource, Source, StreamSource
 
 __all__ = ["LiveFeed", "TickReport"]
 
@@ -46,6 +47,7 @@ class LiveFeed:
         "reading_since",
         "resumed",
         "retired",
+        "service_clock",
         "source",
         "spaced",
         "spaced_from",
@@ -62,6 +64,7 @@ class LiveFeed:
         self.retired: list[Source] = []
         # looked up once: testing whether an object follows a protocol costs as much as a query
         self.poll = source.poll if isinstance(source, PollSource) else None
+        self.service_clock = _clock_of(source)
         # when the scheduler will begin the next tick, and when it should after the tick under way
         self.due: float | None = None
         self.next_due: float | None = None
@@ -90,6 +93,7 @@ class LiveFeed:
         self.retired.append(self.source)
         self.source = source
         self.poll = source.poll if isinstance(source, PollSource) else None
+        self.service_clock = _clock_of(source)
         return True
 
     def restore(self, state: FeedState) -> None:
@@ -107,3 +111,8 @@ class LiveFeed:
         # spaced runs that are not all due yet, by trigger uid: how many, and when the first was due
         self.spaced: dict[str, int] = {}
         self.spaced_from: dict[str, datetime] = {}
+
+
+def _clock_of(source: Source) -> ServiceClock:
+    """A source that is not read by HTTP has a clock about which nothing is learnt."""
+    return source.service_clock if isinstance(source, ClockedSource) else ServiceClock()

@@ -120,9 +120,17 @@ class Poller:
         return TickReport(feed=live.feed.name, result=outcome, seen=result.seen, new=result.new)
 
     async def _next_page(self, live: LiveFeed, rules: Rules) -> Batch:
+        lag = live.service_clock.lag
+        batch = await self._read_page(live, since(live, rules))
+        if live.page or live.service_clock.lag <= lag:
+            return batch
+        # the first answer told that the service's clock is behind: we asked for less than what is new by its clock
+        log.warning("feed.clock_behind", feed=live.feed.name, seconds=live.service_clock.lag)
+        return await self._read_page(live, since(live, rules))
+
+    async def _read_page(self, live: LiveFeed, start: datetime) -> Batch:
         poll, feed = live.poll, live.feed
         assert poll is not None
-        start = since(live, rules)
         if not live.page:
             live.reading_since = start
         try:
@@ -245,15 +253,16 @@ class Poller:
 
 
 def since(live: LiveFeed, rules: Rules) -> datetime:
-    """Everything after this has to be read: what is new, and what a trigger looks back for."""
-    start = rules.reads_from or live.created_at
+    """Everything after this has to be read, by the service's clock: what is new, and what a trigger looks back for."""
+    lag = timedelta(seconds=live.service_clock.lag)
+    start = (rules.reads_from or live.created_at) - lag
     if live.feed.lookback:
         # services round times down to seconds: what happens next may be dated a little before the start
         start = start.replace(microsecond=0)
     if live.watermark is None:
         return start
     ordinary = max(start, live.watermark - timedelta(seconds=live.feed.lookback))
-    return min([ordinary, *(rule.start_line for rule in rules.backfilling)])
+    return min([ordinary, *(rule.start_line - lag for rule in rules.backfilling)])
 
 
 def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
@@ -353,6 +362,7 @@ def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
             spaced_from=live.spaced_from,
             resumed=live.resumed,
             by_hand=live.by_hand,
+            lag=live.service_clock.lag,
         ),
         commit=Commit(
             feed=live.feed.name,

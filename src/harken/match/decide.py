@@ -35,7 +35,8 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 
     `spaced`: runs of earlier pages and reads that are not all due yet, by trigger uid; `spaced_from`: when the first
     of them was due. `resumed`: the first read since this process started. `again`: the events are stored ones that
-    are decided again. `by_hand`: the trigger for which a person requested the read.
+    are decided again. `by_hand`: the trigger for which a person requested the read. `lag`: how many seconds the
+    service's clock is behind ours, so that what happens now is dated before now.
     """
 
     now: datetime
@@ -46,6 +47,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool = False
     again: bool = False
     by_hand: str = ""
+    lag: int = 0
 
 
 def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry]:
@@ -109,10 +111,11 @@ def _before_start(event: Event, rule: Rule, rules: Rules, read: Read) -> str | N
         if read.resumed and rule.trigger.startup == "ignore_historical":
             return "undated, and part of the first read after a start (startup: ignore_historical)"
         return None
-    if rule.begun_by(event.occurred_at):
+    if rule.begun_by(event.occurred_at, read.lag):
         return None
     happened, start = f"{event.occurred_at:%Y-%m-%d %H:%M:%S}Z", f"{rule.start_line:%Y-%m-%d %H:%M:%S}Z"
-    return f"happened at {happened}, before the start line {start}{_moved_by(rule)}"
+    behind = f" (also by the service's clock, which is {format_duration(read.lag)} behind)" if read.lag else ""
+    return f"happened at {happened}, before the start line {start}{behind}{_moved_by(rule)}"
 
 
 def _moved_by(rule: Rule) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -48,9 +48,15 @@ class Rule:
         if trigger.gather is not None and trigger.gather.by:
             self.gather_by = _template(trigger.gather.by)
 
-    def begun_by(self, moment: datetime) -> bool:
-        """Whether the start line was reached by then. A time in whole seconds counts as any time within its second."""
-        return moment >= self.start_line or (not moment.microsecond and moment >= self.start_second)
+    def begun_by(self, moment: datetime, lag: int = 0) -> bool:
+        """Whether the start line was reached by then, by a clock that is `lag` seconds behind ours.
+
+        A time in whole seconds counts as any time within its second."""
+        if moment >= self.start_line:
+            return True
+        if lag:
+            moment += timedelta(seconds=lag)
+        return moment >= (self.start_line if moment.microsecond else self.start_second)
 
 
 class Rules:

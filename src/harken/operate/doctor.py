@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,9 @@ from typing import Literal
 import msgspec
 
 from harken.config.env_file import ENV_FILE
+from harken.durations import format_duration
 from harken.feed import FeedState
+from harken.http.service_clock import LARGEST_LAG
 from harken.operate.configuration import Site, finding_row, finding_rows, site_findings, site_of
 from harken.operate.context import Context
 from harken.operate.models import configured_models
@@ -48,6 +50,7 @@ async def doctor(context: Context) -> Plain:
         check_disk(place),
         check_permissions(place),
         check_clock(context.clock.now(), newest[0].recorded_at if newest else None),
+        check_service_clocks(context.engine.clock_skews() if context.engine else {}),
         check_models(context),
         check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
         check_feeds(feeds),
@@ -146,6 +149,20 @@ def check_clock(now: datetime, newest: datetime | None) -> Check:
         message = f"the newest event was recorded at {stamp(newest)}, which is in the future"
         return Check(name="clock", state="warn", message=message, fix="The clock went back: check NTP")
     return Check(name="clock", message=stamp(now))
+
+
+def check_service_clocks(skews: Mapping[str, float]) -> Check:
+    """`skews`: seconds that a feed's service is ahead of us, of those that are off."""
+    if not skews:
+        return Check(name="service clocks", message="none is known to differ from ours")
+    first = max(skews, key=lambda name: (abs(skews[name]), name))
+    skew = skews[first]
+    off = f"{format_duration(round(abs(skew)))} {'ahead of' if skew > 0 else 'behind'} our clock"
+    others = f", {count(len(skews) - 1, 'other')} less" if len(skews) > 1 else ""
+    message = f"the service of {first} is {off}{others}"
+    if skew < -LARGEST_LAG:
+        message += "; that is too far to allow for, so what it dates may count as before a trigger's start line"
+    return Check(name="service clocks", state="warn", message=message, fix="Compare our clock with NTP: timedatectl")
 
 
 def check_models(context: Context) -> Check:

@@ -86,6 +86,10 @@ class Engine(Protocol):
         """The state of each credential's rate limit, by the credential's name."""
         ...
 
+    def clock_skews(self) -> Mapping[str, float]:
+        """How many seconds the clock of a feed's service is ahead of ours, of those feeds for which it is off."""
+        ...
+
     def nudge(self) -> None:
         """A person changed the store: look at it now instead of at the next timer."""
         ...

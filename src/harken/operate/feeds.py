@@ -28,6 +28,7 @@ async def show(context: Context, *, name: str) -> Plain:
         "lookback": feed.lookback if feed else 0.0,
         "revision": state.revision,
         "created_at": plain(state.created_at),
+        "clock_skew": context.engine.clock_skews().get(name, 0.0) if context.engine else 0.0,
         "coverage": spans(state.coverage),
         "ticks": [plain(tick) for tick in ticks],
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from itertools import count
 from typing import Any
 
@@ -213,6 +214,7 @@ class PagerDuty(FakeServer):
         left = 0 if wait else self.remaining
         headers = {"ratelimit-limit": ALLOWED, "ratelimit-remaining": left, "ratelimit-reset": int(wait) or 60}
         reply.headers.update({name: str(value) for name, value in headers.items()})
+        reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
         return reply
 
     async def _guarded(self, request: web.Request, view: Handler) -> web.Response:
