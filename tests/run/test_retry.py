@@ -43,7 +43,16 @@ def test_the_retry_after_of_a_run_is_not_cut_by_the_cap(retry_after: float) -> N
     assert rate_limited_wait(0, retry_after, roll=0) == retry_after
 
 
-def test_a_short_retry_after_does_not_shorten_the_wait() -> None:
+@pytest.mark.parametrize(
+    ("earlier", "retry_after", "seconds"), [(0, 6, 6), (1, 6, 6), (2, 6, 6), (4, 6, 16), (29, 6, 600), (0, 0, 30)]
+)
+def test_a_short_retry_after_of_a_429_is_kept_until_it_does_not_help(
+    earlier: int, retry_after: float, seconds: float
+) -> None:
+    assert rate_limited_wait(earlier, retry_after, roll=0) == seconds
+
+
+def test_a_short_retry_after_does_not_shorten_the_wait_that_follows_a_failure() -> None:
     assert run_wait(4, 5, roll=0) == 80
 
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from harken.errors import NeedsAttention, RetryLater, StoreBusy, StoreUnavailable
+from harken.errors import Deferred, NeedsAttention, RetryLater, StoreBusy, StoreUnavailable
 from harken.feed import INTERNAL
 from harken.store import Commit
 from harken.testing.clock import VirtualClock, virtual
@@ -154,6 +154,26 @@ async def test_being_rate_limited_uses_up_no_tries(clock: VirtualClock, tmp_path
         world.service.says = [RetryLater("slow down", reason="rate_limited")] * 5
         run = await world.end(max_attempts=1)
         assert (run.status, run.attempt) == ("done", 1)
+
+
+@virtual
+async def test_a_short_retry_after_of_a_delivery_is_kept(clock: VirtualClock, tmp_path: Path) -> None:
+    async with running_world(clock, tmp_path, steps(do("a"))) as world:
+        world.service.says = [RetryLater("slow down", after=6, reason="rate_limited")]
+        began = clock.time()
+        run = await world.end(max_attempts=1)
+        assert (run.status, run.attempt) == ("done", 1)
+        assert 6 <= clock.time() - began < 8
+
+
+@virtual
+async def test_a_run_that_only_waits_for_a_rate_limit_uses_up_no_try(clock: VirtualClock, tmp_path: Path) -> None:
+    async with running_world(clock, tmp_path, steps(do("a"))) as world:
+        world.service.says = [Deferred("used up", after=6)] * 50
+        began = clock.time()
+        run = await world.end(max_attempts=1)
+        assert (run.status, run.attempt) == ("done", 1)
+        assert 300 <= clock.time() - began < 330
 
 
 @virtual

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from harken.clock import Clock
-from harken.errors import HarkenError, LeaseLost, RetryLater
+from harken.errors import Deferred, HarkenError, LeaseLost, RetryLater
 from harken.event import Event
 from harken.run.compiler import fill_inputs
 from harken.run.environment import Environment
@@ -143,6 +143,9 @@ def _outcome_of_failure(halted: Halted, execution: Execution) -> RunOutcome | Pa
     if not isinstance(error, RetryLater):
         return Dead(error=str(halted))
     roll = execution.random.random()
+    if isinstance(error, Deferred) and error.after is not None:
+        # no call was made: waiting for a turn is no try, however often it happens
+        return Again(at=now + timedelta(seconds=max(1.0, error.after)), error=str(halted), counts=False)
     if error.reason == "rate_limited" and halted.tries < RATE_LIMITED_TRIES:
         # a rate limit does not count as a failed try
         wait = rate_limited_wait(halted.tries - 1, error.after, roll)

@@ -47,8 +47,12 @@ def run_wait(attempt: int, retry_after: float | None, roll: float) -> float:
 
 
 def rate_limited_wait(earlier: int, retry_after: float | None, roll: float) -> float:
-    """Seconds to wait after a 429 that follows `earlier` others: 30 s doubling to 10 min, at least `retry_after`."""
-    return max(_jittered(doubled(RATE_LIMITED_FIRST, earlier, RUN_CAP), roll), retry_after or 0.0)
+    """Seconds to wait after a 429 that follows `earlier` others: `retry_after`, else 30 s doubling to 10 min.
+
+    A server that asks for the same short wait again and again gets longer ones: 1 s doubling to 10 min at least."""
+    if retry_after:
+        return max(retry_after, doubled(1.0, earlier, RUN_CAP))
+    return _jittered(doubled(RATE_LIMITED_FIRST, earlier, RUN_CAP), roll)
 
 
 def _jittered(seconds: float, roll: float) -> float:
