@@ -140,6 +140,17 @@ def test_unknown_steps_in_templates_and_conditions_are_found(
     assert 'did you mean "draft"?' in lines[0]
 
 
+def test_steps_in_the_condition_of_a_trigger_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """\
+    name: early
+    trigger: {schedule: {every: 10s}, condition: "steps.draft.response != ''"}
+    steps: [{id: draft, action: transform, set: {text: hello}}]
+    """
+    write(tmp_path, "workflows/early.yaml", text)
+    (line,) = found(tmp_path, capsys)
+    assert "trigger.condition: no step has run when a trigger decides" in line
+
+
 JOB = """\
 agents: {{me: {{whatsapp: wa, ntfy: push}}}}
 pollers:

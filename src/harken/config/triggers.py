@@ -308,9 +308,13 @@ def _check_key(scalar: Scalar, report: Report, path: Path, inside: Path) -> None
 
 def _check_compiles(compiler: Callable[[str], object], scalar: Scalar, report: Report, path: Path) -> None:
     try:
-        compiler(str(scalar.value))
+        compiled = compiler(str(scalar.value))
     except HarkenError as error:
         report.error(scalar.place, path, error.message, error.fix, "expression", getattr(error, "excerpt", ""))
+        return
+    if path[-1] == "condition" and any(read[0] == "steps" for _, read in getattr(compiled, "reads", ())):
+        message, fix = "no step has run when a trigger decides", "Read event, or put this condition into a filter step"
+        report.error(scalar.place, path, message, fix, "expression")
 
 
 def _node_at(node: Node, path: tuple[str, ...]) -> Node:
