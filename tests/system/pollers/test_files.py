@@ -69,7 +69,8 @@ def test_a_job_becomes_a_feed_a_trigger_and_a_workflow(tmp_path: Path) -> None:
     assert (feed.first, feed.tick_timeout) == ("baseline", 1_200.0)
     mine, alert = loaded.triggers
     assert (mine.name, mine.feed, mine.workflow, mine.spacing) == ("blog", "poller/blog", "blog", Spacing(per_tick=5))
-    assert (alert.name, alert.types) == ("blog/alert", ("feed.opened", "feed.paused", "feed.recovered"))
+    told = ("feed.opened", "feed.paused", "feed.recovered", "runs.held", "runs.dead", "runs.recovered")
+    assert (alert.name, alert.types) == ("blog/alert", told)
     [step] = loaded.workflows["blog"].definition["steps"]
     assert (step["action"], step["channel"], step["to"]) == ("notify", "telegram", "1")
 
