@@ -316,6 +316,7 @@ async def test_a_file_that_others_may_read_is_told_at_its_use_and_other_items_ru
     os.chmod(terminal.directory / "harken.db.secrets" / "sealed.json", 0o644)
     code, out, _ = await terminal.types("config", "check")
     assert (code, "others may read" in out, "chmod 600" in out) == (1, True, True)
-    assert [row["name"] for row in await terminal.json("triggers", "list")] == ["other"]
+    listed = {row["name"]: row["status"] for row in await terminal.json("triggers", "list")}
+    assert listed == {"other": "new", "watch": "refused"}
     code, _, err = await terminal.types("integrations", "list")
     assert (code, "others may read" in err) == (0, True)

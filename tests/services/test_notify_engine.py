@@ -89,7 +89,7 @@ def at(fake: Any, kind: str, **fields: str) -> str:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ntfy"])
 def test_an_account_in_the_environment_is_enough(kind: str, tmp_path: Path) -> None:
-    configuration = loaded(tmp_path, notify(kind), environ=ENVIRON)
+    configuration = loaded(tmp_path, notify(kind, "+49 151 23456789"), environ=ENVIRON)
     assert [str(finding) for finding in configuration.findings] == []
     assert configuration.integrations[kind].origin == "environment"
 

@@ -196,8 +196,8 @@ async def test_a_wrong_key_stops_only_what_needs_the_stored_account(tmp_path: Pa
         assert "Set HARKEN_ENCRYPTION_KEY to the key" in out
         harken = await stack.enter_async_context(started(house.directory, **house.env))
         await until(lambda: _read_once_by_others(house))
-        names = [row["name"] for row in await harken.json("triggers", "list")]
-        assert names == ["w-parcel", "w-written"]
+        refused = {row["name"]: row["status"] == "refused" for row in await harken.json("triggers", "list")}
+        assert refused == {"w-parcel": False, "w-stored": True, "w-written": False}
     assert files(house.directory / "harken.db.secrets") == before
     assert leaks(files(house.directory)) == []
 

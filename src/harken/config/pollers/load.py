@@ -230,7 +230,8 @@ class _JobReader:
             pollable = [name for one in found for name in (one.kind, *one.aliases)]
             self._report.error(place, path, f"there is no kind {kind!r}", suggest_fix(kind, pollable), "unknown_name")
         elif plugin.source is None:
-            users = [one.kind for one in self._resolver.plugins.values() if one.uses == plugin.kind and one.source]
+            plugins = self._resolver.plugins.values()
+            users = sorted(one.kind for one in plugins if one.uses == plugin.kind and one.source)
             fix = f"Name what to read as well: kind: {' or '.join(users)}" if users else "Use another kind"
             self._report.error(place, path, f"{kind} cannot be polled", fix)
             return None
