@@ -59,28 +59,6 @@ FIELDS = frozenset(
         "original_start",
     }
 )
-FIELDS = frozenset(
-    {
-        "id",
-        "summary",
-        "description",
-        "location",
-        "status",
-        "start",
-        "end",
-        "all_day",
-        "time_zone",
-        "html_link",
-        "organizer",
-        "attendees",
-        "my_response",
-        "created",
-        "updated",
-        "calendar_id",
-        "recurring_event_id",
-        "original_start",
-    }
-)
 
 
 class Query(QueryModel):
