@@ -134,9 +134,9 @@ class Host:
     directory: str = ""
     allow_programs: bool = False
 
-    async def request(self, method: str, url: str | URL, **options: Any) -> Reply:
+    def request(self, method: str, url: str | URL, **options: Any) -> Awaitable[Reply]:
         """Send an HTTP request, to a private network only if `allow_private`. Options are those of `Client.request`."""
-        return await self.http.request(method, url, **{"allow_private": self.allow_private, **options})
+        return self.http.request(method, url, **{"allow_private": self.allow_private, **options})
 
 
 @dataclass(frozen=True, kw_only=True)

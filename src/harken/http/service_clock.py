@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from statistics import median
 
 __all__ = ["LARGEST_LAG", "ServiceClock"]
@@ -15,6 +15,9 @@ SMALLEST = 2.0
 LARGEST_LAG = 1800.0
 """Seconds. A clock that is further behind is not allowed for: the `Date` may be wrong, and the items dated right."""
 
+AGREEING = [(0.0,) * number for number in range(SAMPLES + 1)]
+"""Shared by all clocks that agree with ours, which are nearly all: there is one of these for each feed."""
+
 
 class ServiceClock:
     """What the recent answers say; a single answer may be slow, or come from a cache."""
@@ -22,7 +25,7 @@ class ServiceClock:
     __slots__ = ("_lag", "_samples")
 
     def __init__(self) -> None:
-        self._samples: deque[float] = deque(maxlen=SAMPLES)
+        self._samples = AGREEING[0]
         self._lag = 0
 
     @property
@@ -42,12 +45,15 @@ class ServiceClock:
         if dated is None:
             return
         # the second is rounded down, and the way there and back takes time: within that, both clocks may be right
-        if sent - (dated + 1.0) > 0:
-            self._samples.append(dated - received)
-        else:
-            self._samples.append(max(0.0, dated - received))
-        behind = max(0, math.ceil(-self.skew))
-        lag = behind if behind <= LARGEST_LAG else 0
+        behind = sent - (dated + 1.0) > 0
+        difference = dated - received if behind or dated > received else 0.0
+        samples = (*self._samples[1 - SAMPLES :], difference)
+        if not any(samples):
+            self._samples, self._lag = AGREEING[len(samples)], 0
+            return
+        self._samples = samples
+        seconds = max(0, math.ceil(-self.skew))
+        lag = seconds if seconds <= LARGEST_LAG else 0
         # reads begin that much earlier: it must not move with every answer
         if not lag or abs(lag - self._lag) >= SMALLEST:
             self._lag = lag
@@ -55,9 +61,17 @@ class ServiceClock:
 
 def _dated(headers: Mapping[str, str]) -> float | None:
     """When the answer was given by the service's clock, also if a cache has kept it since (`Age`)."""
-    try:
-        date = parsedate_to_datetime(headers.get("Date", "")).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
+    date = _seconds(headers.get("Date", ""))
+    if date is None:
         return None
     age = headers.get("Age", "").strip()
     return date + (int(age) if age.isdecimal() and len(age) < 10 else 0)
+
+
+# a busy fleet gets hundreds of answers with the date of the same second
+@lru_cache(maxsize=64)
+def _seconds(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
