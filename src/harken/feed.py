@@ -48,7 +48,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """A configured reading of an integration. Editing it never moves its cursor.
 
     `inherits` names the feed whose cursor and memory this one takes over when it is new in the store.
-    The process that holds the lease of its `shard` reads it.
+    The process that holds the lease of its `shard` reads it. A feed that a workflow describes has a digest of what it
+    reads as its name, under which everything is stored, and a `label` for people, which may change at any time.
     """
 
     name: str
@@ -70,6 +71,12 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     inherits: str = ""
     path: str = ""
     shard: int = 0
+    label: str = ""
+
+    @property
+    def display_name(self) -> str:
+        """What people see, in place of the name."""
+        return self.label or self.name
 
     @property
     def interval(self) -> float:

@@ -113,7 +113,7 @@ class Alerts:
         if memo.since and not memo.event and await self._has_recovered(live, memo.since):
             since = memo.down or memo.since
             await self._announce(live, job, RECOVERED, since, alert=memo.down > 0)
-            log.info("feed.recovered", feed=live.feed.name, stopped_at=from_unix(since).isoformat())
+            log.info("feed.recovered", feed=live.feed.display_name, stopped_at=from_unix(since).isoformat())
             memo = AlertMemo(at=memo.at)
         over = not memo.since and is_due(memo.at, self._cooldown(job), self._clock.time())
         return _NOTHING if over else memo
@@ -172,7 +172,8 @@ class Alerts:
         rules = self._intake.rule_cache.get(name)
         triggers = sorted(rule.name for rule in rules.rules) if rules else []
         data: dict[str, Any] = {
-            "feed": name,
+            "feed": live.feed.display_name,
+            "feed_id": name,
             **_alert_facts(live, job, type),
             "triggers": triggers,
             "since": from_unix(since).isoformat(),
@@ -217,7 +218,7 @@ def _alert_text(live: LiveFeed, job: Job | None, type: str, triggers: list[str],
     """A message for people: which feed, what happened, since when, and what to do."""
     health, began = live.health, f"{from_unix(since):%Y-%m-%d %H:%M} UTC"
     whose = f" for {job.agent}" if job else ""
-    who = f"{job.id if job else live.feed.name} ({live.feed.kind}{whose})"
+    who = f"{job.id if job else live.feed.display_name} ({live.feed.kind}{whose})"
     what = f"pollers {{}} {job.id}" if job else f"triggers {{}} {triggers[0] if triggers else 'NAME'}"
     if type == RECOVERED:
         return f"{who} works again after {duration(now - since)} (it was down since {began})."

@@ -40,8 +40,9 @@ async def preview(
     """
     since = clock.now() - timedelta(seconds=lookback)
     if not isinstance(source, PollSource):
-        note = f"{feed.name} is pushed: there is nothing to read. Send something, then: harken explain {trigger.name}"
-        return Preview(trigger=trigger.name, feed=feed.name, since=None, notes=(note,))
+        name = feed.display_name
+        note = f"{name} is pushed: there is nothing to read. Send something, then: harken explain {trigger.name}"
+        return Preview(trigger=trigger.name, feed=name, since=None, notes=(note,))
     try:
         events, complete = await _read(source, feed, since)
     except NeedsAttention as error:
@@ -56,7 +57,7 @@ async def preview(
     shown = _judge(events, known, rules, Read(now=clock.now(), lag=lag))
     return Preview(
         trigger=trigger.name,
-        feed=feed.name,
+        feed=feed.display_name,
         since=since,
         shown=tuple(shown),
         complete=complete,
@@ -74,7 +75,9 @@ async def _read(source: PollSource, feed: Feed, since: datetime) -> tuple[list[E
             async with asyncio.timeout(feed.page_timeout):
                 batch = await source.poll(cursor, since)
         except TimeoutError as error:
-            raise RetryLater(f"{feed.name} gave no page within {feed.page_timeout:.0f} s", reason="timeout") from error
+            raise RetryLater(
+                f"{feed.display_name} gave no page within {feed.page_timeout:.0f} s", reason="timeout"
+            ) from error
         events.extend(batch.events)
         cursor = batch.cursor
         if not batch.more:

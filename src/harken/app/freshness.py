@@ -112,7 +112,8 @@ class Freshness:
         data = {
             "trigger": trigger.name,
             "workflow": trigger.workflow,
-            "feed": trigger.feed,
+            "feed": self._intake.display_name(trigger.feed),
+            "feed_id": trigger.feed,
             "since": since,
             "stale_after_seconds": trigger.stale_after,
             "alert": True,
@@ -121,7 +122,7 @@ class Freshness:
         # the same silence has the same key, so that a repeat after a crash starts nothing
         event = Event(subject=trigger.name, type=type, key=key, state=key, occurred_at=now, data=data)
         await self._intake.committer.push(INTERNAL, [event], Read(now=now))
-        (log.warning if type == STALE else log.info)(type, trigger=trigger.name, feed=trigger.feed, since=since)
+        (log.warning if type == STALE else log.info)(type, trigger=trigger.name, feed=data["feed"], since=since)
 
 
 def _text(trigger: Trigger, type: str, since: str) -> str:

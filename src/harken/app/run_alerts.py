@@ -172,7 +172,8 @@ class RunAlerts:
         data: dict[str, Any] = {
             "trigger": trigger.name,
             "workflow": trigger.workflow,
-            "feed": trigger.feed,
+            "feed": self._intake.display_name(trigger.feed),
+            "feed_id": trigger.feed,
             **({"job": job.id, "agent": job.agent} if job else {}),
             **facts,
             "since": from_unix(since).isoformat(),

@@ -170,8 +170,8 @@ class Telemetry:
         if not self._intake.leases.held:
             return "ingest", *self.not_reading()
         ours = self._ours()
-        paused = [live.feed.name for live in ours if live.health.state == "paused"]
-        failing = [live.feed.name for live in ours if live.health.failures and live.feed.name not in paused]
+        paused = [live.feed.display_name for live in ours if live.health.state == "paused"]
+        failing = [live.feed.display_name for live in ours if live.health.failures and live.health.state != "paused"]
         troubles = [f"{name} is paused" for name in paused] + [f"{name} fails" for name in failing]
         troubles += [f"nothing came for the trigger {name}" for name in self.stale()]
         if troubles:

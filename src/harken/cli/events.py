@@ -50,8 +50,10 @@ def events_command() -> None:
 def tail_events(session: Session, feed: str, trigger: str, after: int | None) -> None:
     """Follow events as they are committed, until Ctrl-C. With --json, one object a line."""
     controller = session.needs_controller()
+    feed_id = session.call("feeds.show", name=feed)["id"] if feed else ""
     for event in controller.tail(after):
-        if feed not in ("", event["feed"]) or (trigger and trigger not in (v["trigger"] for v in event["verdicts"])):
+        deciding = [verdict["trigger"] for verdict in event["verdicts"]]
+        if feed_id not in ("", event["feed_id"]) or (trigger and trigger not in deciding):
             continue
         if session.as_json:
             print(json.dumps(event, ensure_ascii=False), flush=True)

@@ -111,7 +111,8 @@ def digest(value: Any, length: int = 16) -> str:
 def with_generation(loaded: Loaded) -> Loaded:
     """Return the configuration with its generation: a hash, equal for equal configurations, that covers no secret."""
     accounts = [replace(loaded.integrations[name], model=None) for name in sorted(loaded.integrations)]
-    feeds = [msgspec.structs.replace(feed, inherits="") for feed in sorted(loaded.feeds, key=lambda feed: feed.name)]
+    by_name = sorted(loaded.feeds, key=lambda feed: feed.name)
+    feeds = [msgspec.structs.replace(feed, inherits="", label="") for feed in by_name]
     triggers = sorted(loaded.triggers, key=lambda trigger: trigger.name)
     # the address in on_failure may be a secret; its workflow has a reference instead
     excluded: Any = {**dict.fromkeys(PER_REPLICA, True), "on_failure": {"notify"}}

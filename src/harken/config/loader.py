@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from harken.config.accounts import AccountStore, read_account
 from harken.config.agents import Agents, read_agent
+from harken.config.feed_labels import with_labels
 from harken.config.feeds import internal_feed, merge_specs, read_feed
 from harken.config.files import allowed_directories, check_hidden_store, read_tree, workflow_files
 from harken.config.findings import Finding, Place, Report, redact
@@ -415,4 +416,4 @@ class Loader:
             references=dict(self._lookup.references),
             secrets=secrets,
         )
-        return with_generation(with_shards(loaded))
+        return with_generation(with_labels(with_shards(loaded)))

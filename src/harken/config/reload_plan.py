@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from harken.config.feed_labels import with_labels
 from harken.config.feeds import with_shorter_interval
 from harken.config.loaded import MAIN, Account, Loaded, item, with_generation
 from harken.config.on_failure import ON_FAILURE
@@ -72,7 +73,7 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
         references={**old.references, **new.references},
         secrets=old.secrets | new.secrets,
     )
-    return with_generation(with_shards(carried))
+    return with_generation(with_labels(with_shards(carried)))
 
 
 def _is_kept(trigger: Trigger, workflows: Mapping[str, Workflow], new: Loaded, named: set[str]) -> bool:
@@ -197,7 +198,8 @@ def _cursor_difference(old: Feed, new: Feed) -> str:
 def plan(old: Loaded | None, new: Loaded) -> Plan:
     """Return what changing from the old configuration to the new one does."""
     after = carry_over(old, new)
-    was, will = _items(old) if old else {}, _items(after)
+    names = {feed.name: feed.display_name for feed in (*(old.feeds if old else ()), *after.feeds)}
+    was, will = _items(old, names) if old else {}, _items(after, names)
     refused = set(new.refused)
     return Plan(
         add=tuple(sorted(name for name in will.keys() - was.keys() if name not in refused)),
@@ -205,15 +207,16 @@ def plan(old: Loaded | None, new: Loaded) -> Plan:
         remove=tuple(sorted(was.keys() - will.keys())),
         keep=tuple(sorted(n for n in will.keys() & was.keys() if will[n] == was[n] and n not in refused)),
         refused=tuple(sorted(refused)),
-        notes=tuple(_notes(old, after, refused)) if old else (),
+        notes=tuple(_notes(old, after, sorted(refused & was.keys() & will.keys()))) if old else (),
     )
 
 
-def _items(loaded: Loaded) -> dict[str, Any]:
+def _items(loaded: Loaded, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return every item by the name that people see; `names` has those of the feeds."""
     found: dict[str, Any] = {item("workflow", name): flow.rev for name, flow in loaded.workflows.items()}
     found |= {item("trigger", trigger.name): _without_rev(trigger) for trigger in loaded.triggers}
     found |= {
-        item("feed", feed.name): (_without_inheritance(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds
+        item("feed", names[feed.name]): (_without_history(feed), loaded.queries.get(feed.name)) for feed in loaded.feeds
     }
     found |= {item("poller", name): _job_with_parts(job, found) for name, job in loaded.jobs.items()}
     found |= {item("agent", name): accounts for name, accounts in loaded.agents.items()}
@@ -231,22 +234,24 @@ def _without_rev(trigger: Trigger) -> Trigger:
     return msgspec.structs.replace(trigger, workflow_rev="")
 
 
-def _without_inheritance(feed: Feed) -> Feed:
-    return msgspec.structs.replace(feed, inherits="")
+def _without_history(feed: Feed) -> Feed:
+    return msgspec.structs.replace(feed, inherits="", label="")
 
 
-def _notes(old: Loaded, after: Loaded, refused: set[str]) -> Iterable[str]:
+def _notes(old: Loaded, after: Loaded, refused: Iterable[str]) -> Iterable[str]:
     before = {feed.name: feed for feed in old.feeds}
     now = {feed.name: feed for feed in after.feeds}
     yield from _cursor_notes(old, after, before, now)
-    for name, feed in now.items():
-        what = _cursor_difference(before[name], feed) if name in before else ""
-        if name in before and before[name].identity != feed.identity:
-            yield _identity_note(name, before[name], feed)
-        if what:
+    for feed in (feed for name, feed in now.items() if name in before):
+        earlier, shown = before[feed.name], feed.display_name
+        if shown != earlier.display_name:
+            yield f"{shown}: the feed that was shown as {earlier.display_name}; its cursor and memory stay"
+        if earlier.identity != feed.identity:
+            yield _identity_note(shown, earlier, feed)
+        if what := _cursor_difference(earlier, feed):
             fix = "harken triggers reset --cursor starts over"
-            yield f"{name}: the new {what} is read with the cursor and memory of the old one; {fix}"
-    for name in sorted(refused & _items(old).keys() & _items(after).keys()):
+            yield f"{shown}: the new {what} is read with the cursor and memory of the old one; {fix}"
+    for name in refused:
         yield f"{name}: refused, so its old version stays"
 
 
@@ -259,11 +264,12 @@ def _cursor_notes(old: Loaded, after: Loaded, before: Mapping[str, Feed], now: M
         if later.name not in before and not _cursor_difference(earlier, later) and earlier.identity != later.identity:
             yield _identity_note(trigger.name, earlier, later)
         if later.name in before:
-            yield f"{trigger.name}: listens to {later.name} from now on, which has its own cursor"
+            yield f"{trigger.name}: listens to {later.display_name} from now on, which has its own cursor"
         elif what := _cursor_difference(earlier, later):
             yield f"{trigger.name}: the new {what} starts a new cursor"
         elif later.inherits != earlier.name:
-            yield f"{trigger.name}: goes on with the cursor of {later.inherits}"
+            heir_of = before[later.inherits].display_name
+            yield f"{trigger.name}: goes on with the cursor of {heir_of}"
 
 
 def _identity_note(what: str, earlier: Feed, later: Feed) -> str:

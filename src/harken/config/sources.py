@@ -29,7 +29,9 @@ def source_for(feed: Feed, loaded: Loaded, plugins: Mapping[str, Plugin], host: 
     plugin = plugin_of(feed.kind, plugins)
     build = (plugin.webhook if feed.way == "push" else plugin.source) if plugin else None
     if plugin is None or build is None:
-        raise NotFound(f"the feed {feed.name} has no source of kind {feed.kind}", fix="Install the service it needs")
+        raise NotFound(
+            f"the feed {feed.display_name} has no source of kind {feed.kind}", fix="Install the service it needs"
+        )
     model = plugin.webhook_query if feed.way == "push" else plugin.query
     query = loaded.queries.get(feed.name) or _query(feed, model, loaded)
     account = loaded.integrations.get(feed.integration)
@@ -44,8 +46,9 @@ def _query(feed: Feed, model: type[BaseModel] | None, loaded: Loaded) -> BaseMod
     try:
         return model.model_validate(loaded.reveal(dict(feed.query)))
     except ValidationError as error:
-        where: Any = error.errors(include_url=False, include_input=False)[0]["loc"]
-        message = f"the query of feed {feed.name} does not fit {feed.kind} at {'.'.join(map(str, where)) or 'its top'}"
+        location: Any = error.errors(include_url=False, include_input=False)[0]["loc"]
+        where = ".".join(map(str, location)) or "its top"
+        message = f"the query of feed {feed.display_name} does not fit {feed.kind} at {where}"
         raise Misconfigured(message, fix="Run: harken config check") from None
 
 

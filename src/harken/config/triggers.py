@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 from pydantic import BaseModel
@@ -108,7 +109,7 @@ def _read_listener(
     node = table.items.get(kind, Scalar(value=None, place=table.place))
     inner: Path = (*path, kind)
     if kind == "poll":
-        return _read_poll(node, table, resolver, report, path)
+        return _read_poll(workflow, node, table, resolver, report, path)
     dispatch = check(DispatchBlock, table.without(*(set(table.items) - _DISPATCH_KEYS)), report, path)
     types: tuple[str, ...] = ()
     condition = ""
@@ -128,7 +129,9 @@ def _read_listener(
     return Listener(spec=spec, dispatch=dispatch, dispatch_table=table, path=path, condition=condition, types=types)
 
 
-def _read_poll(node: Node, outer: Table, resolver: Resolver, report: Report, path: Path) -> Listener | None:
+def _read_poll(
+    workflow: str, node: Node, outer: Table, resolver: Resolver, report: Report, path: Path
+) -> Listener | None:
     table = as_table(node, report, (*path, "poll"))
     if table is None:
         return None
@@ -145,8 +148,9 @@ def _read_poll(node: Node, outer: Table, resolver: Resolver, report: Report, pat
         **dispatch.model_dump(include=set(_DISPATCH_KEYS), exclude_unset=True),
     }
     whole = Table(items={**beside.items, **table.items}, keys={**outer.keys, **table.keys}, place=table.place)
+    labelled = replace(spec, feed=msgspec.structs.replace(spec.feed, label=workflow))
     return Listener(
-        spec=spec, dispatch=DispatchBlock.model_construct(**given), dispatch_table=whole, path=(*path, "poll")
+        spec=labelled, dispatch=DispatchBlock.model_construct(**given), dispatch_table=whole, path=(*path, "poll")
     )
 
 

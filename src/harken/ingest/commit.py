@@ -232,7 +232,8 @@ class Committer:
 
     async def _dead_letter(self, feed: str, entry: Entry, error: Exception) -> None:
         reason = f"the store refused it ({type(error).__name__})"
-        log.error("event.refused", feed=feed, reason=reason)
+        rules = self.rule_cache.get(feed)
+        log.error("event.refused", feed=rules.feed.display_name if rules else feed, reason=reason)
         await self._store.dead_letter(feed, entry.event, reason)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from random import Random
 
+import msgspec
 import structlog
 
 from harken.clock import Clock
@@ -150,6 +151,9 @@ class FeedRegistry:
 
     def _place(self, feed: Feed, state: FeedState, *, renew: bool) -> None:
         live = self.feeds.get(feed.name)
+        if live is not None and live.feed.label != feed.label:
+            # only people see it: the source and what is under way stay
+            live.feed = msgspec.structs.replace(live.feed, label=feed.label)
         if live is not None and live.feed == feed and not renew:
             return
         try:

@@ -152,7 +152,12 @@ class Intake:
             await self.refresh(feed)
         except RetryLater as error:
             # the next idle read is stale again, and leads here again
-            log.debug("feed.refresh_postponed", feed=feed, reason=str(error))
+            log.debug("feed.refresh_postponed", feed=self.display_name(feed), reason=str(error))
+
+    def display_name(self, feed: str) -> str:
+        """What people see in place of the name of a feed."""
+        live = self.feeds.get(feed)
+        return live.feed.display_name if live is not None else feed
 
     def is_woken(self, state: FeedState) -> bool:
         """Whether the store has the feed due earlier than it is scheduled here."""

@@ -125,7 +125,7 @@ class Poller:
         if live.page or live.service_clock.lag <= lag:
             return batch
         # the first answer told that the service's clock is behind: we asked for less than what is new by its clock
-        log.warning("feed.clock_behind", feed=live.feed.name, seconds=live.service_clock.lag)
+        log.warning("feed.clock_behind", feed=live.feed.display_name, seconds=live.service_clock.lag)
         return await self._read_page(live, since(live, rules))
 
     async def _read_page(self, live: LiveFeed, start: datetime) -> Batch:
@@ -137,7 +137,7 @@ class Poller:
             async with asyncio.timeout(feed.page_timeout):
                 return await poll(live.cursor, start)
         except TimeoutError as error:
-            message = f"{feed.name} gave no page within {feed.page_timeout:.0f} s"
+            message = f"{feed.display_name} gave no page within {feed.page_timeout:.0f} s"
             raise RetryLater(message, reason="timeout") from error
 
     async def _take(
@@ -202,9 +202,9 @@ class Poller:
         before = from_unix(now - live.feed.memory_seconds - TOUCH_SLACK)
         forgotten = await self._store.forget(live.feed.name, live.token, sorted(listed), before)
         if len(listed) > self._memory_cap:
-            log.warning("memory.large", feed=live.feed.name, listed=len(listed), cap=self._memory_cap)
+            log.warning("memory.large", feed=live.feed.display_name, listed=len(listed), cap=self._memory_cap)
         if forgotten:
-            log.debug("memory.swept", feed=live.feed.name, gone=forgotten)
+            log.debug("memory.swept", feed=live.feed.display_name, gone=forgotten)
 
     async def _record_failure(
         self, live: LiveFeed, error: Exception, started: float, seconds: float, moved: bool
@@ -235,7 +235,7 @@ class Poller:
             await self._idle_reads.flush(feed.name)
             await self._store.fail(failure)
         except (StoreBusy, StoreUnavailable) as trouble:
-            log.warning("store.trouble", feed=feed.name, reason=str(trouble))
+            log.warning("store.trouble", feed=feed.display_name, reason=str(trouble))
         return TickReport(feed=feed.name, result=failure.result, error=message)
 
     def _log_change(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
@@ -245,7 +245,7 @@ class Poller:
         expected = error is None or isinstance(error, HarkenError)
         getattr(log, level)(
             f"feed.{step.change}",
-            feed=live.feed.name,
+            feed=live.feed.display_name,
             reason=step.health.message,
             failures=step.health.failures,
             exc_info=None if expected else error,

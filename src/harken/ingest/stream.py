@@ -57,7 +57,7 @@ class Streamer:
             return RECONNECT_SECONDS
         except (StoreBusy, StoreUnavailable) as error:
             # not the fault of the sender: nothing was acknowledged, so it will send it again
-            log.warning("store.trouble", feed=live.feed.name, reason=str(error))
+            log.warning("store.trouble", feed=live.feed.display_name, reason=str(error))
             return max(RECONNECT_SECONDS, error.after or 0.0)
         except Exception as error:
             return await self._record_failure(live, error, started)
@@ -84,7 +84,7 @@ class Streamer:
         step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
         live.health = step.health
         if step.change:
-            log.warning(f"feed.{step.change}", feed=live.feed.name, reason=step.health.message)
+            log.warning(f"feed.{step.change}", feed=live.feed.display_name, reason=step.health.message)
         failure = Failure(
             feed=live.feed.name,
             token=live.token or None,
@@ -98,5 +98,5 @@ class Streamer:
         try:
             await self._store.fail(failure)
         except (RetryLater, LeaseLost) as trouble:
-            log.warning("store.trouble", feed=live.feed.name, reason=str(trouble))
+            log.warning("store.trouble", feed=live.feed.display_name, reason=str(trouble))
         return None if step.health.state == "paused" else step.wait_seconds

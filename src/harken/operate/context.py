@@ -40,6 +40,7 @@ class Context:
     def loaded(self, loaded: Loaded | None) -> None:
         # built once, because list operations look them up for every row
         self._feeds = {feed.name: feed for feed in loaded.feeds} if loaded else {}
+        self._labels = {feed.name: feed.label for feed in self._feeds.values() if feed.label}
         self._triggers = {trigger.name: trigger for trigger in loaded.triggers} if loaded else {}
         self._loaded = loaded
 
@@ -93,10 +94,24 @@ class Context:
             said = f"{name} cannot be used as it is written: {place}: {first.message}"
             raise Misconfigured(said, fix=first.fix or "See: harken config check")
 
+    def feed_label(self, id: str) -> str:
+        """What people see in place of a feed's id; the id itself for a feed that left the configuration."""
+        return self._labels.get(id, id)
+
+    def feed_id(self, name: str) -> str:
+        """The id under which the feed is stored. `name` is the id, its label, or a workflow that describes the feed."""
+        if name in self._feeds:
+            return name
+        labelled = next((id for id, label in self._labels.items() if label == name), "")
+        trigger = self._triggers.get(name)
+        return labelled or (trigger.feed if trigger is not None and trigger.feed in self._labels else name)
+
     async def feed(self, name: str) -> FeedState:
+        """The state of a feed by its id."""
         states = {state.name: state for state in await self.store.feeds()}
         if name not in states:
-            raise NotFound(f"there is no feed {name}", fix=suggest_fix(name, states))
+            known = [shown for id in states for shown in dict.fromkeys((self.feed_label(id), id))]
+            raise NotFound(f"there is no feed {name}", fix=suggest_fix(name, known))
         return await self.store.state(name)
 
     async def feed_of(self, trigger: str) -> str:

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -50,10 +50,10 @@ async def doctor(context: Context) -> Plain:
         check_disk(place),
         check_permissions(place),
         check_clock(context.clock.now(), newest[0].recorded_at if newest else None),
-        check_service_clocks(context.engine.clock_skews() if context.engine else {}),
+        check_service_clocks(_skews(context)),
         check_models(context),
         check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
-        check_feeds(feeds),
+        check_feeds(feeds, context.feed_label),
         *check_triggers((await list_triggers(context))["items"]),
     ]
     return {"items": [plain(check) for check in checks], "ok": all(check.state != "fail" for check in checks)}
@@ -191,13 +191,19 @@ def check_port(place: Site, *, ours: str) -> Check:
     return Check(name="port", message=f"{place.host}:{place.port} is free")
 
 
-def check_feeds(feeds: Iterable[FeedState]) -> Check:
+def _skews(context: Context) -> Mapping[str, float]:
+    known = context.engine.clock_skews() if context.engine else {}
+    return {context.feed_label(feed): skew for feed, skew in known.items()}
+
+
+def check_feeds(feeds: Iterable[FeedState], label: Callable[[str], str] = str) -> Check:
+    """`label` turns the id of a feed into what people call it."""
     failing = sorted((feed for feed in feeds if not feed.health.clean), key=lambda feed: feed.name)
     if not failing:
         return Check(name="feeds", message="none is failing")
     first = failing[0]
     state: Literal["warn", "fail"] = "fail" if any(feed.health.state == "paused" for feed in failing) else "warn"
-    message = f"{count(len(failing), 'feed')} failing; {first.name}: {first.health.message}"
+    message = f"{count(len(failing), 'feed')} failing; {label(first.name)}: {first.health.message}"
     return Check(name="feeds", state=state, message=message, fix="See: harken feeds list")
 
 

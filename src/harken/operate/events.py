@@ -64,7 +64,7 @@ async def list_events(
 ) -> Plain:
     """Recorded events, newest first."""
     found = await context.store.events(
-        feed=feed,
+        feed=context.feed_id(feed),
         trigger=trigger,
         key=key,
         since=moment_of(since, context.clock.now()),
@@ -72,11 +72,12 @@ async def list_events(
         limit=bounded(limit),
     )
     names = await context.names()
-    return page(found, [event_row(event, names) for event in found.items])
+    return page(found, [event_row(event, names, context.feed_label(event.feed)) for event in found.items])
 
 
 async def show(context: Context, *, id: int) -> Plain:
-    return event_row(await _event(context, id), await context.names())
+    event = await _event(context, id)
+    return event_row(event, await context.names(), context.feed_label(event.feed))
 
 
 async def replay(context: Context, *, id: int, trigger: str = "") -> Plain:
@@ -104,7 +105,7 @@ async def tail(context: Context, *, after: int | None = None) -> AsyncIterator[P
         names = await context.names() if found else {}
         for event in found:
             last = event.id
-            yield event_row(event, names)
+            yield event_row(event, names, context.feed_label(event.feed))
         if len(found) == TAIL_SLICE:
             continue
         began = context.clock.monotonic()
@@ -122,7 +123,10 @@ async def _start_again(context: Context, event: Recorded, name: str, earlier: st
     state = await context.trigger(name)
     definition, feed = context.triggers().get(name), context.feeds().get(event.feed)
     if definition is None or feed is None:
-        raise Refused(f"trigger {name} or feed {event.feed} is not configured now", fix="Put it back, then replay")
+        raise Refused(
+            f"trigger {name} or feed {context.feed_label(event.feed)} is not configured now",
+            fix="Put it back, then replay",
+        )
     again = NewRun(
         trigger=name,
         workflow=definition.workflow,

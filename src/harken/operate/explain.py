@@ -70,7 +70,8 @@ async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]
         raise NotFound(f"there is no event #{number}", fix="See: harken events list")
     if event.feed != feed:
         fix = f"See: harken events show {number}"
-        raise Refused(f"event #{number} is of feed {event.feed}, and the trigger listens to {feed}", fix=fix)
+        other, own = context.feed_label(event.feed), context.feed_label(feed)
+        raise Refused(f"event #{number} is of feed {other}, and the trigger listens to {own}", fix=fix)
     return [event]
 
 

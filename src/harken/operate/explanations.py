@@ -335,7 +335,7 @@ def explain_unseen(missing: Missing) -> Explanation:
         sentence = f"{missing.key} was never read: the feed of {missing.trigger.name} was never opened"
         return Explanation(stage="read", outcome="never_seen", sentence=sentence, advice=("Run: harken start",))
     why, advice = _likely(missing, state)
-    sentence = f"{missing.key} was never read from feed {state.name}. {why}"
+    sentence = f"{missing.key} was never read from feed {_feed_name(missing, state)}. {why}"
     return Explanation(
         stage="read", outcome="never_seen", sentence=sentence, details=_feed_details(missing, state), advice=advice
     )
@@ -343,7 +343,7 @@ def explain_unseen(missing: Missing) -> Explanation:
 
 def explain_remembered(missing: Missing, known: Known, first: datetime, last: datetime) -> Explanation:
     """Return the answer for an item that memory knows although no event of it is stored."""
-    feed = missing.state.name if missing.state else "?"
+    feed = _feed_name(missing, missing.state) if missing.state else "?"
     sentence = (
         f"{missing.key} is known to feed {feed} since {when(first, missing.now)} "
         f"and was last listed {when(last, missing.now)}, but no event of it is stored: it was there at the first read, "
@@ -377,7 +377,7 @@ def explain_time(missing: Missing, moment: datetime) -> Explanation:
     return Explanation(
         stage="read",
         outcome="covered" if covered else "not_covered",
-        sentence=words.format(feed=state.name),
+        sentence=words.format(feed=_feed_name(missing, state)),
         details=_feed_details(missing, state) | {"time": stamp(moment), "coverage_there": found},
         advice=() if covered else _likely(missing, state)[1],
     )
@@ -420,13 +420,18 @@ def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     due = state.next_due is not None and state.next_due <= now
     following = "due now" if due else ago(state.next_due, now)
     reads = f"The last read was {when(state.last_success, now)}, the next is {following}"
-    query = "If the API shows it elsewhere, the feed's query leaves it out: harken feeds show " + state.name
+    shown = f"harken feeds show {_feed_name(missing, state)}"
+    query = f"If the API shows it elsewhere, the feed's query leaves it out: {shown}"
     return f"{reads}; up to then the API did not list it", (test, query)
+
+
+def _feed_name(missing: Missing, state: FeedState) -> str:
+    return missing.feed.display_name if missing.feed else state.name
 
 
 def _feed_details(missing: Missing, state: FeedState) -> dict[str, Any]:
     return {
-        "feed": state.name,
+        "feed": _feed_name(missing, state),
         "schedule": schedule_text(missing.feed.schedule) if missing.feed else "",
         "last_read": stamp(state.last_success),
         "next_read": stamp(state.next_due),

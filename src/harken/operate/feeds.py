@@ -12,23 +12,24 @@ async def list_feeds(context: Context) -> Plain:
     states = {state.name: state for state in await context.store.feeds()}
     known = context.feeds()
     # a feed that left the configuration stays in the store in case it returns, but is not listed
-    names = sorted(name for name in states if name in known or not known)
-    rows = [feed_row(states[name], known.get(name), _listeners(context, name)) for name in names]
+    ids = sorted((id for id in states if id in known or not known), key=context.feed_label)
+    rows = [feed_row(states[id], known.get(id), _listeners(context, id)) for id in ids]
     return {"items": rows, "next": None}
 
 
 async def show(context: Context, *, name: str) -> Plain:
     """One feed with its query, its coverage ledger and its last reads."""
-    state = await context.feed(name)
-    feed = context.feeds().get(name)
-    ticks = await context.store.ticks(name)
-    return feed_row(state, feed, _listeners(context, name)) | {
+    id = context.feed_id(name)
+    state = await context.feed(id)
+    feed = context.feeds().get(id)
+    ticks = await context.store.ticks(id)
+    return feed_row(state, feed, _listeners(context, id)) | {
         "query": plain(feed.query) if feed else {},
         "identity": feed.identity if feed else "",
         "lookback": feed.lookback if feed else 0.0,
         "revision": state.revision,
         "created_at": plain(state.created_at),
-        "clock_skew": context.engine.clock_skews().get(name, 0.0) if context.engine else 0.0,
+        "clock_skew": context.engine.clock_skews().get(id, 0.0) if context.engine else 0.0,
         "coverage": spans(state.coverage),
         "ticks": [plain(tick) for tick in ticks],
     }

@@ -89,7 +89,7 @@ async def check_query(
     if plugin is None or plugin.check is None or account is None or query is None or feed.way != "poll":
         return None
     answer = plugin.check(query, account.model, lend(account))
-    said = await ask_service(answer, loaded, f"the check of {feed.name}", account)
+    said = await ask_service(answer, loaded, f"the check of {feed.display_name}", account)
     return Checked(found=scrub(dict(said.found), loaded.secrets), unknown=scrub(list(said.unknown), loaded.secrets))
 
 
@@ -177,9 +177,9 @@ def _from_environment(plugin: Plugin) -> str:
 
 
 def _with_feeds(context: Context, row: Plain, states: Mapping[str, FeedState]) -> Plain:
-    feeds = sorted(feed.name for feed in context.feeds().values() if feed.integration == row["name"])
-    failing = [states[name].health.message for name in feeds if name in states and not states[name].health.clean]
-    return row | {"feeds": feeds, "error": row["error"] or next(iter(failing), "")}
+    ids = sorted(feed.name for feed in context.feeds().values() if feed.integration == row["name"])
+    failing = [states[id].health.message for id in ids if id in states and not states[id].health.clean]
+    return row | {"feeds": sorted(map(context.feed_label, ids)), "error": row["error"] or next(iter(failing), "")}
 
 
 async def whoami(context: Context, *, name: str) -> Plain:
@@ -248,14 +248,14 @@ async def check_queries(loaded: Loaded, name: str, lend: Callable[[Account], Hos
     problems: list[str] = []
     for feed in (feed for feed in loaded.feeds if feed.integration == account.name):
         triggers = sorted(trigger.name for trigger in loaded.triggers if trigger.feed == feed.name)
-        row: Plain = {"feed": feed.name, "triggers": triggers, "found": {}, "unknown": []}
+        row: Plain = {"feed": feed.display_name, "triggers": triggers, "found": {}, "unknown": []}
         try:
             names = await check_query(feed, loaded, registry(), lend)
         except HarkenError as error:
             row["unknown"] = [str(error)]
         else:
             row |= {"found": dict(names.found), "unknown": list(names.unknown)} if names else {}
-        problems += [f"{', '.join(triggers) or feed.name}: {sentence}" for sentence in row["unknown"]]
+        problems += [f"{', '.join(triggers) or feed.display_name}: {sentence}" for sentence in row["unknown"]]
         checks.append(row)
     return {"checks": checks, "problems": problems}
 

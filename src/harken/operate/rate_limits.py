@@ -31,7 +31,7 @@ async def list_rate_limits(context: Context) -> Plain:
 
 def budget_of(context: Context, feed: str) -> Plain | None:
     """The rate limit that this feed spends from, if it is known."""
-    return next((row for row in _all(context) if feed in row["feeds"]), None)
+    return next((row for row in _all(context) if context.feed_label(feed) in row["feeds"]), None)
 
 
 def _all(context: Context) -> list[Plain]:
@@ -62,13 +62,14 @@ def _spenders(loaded: Loaded) -> dict[str, tuple[set[str], set[str]]]:
         if feed.way == "poll" and feed.kind != "cron":
             integrations, feeds = found.setdefault(credential_of(feed, loaded), (set(), set()))
             integrations.add(feed.integration or feed.kind)
-            feeds.add(feed.name)
+            feeds.add(feed.display_name)
     return found
 
 
 def _row(loaded: Loaded, name: str, integrations: set[str], feeds: set[str], level: Level, now: datetime) -> Plain:
     rates = [account.rate_limit for account in loaded.integrations.values() if account.credential == name]
-    every = [feed.schedule.seconds for feed in loaded.feeds if feed.name in feeds and isinstance(feed.schedule, Every)]
+    spending = [feed for feed in loaded.feeds if feed.display_name in feeds]
+    every = [feed.schedule.seconds for feed in spending if isinstance(feed.schedule, Every)]
     return {
         "credential": name,
         "integrations": sorted(integrations),

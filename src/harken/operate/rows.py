@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -67,12 +67,11 @@ def page(found: Page, rows: Sequence[Plain]) -> Plain:
     return {"items": list(rows), "next": found.next}
 
 
-def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
-    """An event; `names` maps trigger uids in verdicts to names."""
-    known = names or {}
+def event_row(event: Recorded, names: Mapping[str, str], feed: str) -> Plain:
+    """An event; `names` maps trigger uids in verdicts to names, `feed` is what people call its feed."""
     verdicts = [
         {
-            "trigger": known.get(verdict.trigger, verdict.trigger),
+            "trigger": names.get(verdict.trigger, verdict.trigger),
             "outcome": verdict.outcome,
             "reason": verdict.reason,
             "run_id": verdict.run_id,
@@ -81,7 +80,8 @@ def event_row(event: Recorded, names: Mapping[str, str] | None = None) -> Plain:
     ]
     return {
         "id": event.id,
-        "feed": event.feed,
+        "feed": feed,
+        "feed_id": event.feed,
         "key": event.key,
         "subject": event.subject,
         "title": title_of(event.data),
@@ -173,7 +173,8 @@ def trigger_row(
         "reason": found.reason,
         "advice": found.advice,
         "needs_person": found.needs_person,
-        "feed": definition.feed if definition else "",
+        "feed": feed.display_name if feed else definition.feed if definition else "",
+        "feed_id": definition.feed if definition else "",
         "integration": feed.integration if feed else "",
         "workflow": definition.workflow if definition else "",
         "interval_seconds": interval(feed),
@@ -205,7 +206,8 @@ def interval(feed: Feed | None) -> float | None:
 def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> Plain:
     health = state.health
     return {
-        "name": state.name,
+        "name": feed.display_name if feed else state.name,
+        "id": state.name,
         "kind": feed.kind if feed else "",
         "integration": feed.integration if feed else "",
         "way": feed.way if feed else "",
@@ -222,11 +224,12 @@ def feed_row(state: FeedState, feed: Feed | None, listeners: Sequence[str]) -> P
     }
 
 
-def dead_row(buried: DeadLetter) -> Plain:
+def dead_row(buried: DeadLetter, label: Callable[[str], str]) -> Plain:
+    """A dead letter. That of an event has its feed in place of a trigger; `label` is what people call it."""
     return {
         "id": buried.id,
         "what": buried.what,
-        "trigger": buried.trigger,
+        "trigger": buried.trigger if buried.what == "run" else label(buried.trigger),
         "key": buried.key,
         "reason": buried.reason,
         "at": _text(buried.at),

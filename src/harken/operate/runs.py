@@ -92,7 +92,7 @@ async def approve(context: Context, *, id: str, approved: bool = True, comment: 
 async def list_dead(context: Context, *, before: int | None = None, limit: int = 50) -> Plain:
     """Dead letters, newest first: runs whose tries are used up, and events that the store refused."""
     found = await context.store.dead(before=before, limit=bounded(limit))
-    return page(found, [dead_row(letter) for letter in found.items])
+    return page(found, [dead_row(letter, context.feed_label) for letter in found.items])
 
 
 async def retry_dead(context: Context, *, id: str, latest: bool = False) -> Plain:

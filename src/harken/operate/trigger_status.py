@@ -103,7 +103,7 @@ def status_of(
     """
     found = (
         _removed(trigger, now)
-        or _paused(trigger, state)
+        or _paused(trigger, feed, state)
         or _over(trigger, feed, state)
         or _stale(trigger, feed, state, now, stale_after)
         or _failing(trigger, state, now)
@@ -160,7 +160,7 @@ def _removed(trigger: TriggerState, now: datetime) -> TriggerStatus | None:
     return TriggerStatus(status="paused", reason=reason, advice="Write it again and it goes on where it stopped")
 
 
-def _paused(trigger: TriggerState, state: FeedState | None) -> TriggerStatus | None:
+def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> TriggerStatus | None:
     if trigger.paused:
         by_itself = trigger.paused == AT_START
         return TriggerStatus(
@@ -170,9 +170,10 @@ def _paused(trigger: TriggerState, state: FeedState | None) -> TriggerStatus | N
         )
     if state is None or state.health.state != "paused":
         return None
+    stopped = f"its feed {feed.display_name if feed else state.name} stopped"
     return TriggerStatus(
         status="paused",
-        reason=f"its feed {state.name} stopped: {state.health.message or state.health.code}",
+        reason=f"{stopped}: {state.health.message or state.health.code}",
         advice=f"Mend that, then: harken triggers resume {trigger.name}",
         needs_person=True,
     )

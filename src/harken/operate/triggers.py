@@ -185,7 +185,8 @@ async def run_now(context: Context, *, name: str) -> Plain:
         kind = trigger_type(feed) or "removed"
         fix = f"Start its workflow by hand with: harken workflows run {_workflow(context, name)}"
         raise Refused(f"trigger {name} is a {kind} trigger: there is nothing to read now", fix=fix)
-    return {"trigger": name, "feed": feed.name} | dict(await engine.tick(feed.name, name))
+    report = dict(await engine.tick(feed.name, name))
+    return {"trigger": name} | report | {"feed": feed.display_name, "feed_id": feed.name}
 
 
 async def pause(context: Context, *, name: str, reason: str = "") -> Plain:
