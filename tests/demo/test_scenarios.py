@@ -44,7 +44,7 @@ async def staged(scenario: Scenario, directory: Path, clock: VirtualClock) -> As
 
 async def performed(scenario: Scenario, directory: Path, clock: VirtualClock) -> Summary:
     async with staged(scenario, directory, clock) as app:
-        return await Runner(scenario, app.store, Silent(), clock).scenario(SECONDS, asyncio.Event())
+        return await Runner(scenario, app.store, [Silent()], clock).scenario(SECONDS, asyncio.Event())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +66,7 @@ async def test_nothing_is_lost_doubled_or_made_up_and_it_was_not_made_easy(
 async def test_what_the_truth_does_not_expect_is_noticed(clock: VirtualClock, tmp_path: Path):
     scenario = scenario_of("pagerduty", clock, Random(11))
     async with staged(scenario, tmp_path, clock) as app:
-        runner = Runner(scenario, app.store, Silent(), clock)
+        runner = Runner(scenario, app.store, [Silent()], clock)
         whole = await runner.scenario(20, asyncio.Event())
         for names in scenario.expected.values():
             assert isinstance(names, list)

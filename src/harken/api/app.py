@@ -37,12 +37,14 @@ def build(
     metrics: Callable[[], bytes] | None,
     health: Callable[[], Mapping[str, Any]],
     mcp: ASGIApp | None = None,
+    home: ASGIApp | None = None,
 ) -> ASGIApp:
     """The application. `hosts` are the Host headers it answers to; `health` is {status, subsystems[…]}.
 
-    Without `metrics` there is no such page; `mcp` is the MCP endpoint, behind the same guard.
+    Without `metrics` there is no such page; `mcp` is the MCP endpoint and `home` the page at /, behind the same guard.
     """
     routes = [
+        *([Routed("/", home, methods=["GET"])] if home else []),
         Routed("/health", _health(health), methods=["GET"]),
         Routed("/health/ready", _ready(health), methods=["GET"]),
         *([Routed("/metrics", _metrics(metrics), methods=["GET"])] if metrics else []),

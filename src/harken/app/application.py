@@ -34,6 +34,7 @@ from harken.timings import Timings
 if TYPE_CHECKING:
     from harken.app.fleet import HousekeepingLease, Membership
     from harken.app.run_lines import RunLines
+    from harken.app.server import App as Asgi
     from harken.app.server import Listener
     from harken.app.store_wait import StoreWait
     from harken.app.telemetry import Telemetry
@@ -82,6 +83,7 @@ class App:
         self.url = ""
         self.say: Callable[[str], None] = lambda line: None
         self._on_wait: Callable[[str], None] = lambda line: None
+        self._home: Asgi | None = None
         self.ended = asyncio.Event()
 
     @classmethod
@@ -98,11 +100,12 @@ class App:
         loaded: Loaded | None = None,
         timings: Timings = Timings(),
         new_store: bool = False,
+        home: Asgi | None = None,
     ) -> AsyncIterator[App]:
         """Start everything, and stop it in order at the end. Raises Misconfigured when it cannot start.
 
         A store on a server that does not answer yet is waited for; `say` gets the reason. `new_store`: begin with an
-        empty file where an earlier store is gone.
+        empty file where an earlier store is gone. `home` answers a browser that opens the address.
         """
         clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
@@ -120,7 +123,7 @@ class App:
                 say(line)
             await wait_for_store(opened, clock, waiting.note, lambda: refuse_marked(opened.store))
             app = cls(loaded, opened, clock, role, timings)
-            app.say = say
+            app.say, app._home = say, home
             stack.push_async_callback(app.stop)
             await app._start(waiting)
             yield app
@@ -289,7 +292,7 @@ class App:
         metrics = self._telemetry.page if self.loaded.settings.metrics.enabled else None
         health = self._telemetry.health
         mcp = McpEndpoint(self.operator)
-        api = build(self.operator, hosts=waiting.hosts, metrics=metrics, health=health, mcp=mcp)
+        api = build(self.operator, hosts=waiting.hosts, metrics=metrics, health=health, mcp=mcp, home=self._home)
         webhooks = self.intake.webhooks if takes_webhooks(self.role) else not_found
         self._listeners = await waiting.hand_over(api, webhooks)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
     from harken.demo.audit import Summary
 
-__all__ = ["PLAYS", "run"]
+__all__ = ["SCENARIOS", "program", "run"]
 
 PORT = 9091
 SCENARIOS = {
@@ -67,11 +69,36 @@ def _json(summary: Summary) -> str:
     return msgspec.json.format(msgspec.json.encode(summary), indent=2).decode()
 
 
+def program() -> str:
+    """How this program is called in a shell."""
+    if shutil.which("harken"):
+        return "harken"
+    by_module = os.path.basename(sys.argv[0]) == "__main__.py"
+    return "python -m harken.cli" if by_module else os.path.relpath(sys.argv[0])
+
+
 def _text(summary: Summary) -> str:
     import msgspec
 
+    from harken.demo.legend import SUMMARY
+
     rows = {**msgspec.structs.asdict(summary), "lost_examples": (), "duplicate_examples": ()}
-    lines = [f"  {name.replace('_', ' '):<20}{value}" for name, value in rows.items() if value not in ((), "")]
+    lines = [
+        f"  {name.replace('_', ' '):<18}{value!s:<7}{SUMMARY.get(name, '')}".rstrip()
+        for name, value in rows.items()
+        if value not in ((), "")
+    ]
     examples = [f"  lost: {name}" for name in summary.lost_examples]
     examples += [f"  duplicate: {name}" for name in summary.duplicate_examples]
-    return "\n".join(["", "demo summary", *lines, *examples])
+    return "\n".join(["", "demo summary", *lines, *examples, *_next_steps(summary)])
+
+
+def _next_steps(summary: Summary) -> list[str]:
+    name = program()
+    good = "Nothing was lost, doubled or made up." if summary.good else "This demo did not go well."
+    return [
+        "",
+        f"{good} The next step, also without an account:",
+        f"  {name} init my-automations",
+        f"  {name} --config my-automations start",
+    ]

@@ -1,144 +1,192 @@
-"""What a demo prints: a live table on a terminal, one line per event elsewhere."""
+"""What a demo prints: a live screen on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from textwrap import shorten
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from harken.event import Recorded, Verdict
-from harken.feed import INTERNAL
+import msgspec
+
+from harken.demo.legend import COUNTERS, VERDICTS, counter_words
+from harken.demo.snapshot import Snapshot, about_run, describe_event, say_verdict
+from harken.event import Recorded
 from harken.runs import Run
-from harken.store import Records
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
+    from rich.text import Text
 
-__all__ = ["Display", "Lines", "Screen", "Silent", "display_for"]
+__all__ = ["Display", "Heading", "Lines", "Screen", "Silent", "display_for", "screen_lines"]
 
-SHOWN = 12
-TITLE = 60
-_TITLES = ("title", "summary", "name", "text", "service")
-_PLAIN = ("fired", "before_start")
 _COLOURS = {"fired": "green", "done": "green", "filtered": "yellow", "duplicate": "yellow", "before_start": "dim"}
+_BAD = ("failed", "dead", "error")
+# what a small terminal leaves out first stands last: without these rows the events, runs and counters have more room
+_ROOM_FOR_LEGEND = 20
+_ROOM_FOR_HINTS = 14
+VERDICT_CELLS = 31
+WORKFLOW_CELLS = 14
+OUTCOME_CELLS = 21
+
+
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not change while a demo runs: its title, and what else can be done meanwhile."""
+
+    title: str
+    hints: tuple[str, ...] = ()
 
 
 class Display(Protocol):
-    async def refresh(self, store: Records, counters: Mapping[str, int]) -> None:
-        """Show what is new in the store since the last call."""
-        ...
+    def show(self, snapshot: Snapshot) -> None: ...
 
 
 class Silent:
-    async def refresh(self, store: Records, counters: Mapping[str, int]) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         return None
 
 
 class Lines:
-    """Prints each event with its verdicts once, for logs and pipes."""
+    """Prints each event with its verdicts once, for logs and pipes. `label` is what people call a feed."""
 
-    def __init__(self, write: Callable[[str], None] = print) -> None:
-        self._after = 0
+    def __init__(self, write: Callable[[str], None] = print, label: Callable[[str], str] = str) -> None:
         self._write = write
+        self._label = label
 
-    async def refresh(self, store: Records, counters: Mapping[str, int]) -> None:
-        names = {state.uid: state.name for state in await store.triggers()}
-        for event in await store.events_after(self._after):
-            self._after = event.id
-            if event.feed == INTERNAL:
-                continue
-            verdicts = ", ".join(_say(verdict, names) for verdict in event.verdicts) or "no trigger listens"
-            self._write(f"{event.recorded_at:%H:%M:%S} {event.feed} {_title(event)}: {verdicts}")
+    def show(self, snapshot: Snapshot) -> None:
+        for event in snapshot.fresh:
+            said = (say_verdict(verdict, _names(snapshot), reasons=True) for verdict in event.verdicts)
+            at, feed = f"{event.recorded_at.astimezone():%H:%M:%S}", self._label(event.feed)
+            self._write(f"{at} {feed} {describe_event(event)}: {', '.join(said) or 'no trigger listens'}")
 
 
 class Screen:
-    """Keeps the newest events, verdicts and runs in view."""
+    """Fills the terminal with the newest events and runs, and the counters, and never more than fills it."""
 
-    def __init__(self, title: str, hint: str) -> None:
+    def __init__(self, heading: Heading) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._title = title
-        self._hint = hint
-        self._after = 0
-        self._events: deque[Recorded] = deque(maxlen=SHOWN)
-        self.live = Live(console=Console(), auto_refresh=False, transient=True)
+        self._heading = heading
+        self._console = Console()
+        self.live = Live(console=self._console, screen=True, auto_refresh=False)
 
-    async def refresh(self, store: Records, counters: Mapping[str, int]) -> None:
-        names = {state.uid: state.name for state in await store.triggers()}
-        for event in await store.events_after(self._after):
-            self._after = event.id
-            if event.feed != INTERNAL:
-                self._events.append(event)
-        runs = (await store.runs(limit=SHOWN)).items
-        self.live.update(self._draw(names, runs, counters), refresh=True)
-
-    def _draw(self, names: Mapping[str, str], runs: Sequence[Run], counters: Mapping[str, int]) -> Group:
+    def show(self, snapshot: Snapshot) -> None:
         from rich.console import Group
-        from rich.text import Text
 
-        totals = "   ".join(f"{name} {count}" for name, count in counters.items())
-        return Group(
-            Text(self._title, style="bold"),
-            Text(self._hint, style="dim"),
-            _events_table(reversed(self._events), names),
-            _runs_table(runs),
-            Text(totals, style="bold"),
-        )
+        width, height = self._console.size
+        self.live.update(Group(*screen_lines(self._heading, snapshot, width, height)), refresh=True)
 
 
 @asynccontextmanager
-async def display_for(as_json: bool, title: str, hint: str) -> AsyncIterator[Display]:
+async def display_for(as_json: bool, heading: Heading, label: Callable[[str], str]) -> AsyncIterator[Display]:
     """The display for this output (terminal, pipe or JSON), open until the block ends."""
     if as_json:
         yield Silent()
-    elif sys.stdout.isatty():
-        screen = Screen(title, hint)
+    elif _is_screen():
+        screen = Screen(heading)
         with screen.live:
             yield screen
     else:
-        print(title, hint, sep="\n", flush=True)
-        yield Lines(lambda line: print(line, flush=True))
+        print(heading.title, *heading.hints, sep="\n", flush=True)
+        yield Lines(lambda line: print(line, flush=True), label)
 
 
-def _events_table(events: Iterable[Recorded], names: Mapping[str, str]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
+def _is_screen() -> bool:
+    from rich.console import Console
 
-    table = Table("at", "feed", "event", "verdicts", expand=True, title="events", title_justify="left", box=None)
-    for event in events:
-        verdicts = "  ".join(_paint(verdict.outcome, escape(_say(verdict, names))) for verdict in event.verdicts)
-        table.add_row(f"{event.recorded_at:%H:%M:%S}", event.feed, escape(_title(event)), verdicts)
-    return table
+    return sys.stdout.isatty() and not Console().is_dumb_terminal
 
 
-def _runs_table(runs: Sequence[Run]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
+def screen_lines(heading: Heading, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+    """The whole screen: at most `height` lines of at most `width` cells each."""
+    from rich.text import Text
 
-    table = Table("run", "workflow", "about", "status", expand=True, title="runs", title_justify="left", box=None)
-    for run in runs:
-        about = ", ".join(run.event_keys[:3]) + (" …" if len(run.event_keys) > 3 else "")
-        table.add_row(run.id[:8], escape(run.workflow), escape(about), _paint(run.status, run.status))
-    return table
+    tail = _tail(heading, height)
+    room = height - len(tail) - 4
+    runs = max(1, room * 2 // 5)
+    events = max(1, room - runs)
+    shown_events = [_event_line(event, snapshot, width) for event in snapshot.events[:events]]
+    shown_runs = [_run_line(run, snapshot, width) for run in snapshot.runs[:runs]]
+    lines = [
+        Text(heading.title, style="bold"),
+        _counter_line(snapshot.counters),
+        Text("events, the newest first", style="bold cyan"),
+        *_filled(shown_events, events, "nothing has happened yet"),
+        Text("runs, the newest first", style="bold cyan"),
+        *_filled(shown_runs, runs, "nothing has run yet"),
+        *(Text(line, style="dim") for line in tail),
+    ]
+    for line in lines:
+        line.no_wrap = True
+        line.truncate(width, overflow="ellipsis")
+    return lines[:height]
 
 
-def _say(verdict: Verdict, names: Mapping[str, str]) -> str:
-    said = f"{names.get(verdict.trigger, verdict.trigger)} {verdict.outcome.replace('_', ' ')}"
-    return f"{said} ({verdict.reason})" if verdict.reason and verdict.outcome not in _PLAIN else said
+def _tail(heading: Heading, height: int) -> list[str]:
+    verdicts = " · ".join(f"{word}: {VERDICTS[word]}" for word in ("fired", "gathered", "filtered"))
+    legend = ["", verdicts, *(f"{word}: {meaning}" for word, meaning in COUNTERS.items())]
+    if height >= _ROOM_FOR_LEGEND:
+        return [*legend, *heading.hints]
+    return list(heading.hints) if height >= _ROOM_FOR_HINTS else []
 
 
-def _title(event: Recorded) -> str:
-    data = event.data if isinstance(event.data, Mapping) else {}
-    named = next((text for key in _TITLES if isinstance(text := data.get(key), str) and text), "")
-    parts = [event.subject, shorten(named, TITLE, placeholder=" …"), str(data.get("status") or "")]
-    return " ".join(part for part in parts if part)
+def _filled(lines: Sequence[Text], room: int, nothing: str) -> list[Text]:
+    from rich.text import Text
+
+    first = list(lines) or [Text(f"  {nothing}", style="dim")]
+    return [*first, *(Text() for _ in range(room - len(first)))]
 
 
-def _paint(word: str, text: str) -> str:
-    colour = _COLOURS.get(word, "red" if word in ("failed", "dead", "error") else "cyan")
-    return f"[{colour}]{text}[/{colour}]"
+def _counter_line(counters: Mapping[str, int]) -> Text:
+    from rich.text import Text
+
+    words = counter_words(counters).items()
+    return Text("  ").join(
+        Text(f"{word} {number}", style="bold red" if word == "failed" else "bold") for word, number in words
+    )
+
+
+def _event_line(event: Recorded, snapshot: Snapshot, width: int) -> Text:
+    from rich.text import Text
+
+    line = Text(f"{_clock(event.recorded_at)} ", style="dim")
+    line.append(_fit(describe_event(event), max(10, width - 9 - VERDICT_CELLS)), style="default")
+    for number, verdict in enumerate(event.verdicts):
+        line.append(", " if number else " ", style="default")
+        line.append(say_verdict(verdict, _names(snapshot)), style=_colour(verdict.outcome))
+    return line
+
+
+def _run_line(run: Run, snapshot: Snapshot, width: int) -> Text:
+    from rich.text import Text
+
+    outcome = snapshot.outcomes.get(run.id, run.status)
+    line = Text(f"{_clock(run.created_at)} ", style="dim")
+    line.append(_fit(run.workflow, WORKFLOW_CELLS), style="default")
+    line.append(
+        f" {_fit(about_run(run, snapshot), max(10, width - 10 - WORKFLOW_CELLS - OUTCOME_CELLS))}", style="default"
+    )
+    line.append(f" {_fit(outcome, 9)}", style=_colour(outcome))
+    if run.started_at and run.finished_at:
+        line.append(f" {(run.finished_at - run.started_at).total_seconds():.2f} s", style="dim")
+    return line
+
+
+def _fit(text: str, width: int) -> str:
+    """The text in exactly so many cells."""
+    from rich.cells import cell_len, set_cell_size
+
+    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
+
+
+def _names(snapshot: Snapshot) -> Callable[[str], str]:
+    return lambda uid: snapshot.triggers.get(uid, uid)
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment.astimezone():%H:%M:%S}"
+
+
+def _colour(word: str) -> str:
+    return _COLOURS.get(word, "red" if word in _BAD else "cyan")

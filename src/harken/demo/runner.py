@@ -7,9 +7,8 @@ import logging
 import os
 import shutil
 import socket
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -19,9 +18,12 @@ import structlog
 
 from harken.app import App
 from harken.clock import Clock, SystemClock
+from harken.demo import program
 from harken.demo.audit import Summary, compare, read_outcome
-from harken.demo.display import Display, display_for
+from harken.demo.display import Display, Heading, display_for
+from harken.demo.page import Page
 from harken.demo.scenario import Scenario, scenario_of
+from harken.demo.snapshot import Recent
 from harken.store import Records
 
 __all__ = ["perform"]
@@ -45,11 +47,16 @@ async def perform(
         stack.enter_context(_logs(directory / "demo.log"))
         environment = await stack.enter_async_context(scenario.serve())
         stack.enter_context(_environment(environment))
-        app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port)))
-        title = f"harken demo · API {app.url} · {scenario.place} {environment['DEMO_URL']}"
-        display = await stack.enter_async_context(display_for(as_json, title, _hint(scenario, directory)))
+        commands = _commands(scenario, directory)
+        page = Page(scenario.place, commands)
+        app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port), home=page))
+        title = f"harken demo · {app.url} in your browser · {scenario.place}"
+        heading = Heading(title=title, hints=_hints(commands))
+        labels = {feed.name: feed.display_name for feed in app.loaded.feeds}
+        display = display_for(as_json, heading, lambda feed: labels.get(feed, feed))
+        shown = await stack.enter_async_context(display)
         scenario.open(app.url)
-        summary = await Runner(scenario, app.store, display, clock).scenario(seconds, stop)
+        summary = await Runner(scenario, app.store, [shown, page], clock).scenario(seconds, stop)
     if keep or (seconds is not None and not summary.good):
         return msgspec.structs.replace(summary, files=str(directory))
     shutil.rmtree(directory, ignore_errors=True)
@@ -57,10 +64,11 @@ async def perform(
 
 
 class Runner:
-    def __init__(self, scenario: Scenario, store: Records, display: Display, clock: Clock) -> None:
+    def __init__(self, scenario: Scenario, store: Records, displays: Sequence[Display], clock: Clock) -> None:
         self._scenario = scenario
         self._store = store
-        self._display = display
+        self._recent = Recent(store)
+        self._displays = displays
         self._clock = clock
         self._began = clock.monotonic()
 
@@ -86,12 +94,11 @@ class Runner:
 
     async def _watch(self) -> None:
         while True:
-            await self._display.refresh(self._store, await self._counters())
+            counted = {"rate limited": self._scenario.rate_limited, "late": self._scenario.late}
+            snapshot = await self._recent.read(counted)
+            for display in self._displays:
+                display.show(snapshot)
             await self._clock.sleep(REFRESH)
-
-    async def _counters(self) -> Mapping[str, int]:
-        counts = await self._store.counts()
-        return {**counts, "rate limited": self._scenario.rate_limited, "late": self._scenario.late}
 
     async def _until(self, seconds: float | None, stop: asyncio.Event) -> None:
         left = None if seconds is None else self._began + seconds - self._clock.monotonic()
@@ -121,11 +128,20 @@ class Runner:
         )
 
 
-def _hint(scenario: Scenario, directory: Path) -> str:
-    name = "harken" if shutil.which("harken") else os.path.relpath(sys.argv[0])
-    asked = (f"explain {next(iter(scenario.expected))}", "runs list", "triggers list")
-    commands = " · ".join(f"{name} {rest}" for rest in asked)
-    return f"in another terminal: export HARKEN_CONFIG={directory}, then {commands}. Ctrl-C stops."
+def _commands(scenario: Scenario, directory: Path) -> tuple[str, ...]:
+    """What to enter in another terminal while the demo runs."""
+    name = program()
+    asked = ("runs list", "triggers list", f"explain {next(iter(scenario.expected))}")
+    return (f"export HARKEN_CONFIG={directory}", *(f"{name} {rest}" for rest in asked))
+
+
+def _hints(commands: Sequence[str]) -> tuple[str, ...]:
+    export, first, *_, last = commands
+    return (
+        f"In another terminal: {export}",
+        f"  then {first}, or {last}",
+        "Ctrl-C stops it, counts everything, and shows the next step.",
+    )
 
 
 @contextmanager
