@@ -94,6 +94,15 @@ class Terminal:
         os.close(theirs)
         self.written = b""
 
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        # nothing of a test that failed goes on
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
     def wait_until(self, shown: Callable[[list[str]], bool]) -> list[str]:
         """Read until the screen is as wanted; the test's timeout ends a wait in vain."""
         while not shown(list(self.screen.display)):
@@ -106,7 +115,6 @@ class Terminal:
         while self._read():
             pass
         self.process.wait()
-        os.close(self._ours)
         return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", self.written[before:]).decode().replace("\r\n", "\n")
 
     def _read(self) -> bool:
@@ -128,13 +136,12 @@ def rows_below(display: list[str], heading: str, end: str) -> list[str]:
 
 
 def test_in_80x24_each_event_is_one_line_runs_and_counters_are_visible_and_it_ends_with_the_next_step():
-    terminal = Terminal(COMMAND)
-
-    display = terminal.wait_until(lambda lines: sum(" done " in line for line in lines) >= 3)
-    page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=60)
-    body = page.read().decode()
-    terminal.process.send_signal(signal.SIGINT)
-    end = terminal.rest()
+    with Terminal(COMMAND) as terminal:
+        display = terminal.wait_until(lambda lines: sum(" done " in line for line in lines) >= 3)
+        page = urllib.request.urlopen(re.findall(r"http://127\.0\.0\.1:\d+", display[0])[0], timeout=60)
+        body = page.read().decode()
+        terminal.process.send_signal(signal.SIGINT)
+        end = terminal.rest()
 
     events = rows_below(display, "events, the newest first", "runs, the newest first")
     runs = rows_below(display, "runs, the newest first", "fired:")
