@@ -60,13 +60,17 @@ class Served:
         return reply
 
 
+async def metrics() -> bytes:
+    return b"harken_up 1\n"
+
+
 @asynccontextmanager
 async def serving(office: Office) -> AsyncIterator[Served]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     served = Served(office, listener.getsockname()[1])
     hosts = hosts_of("127.0.0.1", served.port, ["harken.internal"])
-    app = build(office.operator, hosts=hosts, metrics=lambda: b"harken_up 1\n", health=lambda: served.health)
+    app = build(office.operator, hosts=hosts, metrics=metrics, health=lambda: served.health)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event to wait for

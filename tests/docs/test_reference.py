@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from harken import errors
-from harken.app import telemetry
+from harken.app import run_metrics, telemetry
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-SOURCES = inspect.getsource(telemetry) + inspect.getsource(telemetry)
-METRICS = re.findall(r'metrics\.(?:counter|gauges?|histogram)\(\s*"(\w+)"', SOURCES)
+SOURCES = inspect.getsource(telemetry) + inspect.getsource(run_metrics)
+METRICS = re.findall(r'metrics\.(?:counter|gauges?|histogram|series)\(\s*"(\w+)"', SOURCES)
 CODES = sorted({found.code for _, found in inspect.getmembers(errors, inspect.isclass) if hasattr(found, "code")})
 
 

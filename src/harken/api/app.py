@@ -34,7 +34,7 @@ def build(
     operator: Operator,
     *,
     hosts: Collection[str],
-    metrics: Callable[[], bytes] | None,
+    metrics: Callable[[], Awaitable[bytes]] | None,
     health: Callable[[], Mapping[str, Any]],
     mcp: ASGIApp | None = None,
     home: ASGIApp | None = None,
@@ -100,9 +100,9 @@ def _ready(health: Callable[[], Mapping[str, Any]]) -> Endpoint:
     return endpoint
 
 
-def _metrics(metrics: Callable[[], bytes]) -> Endpoint:
+def _metrics(metrics: Callable[[], Awaitable[bytes]]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        return Response(metrics(), headers={"content-type": METRICS_TYPE})
+        return Response(await metrics(), headers={"content-type": METRICS_TYPE})
 
     return endpoint
 

@@ -170,18 +170,14 @@ class App:
         """Call `write`, in a thread, with a row for each run that ends from now on."""
         from harken.app.run_lines import RunLines
 
-        lines = RunLines(write, self._clock, self.operator.discreet, self._workflow_name)
+        lines = RunLines(write, self._clock, self.operator.discreet, self.worker.workflow_name)
         self.worker.on_end = lines.add
         return lines
-
-    def _workflow_name(self, rev: str) -> str:
-        plan = self._workflows.peek(rev)
-        return plan.name if plan is not None else ""
 
     def _build_telemetry(self) -> Telemetry:
         from harken.app.telemetry import Telemetry
 
-        telemetry = Telemetry(self.store, self.intake, self.worker, self._clock, self.loaded)
+        telemetry = Telemetry(self.store, self.intake, self.worker, self.factory, self._clock)
         telemetry.behind = lambda: self.controller.behind
         telemetry.not_reading = lambda: not_reading(self.role, self.opened.shared, self.controller.behind)
         telemetry.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
@@ -289,7 +285,7 @@ class App:
         from harken.mcp.http import McpEndpoint
 
         self.url = self.controller.url = waiting.url
-        metrics = self._telemetry.page if self.loaded.settings.metrics.enabled else None
+        metrics = self._telemetry.scrape if self.loaded.settings.metrics.enabled else None
         health = self._telemetry.health
         mcp = McpEndpoint(self.operator)
         api = build(self.operator, hosts=waiting.hosts, metrics=metrics, health=health, mcp=mcp, home=self._home)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -18,7 +18,7 @@ from harken.http.redact import redact_error, scrub
 from harken.operate.models import models_of
 from harken.rate_limit import Level, RateLimit
 from harken.run.environment import Environment
-from harken.source import Act, Destination, Host, Plugin, PollSource, PushSource, Source
+from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, Source
 from harken.store import Registry
 from harken.store.documents import RATE_LIMIT
 
@@ -28,7 +28,10 @@ log = structlog.get_logger("harken.app")
 
 
 class Factory:
-    """Makes what the configuration describes. `loaded` may be replaced by a reload; the rate limits stay."""
+    """Makes what the configuration describes. `loaded` may be replaced by a reload; the rate limits stay.
+
+    `on_delivery` is called with the channel and the result of each message.
+    """
 
     def __init__(self, loaded: Loaded, plugins: Mapping[str, Plugin], clock: Clock, random: Random) -> None:
         self.loaded = loaded
@@ -43,6 +46,7 @@ class Factory:
         self._shared: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, int] = {}
         self._saved_in: Registry | None = None
+        self.on_delivery: Callable[[str, str], None] = lambda channel, result: None
 
     async def load_rate_limits(self, store: Registry, *, save: bool = True) -> None:
         """Load the rate limits that services reported before we stopped; with `save`, changes are stored at once."""
@@ -103,6 +107,12 @@ class Factory:
         client = self._client(account.credential, "people")
         return self._host(account.credential, client, allow_private=account.allow_private)
 
+    def channels(self) -> frozenset[str]:
+        """The accounts through which messages can be delivered."""
+        accounts = self.loaded.integrations.values()
+        kinds = {kind for kind, plugin in self.plugins.items() if plugin.destination is not None}
+        return frozenset(account.name for account in accounts if account.kind in kinds)
+
     def environment(self) -> Environment:
         """What the steps of runs may touch."""
         return Environment(
@@ -144,7 +154,8 @@ class Factory:
         plugin, account, host = self._service(channel)
         if plugin.destination is None:
             raise NotFound(f"{channel} cannot deliver messages", fix="Use a channel such as webhook")
-        return RedactingDestination(plugin.destination(None, account, host), self.secrets, plugin.kind, channel)
+        redacting = RedactingDestination(plugin.destination(None, account, host), self.secrets, plugin.kind, channel)
+        return ObservedDestination(redacting, lambda result: self.on_delivery(channel, result))
 
     def _action(self, name: str) -> tuple[Act, Any, Host]:
         channel, _, action = name.rpartition(".")
@@ -171,6 +182,24 @@ class Factory:
     def _workflow_rev(self, name: str) -> str | None:
         workflow = self.loaded.workflows.get(name)
         return workflow.rev if workflow else None
+
+
+class ObservedDestination:
+    """Reports how each delivery ended: `delivered`, `rate_limited` or `failed`."""
+
+    def __init__(self, destination: Destination, observe: Callable[[str], None]) -> None:
+        self._destination = destination
+        self._observe = observe
+
+    async def deliver(self, message: Message) -> Mapping[str, Any]:
+        try:
+            answer = await self._destination.deliver(message)
+        except Exception as error:
+            limited = isinstance(error, RetryLater) and error.reason == "rate_limited"
+            self._observe("rate_limited" if limited else "failed")
+            raise
+        self._observe("delivered")
+        return answer
 
 
 def _configured_by(plugin: Plugin) -> str:

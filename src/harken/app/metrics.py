@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Metrics"]
+__all__ = ["Labels", "Metrics"]
 
 Labels = tuple[tuple[str, str], ...]
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -64,6 +64,11 @@ class Metrics:
         """One value for each value of the label."""
         self._help[name] = help
         self._gauges[name] = lambda: {((label, value),): number for value, number in read().items()}
+
+    def series(self, name: str, help: str, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Values with several labels each: `((("trigger", "news"), ("hold", "flood")), 3)`."""
+        self._help[name] = help
+        self._gauges[name] = read
 
     def keep(self, label: str, values: Collection[str]) -> None:
         """Drop every series whose `label` has another value, because what it counted is gone."""

@@ -10,11 +10,14 @@ from typing import Any
 
 import structlog
 
+from harken.app.factory import Factory
 from harken.app.metrics import Metrics
+from harken.app.run_metrics import RunMetrics
 from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock
 from harken.config import Loaded
 from harken.config.pollers.schema import Job
+from harken.errors import HarkenError
 from harken.feed import Feed
 from harken.ingest.intake import Intake
 from harken.ingest.live import LiveFeed, TickReport
@@ -33,6 +36,7 @@ STATUSES = ("success", "error", "not_modified", "rate_limited", "skipped")
 STATUS = {"events": "success", "nothing_new": "success", "unchanged": "not_modified"}
 KINDS_OF_ERROR = ("retry", "attention", "cursor_expired", "timeout")
 ERRORS = {**{kind: kind for kind in KINDS_OF_ERROR}, **dict.fromkeys(REFUSED, "attention")}
+WEBHOOK_RESULTS = ("accepted", "duplicate", "refused", "unavailable", "failed")
 MAX_LAG = 10.0
 
 POLLER_STATUSES = ("ok", "transient", "permanent", "skipped")
@@ -45,10 +49,10 @@ log = structlog.get_logger("harken.app")
 class Telemetry:
     """Counts what the engine does. The application sets `stale`, `behind`, `idle` and `not_reading` for /health."""
 
-    def __init__(self, store: Store, intake: Intake, worker: Worker, clock: Clock, loaded: Loaded) -> None:
+    def __init__(self, store: Store, intake: Intake, worker: Worker, factory: Factory, clock: Clock) -> None:
         self._store = store
         self._intake = intake
-        self._worker = worker
+        self._factory = factory
         self._health = Health(clock)
         self._dead: dict[str, str] = {}
         self._metrics = metrics = Metrics()
@@ -63,17 +67,24 @@ class Telemetry:
         for reason in REASONS:
             refused(0, reason=reason)
         intake.webhooks.refusals.on_refused = lambda reason: refused(reason=reason)
+        self._webhooks = metrics.counter("harken_webhooks_total", "Requests to webhooks, by result.")
+        self._paths: Mapping[str, str] = {}
         metrics.gauge("harken_poll_trigger_active", "Feeds that are read on a schedule.", self._active)
         metrics.gauge(
             "harken_schedule_lag_seconds", "How late the last read began.", lambda: max(0.0, intake.scheduler.lag)
         )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
+        self._runs = RunMetrics(worker.workflow_name)
         self._pollers = PollerTelemetry(intake.feeds, clock)
         intake.poller.observe = self._count_poll
+        intake.webhooks.observe = self._count_webhook
+        intake.committer.on_refused = self._runs.count_refused_event
+        factory.on_delivery = self._runs.count_delivery
+        worker.observe = self._count_run
         intake.skipped = self._count_skipped
         intake.leases.on_takeover = self._pollers.count_takeovers
-        self.loaded = loaded
+        self.loaded = factory.loaded
         self.stale: Callable[[], Sequence[str]] = tuple
         self.behind: Callable[[], str] = str
         self.idle = ""
@@ -95,12 +106,26 @@ class Telemetry:
                 self._polls(0, integration=name, status=status)
             for kind in KINDS_OF_ERROR:
                 self._errors(0, integration=name, error_type=kind)
+        self._paths = {feed.name: feed.path for feed in loaded.feeds if feed.path}
+        self._metrics.keep("webhook", self._paths.values())
+        for path in self._paths.values():
+            for result in WEBHOOK_RESULTS:
+                self._webhooks(0, webhook=path, result=result)
+        self._runs.use(loaded, self._factory.channels())
         self._pollers.use(loaded)
-        # observing costs a call for each run, so do it only if there are jobs
-        self._worker.observe = self._pollers.count_run if loaded.jobs else None
+
+    async def scrape(self) -> bytes:
+        """The page, with what the store says about held and dead runs; without these while it does not answer."""
+        try:
+            self._runs.backlogs = await self._store.backlogs()
+        except HarkenError as error:
+            # /health says that the store is away; old numbers would say that all is as it was
+            log.debug("metrics.incomplete", reason=str(error))
+            self._runs.backlogs = None
+        return self.page()
 
     def page(self) -> bytes:
-        return self._metrics.page() + self._pollers.page()
+        return self._metrics.page() + self._runs.page() + self._pollers.page()
 
     def health(self) -> Mapping[str, Any]:
         parts = [self._store_health(), self._ingest_health(), self._run_health(), self._config_health()]
@@ -152,6 +177,15 @@ class Telemetry:
         if _label(live.feed) in self._names:
             self._polls(integration=_label(live.feed), status="skipped")
             self._pollers.count_ticks(live.feed.name, "skipped")
+
+    def _count_run(self, what: str, claimed: Claimed) -> None:
+        self._runs.count_run(what, claimed)
+        self._pollers.count_run(what, claimed)
+
+    def _count_webhook(self, feed: str, status: int) -> None:
+        path = self._paths.get(feed)
+        if path is not None:
+            self._webhooks(webhook=path, result=_webhook_result(status))
 
     def _active(self) -> float:
         return sum(1 for live in self._ours() if live.feed.way == "poll" and live.health.state != "paused")
@@ -206,6 +240,10 @@ def _outcomes(committed: Committed) -> Iterable[tuple[str, int]]:
 
 def _label(feed: Feed) -> str:
     return feed.integration or feed.kind
+
+
+def _webhook_result(status: int) -> str:
+    return {202: "accepted", 200: "duplicate", 503: "unavailable", 500: "failed"}.get(status, "refused")
 
 
 def _status(report: TickReport, live: LiveFeed, deferred: bool) -> str:

@@ -109,6 +109,7 @@ class Committer:
         self._clock = clock
         self.committed = 0
         self.on_commit: Callable[[str, Commit, Committed], None] | None = None
+        self.on_refused: Callable[[], None] = lambda: None
 
     async def recognise(self, rules: Rules, events: Sequence[Event]) -> list[Sighting]:
         """The events that the feed does not remember yet."""
@@ -233,6 +234,7 @@ class Committer:
     async def _dead_letter(self, feed: str, entry: Entry, error: Exception) -> None:
         reason = f"the store refused it ({type(error).__name__})"
         rules = self.rule_cache.get(feed)
+        self.on_refused()
         log.error("event.refused", feed=rules.feed.display_name if rules else feed, reason=reason)
         await self._store.dead_letter(feed, entry.event, reason)
 

@@ -95,7 +95,7 @@ class Worker:
         self.observe = observe
         self.on_end: Callable[[RunEnd], None] | None = None
         self._began: dict[str, float] = {}
-        self._settler = Settler(store, clock, self._internal, self._on_settled, self._workflow_name)
+        self._settler = Settler(store, clock, self._internal, self._on_settled, self.workflow_name)
         self._active: dict[str, _ActiveRun] = {}
         self._queue: deque[Claimed] = deque()
         self._reserved = 0
@@ -325,7 +325,8 @@ class Worker:
         log.exception("run.crashed", run=claimed.id)
         return Dead(error="a bug in Harken ended this run; the log has the traceback")
 
-    def _workflow_name(self, rev: str) -> str:
+    def workflow_name(self, rev: str) -> str:
+        """The name of a workflow that was used lately, by its revision; else empty."""
         plan = self._workflows.peek(rev)
         return plan.name if plan is not None else ""
 

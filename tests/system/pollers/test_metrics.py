@@ -216,5 +216,4 @@ async def test_without_jobs_there_is_no_series(clock: VirtualClock, tmp_path: Pa
     house = House(tmp_path, clock)
     await house.up()
     assert b"poller_" not in house.app._telemetry.page()
-    assert house.app.worker.observe is None
     await house.down()

@@ -1,0 +1,70 @@
+"""Metrics of what becomes of events: runs by outcome, what is held or dead, and deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from harken.app.metrics import Labels, Metrics
+from harken.config import Loaded
+from harken.runs import Claimed
+from harken.store import Backlog
+
+__all__ = ["RunMetrics"]
+
+OUTCOMES = frozenset({"done", "filtered", "failed", "dead", "cancelled", "again"})
+"""What a try of a run ends with; `again` is a try that failed or waits and is followed by another."""
+USUAL_OUTCOMES = ("done", "failed", "dead")
+DELIVERY_RESULTS = ("delivered", "rate_limited", "failed")
+
+
+class RunMetrics:
+    """Counts the ends of runs and deliveries; `backlogs` is set before each page, None while the store is away.
+
+    `workflow_name` gives the name of a workflow by its revision.
+    """
+
+    def __init__(self, workflow_name: Callable[[str], str]) -> None:
+        self._workflow_name = workflow_name
+        self.backlogs: Mapping[str, Backlog] | None = None
+        # workflows, triggers and channels are configured by the operator, so no outsider can add series
+        self._metrics = metrics = Metrics(most=None)
+        self._runs = metrics.counter("harken_runs_total", "Tries of runs that ended, by workflow and outcome.")
+        self._deliveries = metrics.counter("harken_deliveries_total", "Messages handed to a channel, by result.")
+        self._refused = metrics.counter("harken_events_refused_total", "Events that the store refused to keep.")
+        metrics.series("harken_runs_held", "Runs that are held now, by trigger and reason.", self._held)
+        metrics.series("harken_dead_letters", "Runs that are dead now, by trigger.", self._dead)
+
+    def use(self, loaded: Loaded, channels: Collection[str]) -> None:
+        """Create the series of each workflow and channel at 0; drop those of workflows and channels that are gone."""
+        self._metrics.keep("workflow", loaded.workflows)
+        self._metrics.keep("channel", channels)
+        for workflow in loaded.workflows:
+            for outcome in USUAL_OUTCOMES:
+                self._runs(0, workflow=workflow, outcome=outcome)
+        for channel in channels:
+            for result in DELIVERY_RESULTS:
+                self._deliveries(0, channel=channel, result=result)
+        self._refused(0)
+
+    def page(self) -> bytes:
+        return self._metrics.page()
+
+    def count_run(self, what: str, claimed: Claimed) -> None:
+        if what in OUTCOMES:
+            self._runs(workflow=self._workflow_name(claimed.workflow_rev), outcome=what)
+
+    def count_delivery(self, channel: str, result: str) -> None:
+        self._deliveries(channel=channel, result=result)
+
+    def count_refused_event(self) -> None:
+        self._refused()
+
+    def _held(self) -> Mapping[Labels, float]:
+        return {
+            (("trigger", trigger), ("hold", hold)): number
+            for trigger, backlog in (self.backlogs or {}).items()
+            for hold, number in backlog.held.items()
+        }
+
+    def _dead(self) -> Mapping[Labels, float]:
+        return {(("trigger", trigger),): backlog.dead for trigger, backlog in (self.backlogs or {}).items()}
