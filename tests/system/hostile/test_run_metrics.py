@@ -166,7 +166,7 @@ async def test_events_that_the_store_refuses_are_counted(tmp_path: Path, clock: 
             raise ValueError("this cannot be stored")
         return await commit(given)
 
-    house.app.store.commit = refuses  # type: ignore[method-assign]
+    house.app.store.commit = refuses  # type: ignore[method-assign, assignment]
     await post(house, json.dumps({"id": "a"}).encode())
 
     assert await series(house.app, "harken_events_refused_total") == {"": 1}
