@@ -25,6 +25,9 @@ class RunMetrics:
 
     def __init__(self, workflow_name: Callable[[str], str]) -> None:
         self._workflow_name = workflow_name
+        # ends of runs since the last page by revision and outcome, and the workflows of these revisions
+        self._ends: dict[tuple[str, str], int] = {}
+        self._names: dict[str, str] = {}
         self.backlogs: Mapping[str, Backlog] | None = None
         # workflows, triggers and channels are configured by the operator, so no outsider can add series
         self._metrics = metrics = Metrics(most=None)
@@ -36,6 +39,7 @@ class RunMetrics:
 
     def use(self, loaded: Loaded, channels: Collection[str]) -> None:
         """Create the series of each workflow and channel at 0; drop those of workflows and channels that are gone."""
+        self._add_ends()
         self._metrics.keep("workflow", loaded.workflows)
         self._metrics.keep("channel", channels)
         for workflow in loaded.workflows:
@@ -47,11 +51,24 @@ class RunMetrics:
         self._refused(0)
 
     def page(self) -> bytes:
+        self._add_ends()
         return self._metrics.page()
 
     def count_run(self, what: str, claimed: Claimed) -> None:
-        if what in OUTCOMES:
-            self._runs(workflow=self._workflow_name(claimed.workflow_rev), outcome=what)
+        if what not in OUTCOMES:
+            return
+        # this is called for every run, so it only counts; labels are made for the page
+        key = (claimed.workflow_rev, what)
+        ended = self._ends.get(key)
+        if ended is None:
+            self._names[claimed.workflow_rev] = self._workflow_name(claimed.workflow_rev)
+        self._ends[key] = (ended or 0) + 1
+
+    def _add_ends(self) -> None:
+        for (rev, outcome), number in self._ends.items():
+            self._runs(number, workflow=self._names[rev], outcome=outcome)
+        self._ends.clear()
+        self._names.clear()
 
     def count_delivery(self, channel: str, result: str) -> None:
         self._deliveries(channel=channel, result=result)
