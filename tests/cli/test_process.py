@@ -55,11 +55,15 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 def test_a_controller_is_started_watched_asked_and_stopped(started: Started) -> None:
     tail = [sys.executable, "-m", "harken.cli", "--config", str(started.directory), "events", "tail", "--json"]
+    tail += ["--feed", "hello"]
     with subprocess.Popen(tail, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         event = json.loads(watching.stdout.readline())
         watching.terminate()
     assert event["verdicts"][0]["outcome"] == "fired"
+    assert event["feed"] == event["feed_id"] == "schedule/hello"
+    unknown = started.types("events", "tail", "--feed", "schedule/helo")
+    assert (unknown.returncode, "Did you mean schedule/hello?" in unknown.stderr) == (1, True), "not a wait in vain"
     assert started.json("explain", "hello", event["key"])["outcome"] == "fired"
     assert started.json("status")["controller"]["pid"] == started.process.pid
     assert started.json("triggers", "pause", "hello")["status"] == "paused"

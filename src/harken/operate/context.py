@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harken.clock import Clock
 from harken.errors import Misconfigured, NotFound, Refused
-from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.feed import INTERNAL, Feed, FeedState, Trigger, TriggerState
 from harken.operate.engine import Engine
 from harken.runs import Run, Workflow
 from harken.store import Store
@@ -99,12 +99,13 @@ class Context:
         return self._labels.get(id, id)
 
     def feed_id(self, name: str) -> str:
-        """The id under which the feed is stored. `name` is the id, its label, or a workflow that describes the feed."""
+        """The id under which the feed is stored. `name` is the id, the label, or a trigger that listens to the feed."""
         if name in self._feeds:
             return name
         labelled = next((id for id, label in self._labels.items() if label == name), "")
         trigger = self._triggers.get(name)
-        return labelled or (trigger.feed if trigger is not None and trigger.feed in self._labels else name)
+        # the internal feed is the same for all, so none of its listeners may stand for it
+        return labelled or (trigger.feed if trigger is not None and trigger.feed != INTERNAL else name)
 
     async def feed(self, name: str) -> FeedState:
         """The state of a feed by its id."""
