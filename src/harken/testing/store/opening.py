@@ -92,6 +92,16 @@ class OpenContract(StoreWorld):
         assert after.feeds["inbox"].cursor == {"at": 7}
         assert "s" in await given.store.recall("inbox", ["s"])
 
+    async def test_another_label_changes_nothing_but_what_people_see(self, given: Given) -> None:
+        await given.commit(given.entry("s"), cursor={"at": 7})
+        before = await given.store.state("inbox")
+        labelled = msgspec.structs.replace(INBOX, label="mail")
+        await given.open(definitions(feeds=(labelled, INTERNAL_FEED)))
+        after = await given.store.state("inbox")
+        assert msgspec.structs.replace(after, revision=before.revision) == before
+        assert "s" in await given.store.recall("inbox", ["s"])
+        assert (await given.store.listeners("inbox")).feed.display_name == "mail"
+
     async def test_editing_a_trigger_raises_its_feeds_revision_and_keeps_who_it_is(self, given: Given) -> None:
         before = given.trigger("mail")
         given.clock.advance(60)
