@@ -12,7 +12,7 @@ import structlog
 from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
 from harken.event import Event, Verdict
 from harken.ingest.refusals import Refusals
-from harken.ingest.webhook import Endpoint, Webhooks
+from harken.ingest.webhook import CLOSED, Endpoint, Webhooks
 from harken.source import Request
 from harken.store import Committed
 from harken.testing import START, HandClock
@@ -52,9 +52,18 @@ class Gate:
 
 
 async def ask(
-    webhooks: Webhooks, *parts: bytes, method: str = "POST", path: str = "/webhooks/shop/1", hang_up: bool = False
+    webhooks: Webhooks,
+    *parts: bytes,
+    method: str = "POST",
+    path: str = "/webhooks/shop/1",
+    hang_up: bool = False,
+    length: int | None = None,
+    closed: str = "",
 ) -> tuple[int, Any, dict[str, str]]:
-    """The status, the answer and the headers of one request, whose body comes in these parts."""
+    """The status, the answer and the headers of one request, whose body comes in these parts.
+
+    `length` is what the sender says of the body, `closed` why the listener ended the request.
+    """
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages.append({"type": "http.disconnect"} if hang_up else {"type": "http.request", "body": b""})
     sent: list[Any] = []
@@ -66,7 +75,10 @@ async def ask(
         sent.append(message)
 
     headers = [(b"x-signature", b"s\xe9")]
-    scope = {"method": method, "path": path, "headers": headers, "query_string": b"a=1", "client": ("203.0.113.7", 9)}
+    if length is not None:
+        headers.append((b"content-length", b"%d" % length))
+    scope: dict[str, Any] = {CLOSED: closed} if closed else {}
+    scope |= {"method": method, "path": path, "headers": headers, "query_string": b"a=1", "client": ("203.0.113.7", 9)}
     await webhooks(scope, receive, send)
     start, body = sent
     answered = {name.decode(): value.decode() for name, value in start["headers"]}
@@ -148,11 +160,29 @@ async def test_a_body_has_a_limit(parts: list[bytes], status: int) -> None:
     assert [len(request.body) for request in sender.requests] == [100] * (status == 202)
 
 
-async def test_a_body_that_was_cut_off_is_not_taken() -> None:
+async def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
     gate = Gate()
-    status, answer, _ = await ask(serving(gate), b"a", hang_up=True)
+    # there is nothing to receive: whoever tried would fail
+    assert (await ask(serving(gate), length=101, hang_up=True))[0] == 413
+    assert (await ask(serving(Gate([NEW])), b"a", length=100))[0] == 202
+
+
+@pytest.mark.parametrize("parts", [(), (b"a",)], ids=["before it began", "in its middle"])
+async def test_a_body_that_was_cut_off_is_not_taken(parts: tuple[bytes, ...]) -> None:
+    sender, gate = Sender(), Gate()
+    status, answer, _ = await ask(serving(gate, sender), *parts, hang_up=True)
     assert (status, answer) == (400, {"error": "the caller hung up before the body was complete"})
-    assert gate.pushed == []
+    assert (sender.requests, gate.pushed) == ([], [])
+
+
+@pytest.mark.parametrize("parts", [(), (b"a",)], ids=["before it began", "in its middle"])
+async def test_a_body_that_the_listener_did_not_wait_for_is_a_timeout(parts: tuple[bytes, ...]) -> None:
+    webhooks = serving(Gate())
+    with structlog.testing.capture_logs():
+        status, answer, _ = await ask(webhooks, *parts, hang_up=True, closed="the request did not come in time")
+    assert (status, answer) == (408, {"error": "the request did not come in time"})
+    [kept] = webhooks.refusals.last("shop/1")
+    assert (kept.reason, kept.message) == ("timeout", "the request did not come in time")
 
 
 async def test_a_source_gets_the_request_as_it_was_sent() -> None:

@@ -17,7 +17,7 @@ from harken.clock import Clock
 
 __all__ = ["REASONS", "UNKNOWN", "Reason", "Refusal", "Refusals"]
 
-Reason = Literal["not_found", "method", "signature", "malformed", "too_large", "unavailable", "failed"]
+Reason = Literal["not_found", "method", "signature", "malformed", "too_large", "timeout", "unavailable", "failed"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 KEPT = 20

@@ -18,18 +18,26 @@ from harken.ingest.refusals import UNKNOWN, Reason, Refusals
 from harken.match import Read
 from harken.source import PushSource, Request
 
-__all__ = ["MAX_BYTES", "PREFIX", "Endpoint", "Webhooks"]
+__all__ = ["CLOSED", "MAX_BYTES", "PREFIX", "Endpoint", "Webhooks"]
 
 log = structlog.get_logger("harken.ingest")
 
 PREFIX = "/webhooks/"
 MAX_BYTES = 1_000_000
+CLOSED = "harken.closed"
+"""Where the listener notes in the scope why it ended a request before its body was complete."""
 
 # what most requests are answered, encoded once
 ACCEPTED_ONE = b'{"accepted":1,"duplicate":0}'
 ACCEPTED_NOTHING = b'{"accepted":0,"duplicate":0}'
 MESSAGES = {413: "the body is too large", 500: "it failed here; send it again"}
-REFUSED_AS: Mapping[int, Reason] = {400: "malformed", 401: "signature", 413: "too_large", 500: "failed"}
+REFUSED_AS: Mapping[int, Reason] = {
+    400: "malformed",
+    401: "signature",
+    408: "timeout",
+    413: "too_large",
+    500: "failed",
+}
 JSON = (b"content-type", b"application/json")
 
 Scope = MutableMapping[str, Any]
@@ -45,6 +53,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class _TooLarge(Exception):
     pass
+
+
+class _CutOff(Malformed):
+    """The listener did not wait for the rest of the body, and has answered."""
 
 
 class Webhooks:
@@ -95,10 +107,14 @@ class Webhooks:
         self.observe(endpoint.feed, status)
 
     async def _accept(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        # before the body, as what follows it (trailers) is not a part of the head
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if int(headers.get("content-length", 0)) > endpoint.max_bytes:
+            raise _TooLarge
         body = await _body(scope, receive, endpoint.max_bytes)
         now = self._clock.now()
         request = Request(
-            headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+            headers=headers,
             body=body,
             path=scope["path"],
             query=scope["query_string"],
@@ -124,6 +140,8 @@ def _sender(scope: Scope) -> str:
 async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
     message = await receive()
     body: bytes = message.get("body", b"")
+    if message["type"] == "http.disconnect":
+        raise _cut_off(scope)
     if not message.get("more_body"):
         if len(body) > limit:
             raise _TooLarge
@@ -132,7 +150,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
     while message.get("more_body"):
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Malformed("the caller hung up before the body was complete")
+            raise _cut_off(scope)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > limit:
@@ -140,11 +158,19 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def _cut_off(scope: Scope) -> Malformed:
+    if reason := scope.get(CLOSED):
+        return _CutOff(reason)
+    return Malformed("the caller hung up before the body was complete")
+
+
 def _status_of(error: Exception) -> int:
     if isinstance(error, Unauthorized):
         return 401
     if isinstance(error, _TooLarge):
         return 413
+    if isinstance(error, _CutOff):
+        return 408
     return 400 if isinstance(error, Refused) else 500
 
 
