@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from harken.app.connection_limits import Limits
+from harken.app.http_protocol import Connections
 from harken.app.server import Listener, bind
 
 __all__ = ["HOSTS", "After", "Source", "main"]
@@ -67,8 +69,10 @@ def _first_after(times: list[float], moment: float) -> float | None:
 
 async def _serve() -> None:
     source = Source()
-    first = Listener(source, bind(HOSTS[0], 0))
-    listeners = [first, *(Listener(source, bind(host, first.port)) for host in HOSTS[1:])]
+    # whoever measures may connect as often as it likes
+    connections = Connections(Limits(connections=100_000))
+    first = Listener(source, bind(HOSTS[0], 0), connections)
+    listeners = [first, *(Listener(source, bind(host, first.port), connections) for host in HOSTS[1:])]
     for listener in listeners:
         await listener.start()
     _say(first.port)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from harken.app.connection_limits import Limits
+from harken.app.http_protocol import Connections
 from harken.app.server import Listener, bind
 
 __all__ = ["serve"]
@@ -18,7 +20,9 @@ def serve(app: Any) -> None:
 
 
 async def _serve(app: Any) -> None:
-    listener = Listener(app, bind("127.0.0.1", 0))
+    # whoever measures may connect as often as it likes
+    connections = Connections(Limits(connections=100_000))
+    listener = Listener(app, bind("127.0.0.1", 0), connections)
     await listener.start()
     print(listener.port, flush=True)
     await asyncio.Event().wait()

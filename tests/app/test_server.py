@@ -7,7 +7,8 @@ from typing import Any
 
 import aiohttp
 
-from harken.app.server import MAX_BUFFERED, Corked, Listener, bind
+from harken.app.http_protocol import MAX_BUFFERED, Corked
+from harken.app.server import Listener, bind
 
 
 class Wire:

@@ -29,6 +29,22 @@ def test_a_directory_that_is_not_there_blocks_the_start(tmp_path: Path) -> None:
     assert codes(loaded.blocking) == ["unreadable"]
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("proxies: [10.0.0.5, nginx]", "nginx is neither an address nor a network"),
+        ("proxies: [10.0.0.5/24]", "10.0.0.5/24 is neither an address nor a network"),
+        ("max_connections: 0", "at least 1"),
+        ("head_timeout: 10", "a duration needs a unit"),
+        ("body_timeout: 0s", "above 0"),
+    ],
+)
+def test_limits_of_the_listener_that_cannot_be_block_the_start(tmp_path: Path, written: str, said: str) -> None:
+    loaded = read(tmp_path, {"harken.yaml": f"server: {{{written}}}\n"})
+    [finding] = loaded.blocking
+    assert said in finding.message
+
+
 def test_ten_errors_in_one_file_are_all_reported_at_their_places(tmp_path: Path) -> None:
     text = """
     name: ten

@@ -14,6 +14,7 @@ from harken.operate.configuration import Site
 from harken.operate.doctor import (
     check_clock,
     check_config,
+    check_connections,
     check_feeds,
     check_file_system,
     check_permissions,
@@ -96,3 +97,20 @@ def test_a_paused_feed_fails_and_a_failing_one_warns() -> None:
     paused = FeedState(name="b", revision=1, created_at=START, health=Health(failures=1, state="paused", message="401"))
     assert check_feeds([failing]).state == "warn"
     assert check_feeds([failing, paused]).state == "fail"
+
+
+@pytest.mark.parametrize(
+    ("refused", "state", "message"),
+    [
+        ({}, "ok", "1 connection open, none was refused"),
+        ({"malformed": 2, "head_timeout": 1}, "ok", "refused since the start: 2 malformed, 1 head_timeout"),
+        ({"head_timeout": 1, "address": 9}, "warn", "9 address"),
+        ({"connections": 9}, "warn", "9 connections"),
+    ],
+)
+def test_senders_who_found_no_place_are_a_warning_and_strangers_are_not(
+    refused: dict[str, int], state: str, message: str
+) -> None:
+    check = check_connections({"connections": 1, "connections_refused": refused})
+    assert (check.state, message in check.message) == (state, True)
+    assert ("server.proxies" in check.fix) is (state == "warn")

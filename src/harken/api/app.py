@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Routed
 from starlette.types import ASGIApp
@@ -157,4 +157,14 @@ def _wrong(request: Request) -> Callable[..., Response]:
     return errors.error if errors.is_admin(request.url.path) else problem
 
 
-HANDLERS: dict[Any, Any] = {HarkenError: _failed, HTTPException: _http_failed, Exception: _crashed}
+async def _hung_up(request: Request, error: Exception) -> Response:
+    # nobody is there to read it; it is no fault that the log should have
+    return _wrong(request)(400, "the caller hung up before the body was complete", code="malformed")
+
+
+HANDLERS: dict[Any, Any] = {
+    HarkenError: _failed,
+    HTTPException: _http_failed,
+    ClientDisconnect: _hung_up,
+    Exception: _crashed,
+}

@@ -285,6 +285,8 @@ class App:
         from harken.mcp.http import McpEndpoint
 
         self.url = self.controller.url = waiting.url
+        self.controller.connections = waiting.connections
+        self._telemetry.count_connections(waiting.connections)
         metrics = self._telemetry.scrape if self.loaded.settings.metrics.enabled else None
         health = self._telemetry.health
         mcp = McpEndpoint(self.operator)
@@ -328,12 +330,14 @@ class App:
 
 
 def _bind(loaded: Loaded, host: str | None, port: int | None, clock: Clock, say: Callable[[str], None]) -> StoreWait:
-    from harken.app.server import bind_all
+    from harken.app.http_protocol import Connections
+    from harken.app.server import bind_all, limits_of
     from harken.app.store_wait import StoreWait
 
     server = loaded.settings.server
     host = host or server.host
-    return StoreWait(host, bind_all(server, host, server.port if port is None else port), clock, say)
+    sockets = bind_all(server, host, server.port if port is None else port)
+    return StoreWait(host, sockets, clock, say, Connections(limits_of(server)))
 
 
 def refuse_blocking(loaded: Loaded) -> None:

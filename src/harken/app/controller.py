@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -32,6 +32,9 @@ from harken.run.worker import Worker
 from harken.source import Closable, Host
 from harken.store import Definitions, Generation, Store
 from harken.store.documents import APPLIED, CONFIG
+
+if TYPE_CHECKING:
+    from harken.app.http_protocol import Connections
 
 __all__ = ["Controller", "finding_lines", "last_applied", "load_start_lines", "preview_trigger", "save_applied"]
 
@@ -59,6 +62,7 @@ class Controller:
         self._other = OtherGeneration()
         self._compared: Any = None
         self.url = ""
+        self.connections: Connections | None = None
         self.on_change: Callable[[], None] = lambda: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
 
@@ -206,6 +210,8 @@ class Controller:
             "schedule_lag_seconds": round(max(0.0, intake.scheduler.lag), 3),
             "events_committed": intake.committer.committed,
             "webhooks_received": intake.webhooks.received,
+            "connections": len(self.connections.table) if self.connections else 0,
+            "connections_refused": self.connections.refused.counts() if self.connections else {},
             "runs_started": worker.started,
             "runs_done": worker.done,
             "runs_failed": worker.failed,

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from harken.app.connection_limits import LOOPBACK as LOOPBACK_NETWORKS
+from harken.app.connection_limits import Limits
+from harken.app.descriptors import KEPT, WANTED, raise_descriptors
+from harken.app.http_protocol import Connections, LimitedProtocol
 from harken.errors import Misconfigured
 from harken.ingest.webhook import PREFIX
 
 if TYPE_CHECKING:
     from harken.config.settings import Server
 
-__all__ = ["App", "Corked", "Listener", "Scope", "bind", "bind_all", "is_loopback", "listeners", "not_found"]
+__all__ = [
+    "App",
+    "Listener",
+    "Scope",
+    "bind",
+    "bind_all",
+    "is_loopback",
+    "limits_of",
+    "listeners",
+    "not_found",
+]
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
+log = structlog.get_logger("harken.app")
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_BUFFERED = 65_536
-"""Bytes that are buffered at most, so that a stream does not outrun its reader."""
 
 
 def is_loopback(host: str) -> bool:
@@ -72,9 +88,32 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def limits_of(server: Server) -> Limits:
+    """The configured limits, or fewer connections where the process may not have that many files open."""
+    limits = Limits(
+        connections=server.max_connections,
+        per_address=server.max_connections_per_address,
+        head_seconds=server.head_timeout,
+        body_seconds=server.body_timeout,
+        proxies=(*LOOPBACK_NETWORKS, *server.proxies),
+    )
+    found = raise_descriptors(limits.connections + limits.reserved + WANTED)
+    fitting = limits.within(found, KEPT)
+    if fitting != limits:
+        log.warning(
+            "listener.fewer_connections",
+            wanted=limits.connections,
+            connections=fitting.connections,
+            descriptors=found,
+            fix="Raise the limit of open files (ulimit -n, or LimitNOFILE= of the service)",
+        )
+    return fitting
+
+
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
+        self._connections = connections
         self.stopping = asyncio.Event()
 
     @contextmanager
@@ -83,30 +122,38 @@ class _Server(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Renew the date header once a second; uvicorn's own loop would wake up ten times a second."""
+        """Renew the date header once a second, and end what takes too long; uvicorn's loop wakes up ten times."""
         while not await self.on_tick(0):
+            self._connections.close_overdue(asyncio.get_running_loop().time())
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), 1.0)
+                await asyncio.wait_for(self.stopping.wait(), self._connections.table.limits.round_seconds)
 
 
 class Listener:
-    """Serves one application on one socket."""
+    """Serves one application on one socket. `connections` may be shared by several; `of_api` may use its reserve."""
 
-    def __init__(self, app: App, sock: socket.socket) -> None:
+    def __init__(
+        self, app: App, sock: socket.socket, connections: Connections | None = None, *, of_api: bool = False
+    ) -> None:
+        connections = connections or Connections()
+        protocol: Any = partial(LimitedProtocol, connections, of_api=of_api)
         config = uvicorn.Config(
             app,
-            http=CorkedProtocol,
+            http=protocol,
             ws="none",
             loop="none",
             lifespan="off",
             access_log=False,
             log_config=None,
+            # strangers can cause any number of its warnings; what is refused is counted and logged by us
+            log_level="error",
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=math.ceil(connections.table.limits.idle_seconds),
             timeout_graceful_shutdown=5,
             backlog=1024,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, connections)
         self._socket = sock
         self._serving: asyncio.Task[None] | None = None
 
@@ -129,50 +176,13 @@ class Listener:
         self._socket.close()
 
 
-def listeners(api: App, webhooks: App, sockets: Sequence[socket.socket]) -> list[Listener]:
+def listeners(
+    api: App, webhooks: App, sockets: Sequence[socket.socket], connections: Connections | None = None
+) -> list[Listener]:
     """A listener for each of the sockets from `bind_all`."""
     first, *others = sockets
+    connections = connections or Connections()
     return [
-        Listener(route_webhooks(api, webhooks), first),
-        *(Listener(route_webhooks(not_found, webhooks), sock) for sock in others),
+        Listener(route_webhooks(api, webhooks), first, connections, of_api=True),
+        *(Listener(route_webhooks(not_found, webhooks), sock, connections) for sock in others),
     ]
-
-
-class Corked:
-    """A transport that joins the writes of one turn of the event loop into one; all else is passed through."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._waiting: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting.append(data)
-        self._size += len(data)
-        if self._size > MAX_BUFFERED:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        joined = b"".join(self._waiting)
-        self._waiting.clear()
-        self._size = 0
-        if not self._transport.is_closing():
-            self._transport.write(joined)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class CorkedProtocol(HttpToolsProtocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        corked: Any = Corked(transport, self.loop)  # type: ignore[arg-type]
-        super().connection_made(corked)

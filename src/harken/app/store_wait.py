@@ -10,6 +10,7 @@ from typing import Any
 
 from harken.api.app import build_waiting
 from harken.api.origin_guard import hosts_of
+from harken.app.http_protocol import Connections
 from harken.app.server import App, Listener, Scope, listeners
 from harken.app.telemetry import Health
 from harken.clock import Clock
@@ -22,10 +23,18 @@ SILENT_SECONDS = 2.0
 class StoreWait:
     """Has the bound sockets until `hand_over`. It listens from the first `note` on; a start without one never waits."""
 
-    def __init__(self, host: str, sockets: Sequence[socket.socket], clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        sockets: Sequence[socket.socket],
+        clock: Clock,
+        say: Callable[[str], None],
+        connections: Connections | None = None,
+    ) -> None:
         port = int(sockets[0].getsockname()[1])
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self.hosts = hosts_of(host, port)
+        self.connections = connections or Connections()
         self._sockets = sockets
         self._health = Health(clock)
         self._say = say
@@ -40,7 +49,7 @@ class StoreWait:
         self._say(reason)
         self._reason = reason
         if self._starting is None and not self._over:
-            self._listeners = listeners(self._api, self._webhooks, self._sockets)
+            self._listeners = listeners(self._api, self._webhooks, self._sockets, self.connections)
             self._starting = asyncio.create_task(self._listen(), name="store wait")
 
     @contextmanager
@@ -63,7 +72,7 @@ class StoreWait:
     async def hand_over(self, api: App, webhooks: App) -> list[Listener]:
         """Serve the application from now on. The caller stops the listeners."""
         if self._starting is None:
-            self._listeners = listeners(api, webhooks, self._sockets)
+            self._listeners = listeners(api, webhooks, self._sockets, self.connections)
             await self._listen()
         else:
             await self._starting

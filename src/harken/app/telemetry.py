@@ -6,12 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from harken.app.factory import Factory
 from harken.app.metrics import Metrics
+from harken.app.refused_connections import REFUSED as REFUSED_FOR
 from harken.app.run_metrics import RunMetrics
 from harken.backoff import REFUSED, before_try, is_permanent
 from harken.clock import Clock
@@ -26,6 +27,9 @@ from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
 from harken.store import Commit, Committed, Store
+
+if TYPE_CHECKING:
+    from harken.app.http_protocol import Connections
 
 __all__ = ["Telemetry"]
 
@@ -89,6 +93,16 @@ class Telemetry:
         self.behind: Callable[[], str] = str
         self.idle = ""
         self.not_reading: Callable[[], tuple[str, str]] = lambda: ("degraded", "no shard is held")
+
+    def count_connections(self, connections: Connections) -> None:
+        """Show the listeners' connections, and count what they refuse from now on."""
+        metrics = self._metrics
+        refused = metrics.counter("harken_connections_refused_total", "Connections that were refused, by reason.")
+        known = connections.refused.counts()
+        for reason in REFUSED_FOR:
+            refused(known.get(reason, 0), reason=reason)
+        connections.refused.on_refused = lambda reason: refused(reason=reason)
+        metrics.gauge("harken_connections", "Open connections to the listeners.", lambda: len(connections.table))
 
     @property
     def loaded(self) -> Loaded:

@@ -49,7 +49,11 @@ def _print_status(session: Session, answer: Mapping[str, Any]) -> None:
     if answer["config_errors"]:
         say(f"The configuration has {count(answer['config_errors'], 'error')}. See: harken config check")
     fields(session, {"triggers": _count_words(answer["triggers"]), "counts": _count_words(answer["counts"])})
-    fields(session, {**controller, "shards": _spans(controller.get("shards", ()))}, hide=("pid", "url", "version"))
+    words = {
+        "shards": _spans(controller.get("shards", ())),
+        "connections_refused": _count_words(controller.get("connections_refused", {})),
+    }
+    fields(session, {**controller, **words}, hide=("pid", "url", "version"))
     _fleet(answer["fleet"])
     for one in answer["attention"]:
         say(f"{one['name']} is {one['status']}: {one['reason']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -64,6 +65,22 @@ class Server(Strict):
     port: Port = 9091
     webhook_host: str | None = None
     webhook_port: Port | None = None
+    max_connections: int = Field(default=512, ge=1, le=100_000)
+    max_connections_per_address: int = Field(default=64, ge=1, le=100_000)
+    head_timeout: Duration = Field(default=10.0, gt=0, le=600)
+    body_timeout: Duration = Field(default=30.0, gt=0, le=600)
+    proxies: list[str] = Field(default_factory=list)
+
+    @field_validator("proxies")
+    @classmethod
+    def _check_proxies(cls, value: list[str]) -> list[str]:
+        for each in value:
+            try:
+                ip_network(each)
+            except ValueError:
+                fix = "Write an address such as 10.0.0.5, or a network such as 10.0.0.0/24"
+                raise Invalid(f"{each} is neither an address nor a network", fix) from None
+        return value
 
 
 class Metrics(Strict):

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -53,6 +53,7 @@ async def doctor(context: Context) -> Plain:
         check_service_clocks(_skews(context)),
         check_models(context),
         check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
+        check_connections(context.engine.status() if context.engine else {}),
         check_feeds(feeds, context.feed_label),
         *check_triggers((await list_triggers(context))["items"]),
     ]
@@ -189,6 +190,19 @@ def check_port(place: Site, *, ours: str) -> Check:
             message = f"{place.host}:{place.port} cannot be used: {error.strerror}"
             return Check(name="port", state="warn", message=message, fix="Set `server.port`, or: harken start --port N")
     return Check(name="port", message=f"{place.host}:{place.port} is free")
+
+
+def check_connections(controller: Mapping[str, Any]) -> Check:
+    """What the listeners refused since the start. Strangers are no fault, but senders who found no place are one."""
+    refused = controller.get("connections_refused", {})
+    message = f"{count(controller.get('connections', 0), 'connection')} open"
+    if not refused:
+        return Check(name="connections", message=f"{message}, none was refused")
+    message += "; refused since the start: " + ", ".join(f"{number} {reason}" for reason, number in refused.items())
+    if not {"connections", "address"} & refused.keys():
+        return Check(name="connections", message=message)
+    fix = "If these were your senders: raise server.max_connections, and name proxies in front in server.proxies"
+    return Check(name="connections", state="warn", message=message, fix=fix)
 
 
 def _skews(context: Context) -> Mapping[str, float]:

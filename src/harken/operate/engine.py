@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """uptime, version, pid, url, generation, worker counters and lag. Empty when no controller runs here."""
+        """uptime, version, pid, url, generation, connections, worker counters, lag. Empty when no controller runs."""
         ...
 
     def lend(self, account: Account) -> Host:

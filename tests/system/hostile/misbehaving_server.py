@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,17 @@ async def types(directory: Path, *args: str, env: Mapping[str, str] | None = Non
 
 
 @asynccontextmanager
-async def launched(directory: Path, *options: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A controller that starts; killed at the end if it still runs. Its errors are in the log."""
+async def launched(
+    directory: Path, *options: str, through: Sequence[str] = (), **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A controller that starts; killed at the end if it still runs. Its errors are in the log.
+
+    `through` is a command that is given the controller's as its arguments.
+    """
     with (directory / "harken.log").open("ab") as log:
-        process = await _launch(directory, "start", *options, env=env, out=asyncio.subprocess.PIPE, err=log)
+        process = await _launch(
+            directory, "start", *options, env=env, out=asyncio.subprocess.PIPE, err=log, through=through
+        )
     try:
         yield process
     finally:
@@ -91,9 +98,9 @@ async def launched(directory: Path, *options: str, **env: str) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def started(directory: Path, *options: str, **env: str) -> AsyncIterator[Harken]:
+async def started(directory: Path, *options: str, through: Sequence[str] = (), **env: str) -> AsyncIterator[Harken]:
     """A controller that is ready; killed at the end if it still runs."""
-    async with launched(directory, "--port", "0", *options, **env) as process:
+    async with launched(directory, "--port", "0", *options, through=through, **env) as process:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             async for line in process.stdout:
@@ -103,9 +110,9 @@ async def started(directory: Path, *options: str, **env: str) -> AsyncIterator[H
 
 
 async def _launch(
-    directory: Path, *args: str, env: Mapping[str, str] | None, out: Any, err: Any
+    directory: Path, *args: str, env: Mapping[str, str] | None, out: Any, err: Any, through: Sequence[str] = ()
 ) -> asyncio.subprocess.Process:
-    command = (sys.executable, "-m", "harken.cli", "--config", str(directory), *args)
+    command = (*through, sys.executable, "-m", "harken.cli", "--config", str(directory), *args)
     return await asyncio.create_subprocess_exec(*command, stdout=out, stderr=err, env={**os.environ, **(env or {})})
 
 
