@@ -19,7 +19,7 @@ from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
-from harken.feed import AT_START, Feed, Trigger
+from harken.feed import Feed, Trigger
 from harken.ingest.intake import Intake
 from harken.ingest.live import TickReport
 from harken.ingest.refusals import Refusal
@@ -72,8 +72,7 @@ class Controller:
         loaded = self._factory.loaded
         before = await wait(lambda: last_applied(self._store, loaded))
         feeds = inherit_cursors(loaded.feeds, loaded.triggers, before.feeds, before.triggers)
-        pause = {job.id: AT_START for job in loaded.jobs.values() if job.paused_on_boot}
-        definitions = msgspec.structs.replace(loaded.definitions(), feeds=feeds, starting=True, pause=pause)
+        definitions = msgspec.structs.replace(loaded.definitions(starting=True), feeds=feeds)
         await wait(lambda: self._intake.start(definitions))
         await wait(lambda: save_applied(self._store, definitions))
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from harken.config.findings import Finding
 from harken.config.pollers.schema import Job, PollerSettings
 from harken.config.settings import Settings
-from harken.feed import Feed, Trigger
+from harken.feed import AT_START, Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions
 
@@ -96,6 +96,7 @@ class Loaded:
             feeds=self.feeds,
             triggers=self.triggers,
             workflows=workflows,
+            pause={job.id: AT_START for job in self.jobs.values() if job.paused_on_boot},
         )
 
 

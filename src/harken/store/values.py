@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -206,8 +206,9 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration at one generation. Absent feeds and triggers are removed; they keep their state.
 
     `starting`: the process has just started, so the triggers' startup modes apply: `ignore_historical` moves the start
-    line to now, `backfill` to so long ago, but never before the last reset; and the triggers in `pause` are paused with
-    the given reason, unless they are paused already.
+    line to now, `backfill` to so long ago, but never before the last reset.
+    The triggers in `pause` are paused with the given reason, unless they are paused already: all of them if the process
+    is starting, else those that were not there before.
     `holder` is the replica that opens: with a new generation the leases of all other holders end.
     `workflows` has revision and definition (JSON) by name.
     """
@@ -219,6 +220,12 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     triggers: Sequence[Trigger] = ()
     workflows: Mapping[str, tuple[str, bytes]] = {}
     pause: Mapping[str, str] = {}
+
+    def to_pause(self, there: Collection[str]) -> Mapping[str, str]:
+        """The triggers that this opening pauses; `there` are those that were not removed before it."""
+        if self.starting:
+            return self.pause
+        return {name: reason for name, reason in self.pause.items() if name not in there}
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,6 +73,26 @@ async def test_a_reload_neither_pauses_nor_resumes(clock: VirtualClock, tmp_path
 
 
 @virtual
+async def test_paused_on_boot_also_holds_for_a_job_that_arrives_by_reload(clock: VirtualClock, tmp_path: Path) -> None:
+    async with world(clock, tmp_path) as it:
+        it.write()
+        house = House(it.directory, it.clock)
+        await house.up()
+        it.write(it.job(paused_on_boot="true"))
+        await house.ask("reload")
+        await clock.sleep(600)
+        assert asked(it) == 0
+        found = await shown(house)
+        assert (found["status"], found["reason"]) == ("paused", "paused at start (paused_on_boot)")
+        await house.ask("triggers.resume", name="watch")
+        await clock.sleep(130)
+        await house.ask("reload")
+        await clock.sleep(60)
+        assert asked(it) == 4
+        await house.down()
+
+
+@virtual
 async def test_the_reason_that_a_person_gave_is_kept(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         house = await started(it)

@@ -80,6 +80,7 @@ async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
     changed: set[str] = set()
     rows = await tx.rows("SELECT name, id, feed, definition, removed_at FROM triggers")
     known = {row["name"]: row for row in rows}
+    there = {row["name"] for row in rows if row["removed_at"] is None}
     new = [trigger for trigger in definitions.triggers if trigger.name not in known]
     await _insert_triggers(tx, new)
     changed |= {trigger.feed for trigger in new}
@@ -92,7 +93,7 @@ async def _open_triggers(tx: Transaction, definitions: Definitions) -> set[str]:
             changed.add(row["feed"])
             # should it be defined again, a backfill that was not finished must not go on
             await tx.do("UPDATE triggers SET removed_at=$1, backfilling=false WHERE id=$2", tx.now, row["id"])
-    return changed | (await _pause_at_start(tx, definitions.pause) if definitions.starting else set())
+    return changed | await _pause_on_arrival(tx, definitions.to_pause(there))
 
 
 async def _insert_triggers(tx: Transaction, triggers: Sequence[Trigger]) -> None:
@@ -151,7 +152,7 @@ async def _apply_startup(tx: Transaction, trigger: Trigger, id: int) -> None:
     )
 
 
-async def _pause_at_start(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
+async def _pause_on_arrival(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these triggers before any feed is read for them. Return their feeds."""
     for name, reason in reasons.items():
         await tx.do("UPDATE triggers SET paused=$1 WHERE name=$2 AND paused=''", tx.shut(reason), name)

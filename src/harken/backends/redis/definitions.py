@@ -175,8 +175,9 @@ async def _open(session: Session, wanted: Definitions) -> int | None:
     rows = await session.hashes([f"tr:{uid}" for uid in named.values()])
     args = session.arguments()
     changed: set[str] = set()
-    triggers = _trigger_changes(args, wanted, named, dict(zip(named, rows, strict=True)), changed)
-    pauses = _pauses(args, wanted, named, changed)
+    rows_by_name = dict(zip(named, rows, strict=True))
+    triggers = _trigger_changes(args, wanted, named, rows_by_name, changed)
+    pauses = _pauses(args, wanted, rows_by_name, changed)
     instructions = (
         int(revision or 0),
         triggers,
@@ -248,16 +249,15 @@ def trigger_facts(trigger: Trigger) -> list[str]:
     return flat
 
 
-def _pauses(args: Arguments, wanted: Definitions, named: Mapping[str, str], changed: set[str]) -> list[tuple[str, int]]:
-    """Triggers that are paused from the start, before anything is read for them."""
-    if not wanted.starting:
-        return []
+def _pauses(args: Arguments, wanted: Definitions, known: Mapping[str, Row], changed: set[str]) -> list[tuple[str, int]]:
+    """Triggers that are paused before anything is read for them."""
+    reasons = wanted.to_pause({name for name, row in known.items() if "removed" not in row})
     feeds = {trigger.name: trigger.feed for trigger in wanted.triggers}
-    for name in wanted.pause:
+    for name in reasons:
         if name not in feeds:
             raise NotFound(f"there is no trigger {name!r}")
         changed.add(feeds[name])
-    return [(name, args.shut(reason)) for name, reason in wanted.pause.items()]
+    return [(name, args.shut(reason)) for name, reason in reasons.items()]
 
 
 def _feed_changes(

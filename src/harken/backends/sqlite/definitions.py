@@ -75,6 +75,7 @@ def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[s
     """Insert, update and remove triggers. Return the feeds whose listeners changed."""
     changed: set[str] = set()
     known = {row[0]: row for row in tx.execute("SELECT name, id, feed, definition, removed_at FROM triggers")}
+    there = {row[0] for row in known.values() if row[4] is None}
     for trigger in definitions.triggers:
         row = known.pop(trigger.name, None)
         encoded = msgspec.json.encode(trigger)
@@ -99,10 +100,10 @@ def _open_triggers(tx: Transaction, definitions: Definitions, now: int) -> set[s
             changed.add(feed)
             # a removed trigger that comes back must not resume an old backfill
             tx.execute("UPDATE triggers SET removed_at=?, backfilling=0 WHERE id=?", (now, id))
-    return changed | (_pause_at_start(tx, definitions.pause) if definitions.starting else set())
+    return changed | _pause_on_arrival(tx, definitions.to_pause(there))
 
 
-def _pause_at_start(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
+def _pause_on_arrival(tx: Transaction, reasons: Mapping[str, str]) -> set[str]:
     """Pause these triggers before their feeds are read. Return the feeds."""
     for name, reason in reasons.items():
         tx.execute("UPDATE triggers SET paused=? WHERE name=? AND paused=''", (tx.shut(reason), name))

@@ -71,9 +71,22 @@ class StartupModeContract(StoreWorld):
         opened = await given.open(starting(pause={"mail": "at start"}))
         assert opened.triggers["mail"].paused == "holiday"
 
-    async def test_a_reload_pauses_nothing(self, given: Given) -> None:
+    async def test_a_reload_pauses_nothing_that_was_there(self, given: Given) -> None:
         opened = await given.open(starting(pause={"mail": "at start"}, starting=False))
         assert opened.triggers["mail"].paused == ""
+
+    async def test_a_trigger_that_arrives_by_reload_may_wait_for_a_person_too(self, given: Given) -> None:
+        new, pause = trigger("new"), {"new": "at start", "mail": "at start"}
+        opened = await given.open(starting(MAIL, new, pause=pause, starting=False))
+        assert (opened.triggers["new"].paused, opened.triggers["mail"].paused) == ("at start", "")
+        await given.store.resume("new")
+        again = await given.open(starting(MAIL, new, pause=pause, starting=False))
+        assert again.triggers["new"].paused == ""
+
+    async def test_a_trigger_that_comes_back_by_reload_may_wait_for_a_person_too(self, given: Given) -> None:
+        await given.open(starting(OTHER, starting=False))
+        opened = await given.open(starting(pause={"mail": "at start"}, starting=False))
+        assert opened.triggers["mail"].paused == "at start"
 
     async def test_ignore_historical_begins_now_and_reads_what_happened_meanwhile(self, given: Given) -> None:
         before = given.trigger()
