@@ -39,8 +39,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One journaled step. `path` names its place in the run: `triage`, `each[3].post`, `choose.then.page`.
 
     `input` is what the step was given, shortened if it is long. `attempt` counts the tries of its run, `retries` the
-    further ones that its own `retry` made within them. `tokens` and `usd` are what a model used for it; writing the
-    record charges them to the trigger's budget.
+    further ones that its own `retry` made within them. `code` is the code of its error. `tokens` and `usd` are what a
+    model used for it; writing the record charges them to the trigger's budget.
     """
 
     path: str
@@ -51,6 +51,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: Any = None
     output: Any = None
     error: str = ""
+    code: str = ""
     warnings: tuple[str, ...] = ()
     started_at: datetime | None = None
     finished_at: datetime | None = None

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from harken.config.settings import Models, Settings
-from harken.errors import NotFound, Refused
+from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate import Operator
 from harken.operate.operator import OPERATIONS
-from harken.runs import Dead, Park
+from harken.runs import Dead, Park, StepRecord
 from harken.store import Settlement
 from tests.operate.operator_world import POLLED, Office
 
@@ -32,9 +32,15 @@ RUN = {
 EVENT = {"id", "feed", "key", "subject", "type", "occurred_at", "recorded_at", "data", "verdicts"}
 
 
-async def dead_run(office: Office, name: str = "INC-1") -> str:
+async def dead_run(office: Office, name: str = "INC-1", journal: tuple[StepRecord, ...] = ()) -> str:
     await office.shows(office.incident(name))
+    return await dies(office, journal)
+
+
+async def dies(office: Office, journal: tuple[StepRecord, ...]) -> str:
+    """The next run is executed, and dies."""
     claimed = (await office.store.claim("w", 1, 60))[0]
+    await office.store.journal(claimed.id, claimed.token, journal)
     await office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error="no"))])
     return claimed.id
 
@@ -296,13 +302,54 @@ async def test_all_dead_runs_of_a_trigger_are_retried_at_once(office: Office) ->
     assert (await office.ask("dead.list"))["items"] == []
 
 
-async def test_dead_retry_says_which_revision_it_uses_and_offers_both(office: Office) -> None:
-    run_id = await dead_run(office)
+async def correct(office: Office) -> None:
+    """The workflow gets another revision."""
     flow = msgspec.structs.replace(office.loaded.workflows["oncall"], rev="r2")
     office.operator.loaded = replace(office.loaded, workflows={"oncall": flow})
     await office.store.open(office.operator.loaded.definitions())
-    kept = await office.ask("dead.retry", id=run_id)
-    assert (kept["workflow_rev"], kept["current_rev"]) == ("r1", "r2")
+
+
+async def test_dead_retry_says_which_revision_it_uses_and_offers_both(office: Office) -> None:
+    run_id = await dead_run(office)
+    await correct(office)
+    kept = await office.ask("dead.retry", id=run_id, same=True)
+    assert (kept["workflow_rev"], kept["began_with"], kept["current_rev"]) == ("r1", "r1", "r2")
     await office.ask("runs.cancel", id=run_id)
     other = await dead_run(office, "INC-8")
     assert (await office.ask("dead.retry", id=other, latest=True))["workflow_rev"] == "r2"
+    with pytest.raises(Misconfigured, match="exclude each other"):
+        await office.ask("dead.retry", id=other, latest=True, same=True)
+
+
+DONE = StepRecord(path="ask", action="llm", status="ok")
+SENT = StepRecord(path="first", action="notify", status="ok")
+
+
+def failed(code: str) -> StepRecord:
+    return StepRecord(path="tell", action="notify", status="failed", error="no", code=code)
+
+
+@pytest.mark.parametrize(
+    ("journal", "uses", "why"),
+    [
+        ((failed("attention"),), "r2", "cannot_work"),
+        ((DONE, failed("misconfigured")), "r2", "cannot_work"),
+        ((failed("retry"), failed("refused")), "r2", "cannot_work"),
+        ((), "r2", "cannot_work"),
+        ((failed("retry"),), "r1", "may_work"),
+        ((failed("attention"), failed("timeout")), "r1", "may_work"),
+        ((failed(""),), "r1", "may_work"),
+        ((SENT, failed("attention")), "r1", "steps_done"),
+    ],
+)
+async def test_dead_retry_uses_the_corrected_workflow_when_the_old_one_cannot_work(
+    office: Office, journal: tuple[StepRecord, ...], uses: str, why: str
+) -> None:
+    run_id = await dead_run(office, journal=journal)
+    unchanged = await office.ask("dead.retry", id=run_id)
+    assert (unchanged["workflow_rev"], unchanged["chosen_because"]) == ("r1", "unchanged")
+    await dies(office, ())
+    await correct(office)
+    found = await office.ask("dead.retry", id=run_id)
+    assert (found["workflow_rev"], found["chosen_because"]) == (uses, why)
+    assert (await office.ask("runs.show", id=run_id))["workflow_rev"] == uses

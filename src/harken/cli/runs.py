@@ -217,15 +217,21 @@ def list_dead(session: Session, **given: Any) -> None:
 @click.option("--all", "everything", is_flag=True, help="All dead runs.")
 @click.option("--trigger", default="", metavar="NAME", help="All dead runs of this trigger or job.")
 @click.option("--latest", is_flag=True, help="With the workflow as it is now, from its first step.")
-def retry_dead(session: Session, id: str, everything: bool, trigger: str, latest: bool) -> int:
-    """Try dead runs again: one by the beginning of its id, or all. Exits 1 when one cannot be tried again."""
+@click.option("--same", is_flag=True, help="With the workflow as it was when the run began.")
+def retry_dead(session: Session, id: str, everything: bool, trigger: str, latest: bool, same: bool) -> int:
+    """Try dead runs again: one by the beginning of its id, or all. Exits 1 when one cannot be tried again.
+
+    If the workflow was corrected since and the run cannot work as it began, the corrected one is used.
+    """
+    if latest and same:
+        raise click.UsageError("--latest and --same exclude each other")
     if bool(id) + everything + bool(trigger) != 1:
         raise click.UsageError("name one dead run by its ID, or say --trigger NAME or --all")
     if id:
-        answer = session.call("dead.retry", id=id, latest=latest)
+        answer = session.call("dead.retry", id=id, latest=latest, same=same)
         rows, refused = [answer], []
     else:
-        answer = session.call("dead.retry_all", trigger=trigger or None, latest=latest)
+        answer = session.call("dead.retry_all", trigger=trigger or None, latest=latest, same=same)
         rows, refused = answer["items"], answer["refused"]
     if session.as_json:
         print_json(answer)
@@ -240,13 +246,16 @@ def retry_dead(session: Session, id: str, everything: bool, trigger: str, latest
 
 
 def _which_revision(run: dict[str, Any]) -> str:
-    used, current = run["workflow_rev"], run["current_rev"]
+    used, began, current = run["workflow_rev"], run["began_with"], run["current_rev"]
+    if run["chosen_because"] == "cannot_work":
+        return f"with the workflow as it is now (revision {used}), as {began} cannot work; to keep that: --same"
     if used == current:
         return f"with the current workflow (revision {used})"
     if current is None:
         return f"with the workflow as it was (revision {used}); it is not configured now"
+    done = ", from the first step, although some are done" if run["chosen_because"] == "steps_done" else ""
     again = f"harken runs cancel {run['id'][:12]}, then harken runs retry {run['id'][:12]} --latest"
-    return f"with the workflow as it was (revision {used}). It is {current} now; to use that: {again}"
+    return f"with the workflow as it was (revision {used}). It is {current} now; to use that{done}: {again}"
 
 
 @command(dead_command, "drop")

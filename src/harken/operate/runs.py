@@ -8,7 +8,7 @@ from harken.errors import Misconfigured, NotFound, Refused
 from harken.operate.context import Context
 from harken.operate.events import MOST, bounded, moment_of
 from harken.operate.rows import Plain, dead_row, page, run_detail, run_row
-from harken.runs import RunState
+from harken.runs import Run, RunState, Workflow
 from harken.suggest import suggest_fix
 
 __all__ = [
@@ -26,6 +26,10 @@ __all__ = [
 APPROVAL = "approval"
 TRIES = 3
 """How often a retried run without a trigger is tried."""
+PASSING = frozenset({"retry", "timeout", "rate_limited", "deferred", "offline", "store_busy", "store_unavailable"})
+"""Codes of errors that pass by themselves, so the same workflow may work the next time."""
+COMPUTING = frozenset({"filter", "if", "switch", "transform", "foreach", "parallel", "wait", "llm"})
+"""Actions that change nothing elsewhere, so that they may be done again."""
 
 
 async def list_runs(
@@ -95,24 +99,43 @@ async def list_dead(context: Context, *, before: int | None = None, limit: int =
     return page(found, [dead_row(letter, context.feed_label) for letter in found.items])
 
 
-async def retry_dead(context: Context, *, id: str, latest: bool = False) -> Plain:
-    """Retry a dead run. The answer has the revision of the workflow that it uses, and the current one."""
+async def retry_dead(context: Context, *, id: str, latest: bool = False, same: bool = False) -> Plain:
+    """Retry a dead run: with the current workflow (`latest`), the one it began with (`same`), or whichever can work.
+
+    The answer has the revision that it uses, the one it began with and the current one, and why it was chosen.
+    """
+    if latest and same:
+        raise Misconfigured("latest and same exclude each other", fix="Use one of them")
     run = await context.store.run(id)
     if run is None:
         raise NotFound(
             f"no dead run is called {id}",
             fix="An event that the store refused can only be dropped. See: harken dead list",
         )
-    return await retry(context, id=run.id, latest=latest) | await _revisions(context, run.id)
-
-
-async def _revisions(context: Context, run_id: str) -> Plain:
-    run = await context.run(run_id)
     current = context.workflows().get(run.workflow)
-    return {"workflow_rev": run.workflow_rev, "current_rev": current.rev if current else None}
+    uses_current, why = (latest, "asked") if latest or same else _choose(run, current)
+    tried = await retry(context, id=run.id, latest=uses_current)
+    used = current.rev if uses_current and current else run.workflow_rev
+    revisions = {"workflow_rev": used, "began_with": run.workflow_rev, "current_rev": current.rev if current else None}
+    return tried | revisions | {"chosen_because": why}
 
 
-async def retry_all_dead(context: Context, *, trigger: str = "", latest: bool = False) -> Plain:
+def _choose(run: Run, current: Workflow | None) -> tuple[bool, str]:
+    """Whether to retry with the current workflow instead of the one it began with, and why."""
+    if current is None:
+        return False, "not_configured"
+    if current.rev == run.workflow_rev:
+        return False, "unchanged"
+    failed = [record for record in run.journal if record.status == "failed"]
+    if failed and (not failed[-1].code or failed[-1].code in PASSING):
+        return False, "may_work"
+    if any(record.status == "ok" and record.action not in COMPUTING for record in run.journal):
+        # the current workflow begins at its first step, and what was sent would be sent again
+        return False, "steps_done"
+    return True, "cannot_work"
+
+
+async def retry_all_dead(context: Context, *, trigger: str = "", latest: bool = False, same: bool = False) -> Plain:
     """Retry all dead runs, or those of one trigger; those that cannot be retried are in `refused`."""
     if trigger:
         await context.trigger(trigger)
@@ -120,7 +143,7 @@ async def retry_all_dead(context: Context, *, trigger: str = "", latest: bool = 
     refused: list[Plain] = []
     for id in await _dead_runs(context, trigger):
         try:
-            retried.append(await retry_dead(context, id=id, latest=latest))
+            retried.append(await retry_dead(context, id=id, latest=latest, same=same))
         except (NotFound, Refused, Misconfigured) as error:
             refused.append({"id": id, "reason": error.message, "fix": error.fix})
     return {"retried": len(retried), "items": retried, "refused": refused}

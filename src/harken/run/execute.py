@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from harken.backoff import error_code
 from harken.clock import Clock
 from harken.errors import Deferred, HarkenError, LeaseLost, RetryLater
 from harken.event import Event
@@ -257,6 +258,7 @@ def _record_failure(frame: Frame, halted: Halted, error: HarkenError, started: d
         input=frame.input,
         output=output,
         error=str(error) if halted.where == frame.path else str(halted),
+        code=error_code(error),
         warnings=tuple(frame.warnings),
         started_at=started,
         finished_at=execution.clock.now(),

@@ -131,6 +131,26 @@ async def test_a_refused_message_is_a_dead_letter_at_once_and_the_others_go(
 
 
 @virtual
+async def test_dead_retry_sends_to_the_corrected_chat(clock: VirtualClock, tmp_path: Path) -> None:
+    async with world(clock, tmp_path) as it:
+        it.write(it.job().replace("'42'", "'7'"))
+        async with running(tmp_path, clock, timings=LONG_NAPS) as app:
+            await clock.sleep(120)
+            it.listing.add("a")
+            await clock.sleep(120)
+            assert await statuses(app) == ["dead"]
+            it.write(it.job())
+            await app.operator.call("reload")
+            answer = await app.operator.call("dead.retry_all", trigger="watch")
+            [tried] = answer["items"]
+            assert (tried["chosen_because"], tried["workflow_rev"]) == ("cannot_work", tried["current_rev"])
+            assert tried["began_with"] != tried["workflow_rev"]
+            await clock.sleep(60)
+            assert await statuses(app) == ["done"]
+        assert it.chat.sent == [(42, "new a")]
+
+
+@virtual
 async def test_max_per_tick_spaces_500_items_and_loses_none(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
         it.write(it.job(config=", max_per_tick: 20, dispatch_delay_ms: 1000"))
