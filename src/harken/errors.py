@@ -8,14 +8,18 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 __all__ = [
+    "ConnectionFault",
     "CursorExpired",
     "Deferred",
+    "Garbled",
     "HarkenError",
     "LeaseLost",
     "Malformed",
     "Misconfigured",
     "NeedsAttention",
+    "NoConnection",
     "NotFound",
+    "Offline",
     "Refused",
     "RetryLater",
     "RetryReason",
@@ -26,6 +30,8 @@ __all__ = [
 ]
 
 RetryReason = Literal["failed", "timeout", "rate_limited"]
+ConnectionFault = Literal["no_route", "no_dns", "unknown_name", "refused", "timeout"]
+"""No route from here; no DNS server answers; DNS does not know the name; nobody listens there; no answer in time."""
 
 
 class HarkenError(Exception):
@@ -75,10 +81,42 @@ class Deferred(RetryLater):
         super().__init__(message, after=after, reason="rate_limited", fix=fix)
 
 
+class NoConnection(RetryLater):
+    """No connection could be made with `host`. `cause` is what was met on the way.
+
+    `private`: the host may be in a private network, which can be reached when nothing else can.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        host: str,
+        cause: ConnectionFault,
+        private: bool = False,
+        reason: RetryReason = "failed",
+        fix: str = "",
+    ) -> None:
+        super().__init__(message, reason=reason, fix=fix)
+        self.host = host
+        self.cause = cause
+        self.private = private
+
+
+class Offline(RetryLater):
+    """This machine reaches nobody now, so the service has not failed. It is tried again soon."""
+
+    code = "offline"
+
+
 class NeedsAttention(HarkenError):
     """It will not work until a person does something; `fix` says what."""
 
     code = "attention"
+
+
+class Garbled(NeedsAttention):
+    """The answer is not what the service is to send. One may be a bad moment; the next one needs a person."""
 
 
 class CursorExpired(HarkenError):

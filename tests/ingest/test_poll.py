@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harken.backoff import Health
-from harken.errors import LeaseLost, NeedsAttention, RetryLater, StoreBusy
+from harken.errors import CursorExpired, LeaseLost, NeedsAttention, RetryLater, StoreBusy
 from harken.event import Known, Span
 from harken.feed import Spacing
 from harken.http import ServiceClock
@@ -355,10 +355,11 @@ async def test_a_reset_during_the_read_ends_it() -> None:
     [
         (RetryLater("it answered 503"), "error", "closed", True),
         (RetryLater("slow down", reason="rate_limited", after=90), "rate_limited", "closed", True),
-        (NeedsAttention("the token is wrong", fix="Make a new one"), "error", "paused", False),
+        (NeedsAttention("the token is wrong", fix="Make a new one"), "error", "paused", True),
+        (CursorExpired("it no longer knows the cursor"), "error", "paused", False),
         (KeyError("token=secret"), "error", "closed", True),
     ],
-    ids=["trouble", "a rate limit", "a wrong token", "a bug"],
+    ids=["trouble", "a rate limit", "a wrong token", "a lost cursor", "a bug"],
 )
 async def test_a_failure_is_recorded_with_what_follows_from_it(
     error: Exception, result: str, state: str, again: bool

@@ -136,10 +136,13 @@ def test_a_stream_that_needs_attention_stops_and_says_why(tmp_path: Path) -> Non
         broker = Broker(clock)
         broker.errors.append(NeedsAttention("the broker refused the password", fix="Set BROKER_PASSWORD"))
         store, intake = await start(clock, tmp_path / "s.db", broker)
-        await clock.sleep(3_600.0)
+        await clock.sleep(600.0)
         health = (await store.state("orders")).health
         assert (health.state, len(broker.began)) == ("paused", 1)
         assert "Set BROKER_PASSWORD" in health.message
+        broker.queue += ["o1"]
+        await clock.sleep(600.0)
+        assert ((await store.state("orders")).health.state, broker.acknowledged) == ("closed", ["o1"])
         await intake.stop()
         await store.close()
 

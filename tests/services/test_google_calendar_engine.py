@@ -100,7 +100,7 @@ async def test_a_crash_between_two_pages_loses_and_repeats_nothing(clock: Virtua
         # after a token and the first of four pages there is nothing, and later Google has forgotten where we were
         google.after = {len(google.seen) + 2: lambda: google.answers.append(Answer(status=503))}
         async with running(tmp_path, clock) as app:
-            await clock.sleep(20)
+            await clock.sleep(8)
             assert google.seen[-1].status == 503
         google.forget_pages()
         async with running(tmp_path, clock) as app:

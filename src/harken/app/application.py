@@ -162,6 +162,7 @@ class App:
             shards=shards_of(self.loaded),
             reads=reads(self.role),
             timings=self._timings,
+            connectivity=self.factory.http.connectivity,
         )
         intake.leases.shared = self.opened.shared
         return worker, intake

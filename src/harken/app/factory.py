@@ -41,7 +41,7 @@ class Factory:
         http = loaded.settings.http
         settings = HttpSettings(proxy=http.proxy, ca_bundle=http.ca_bundle, client_cert=http.client_cert)
         self.http = Client(clock, settings=settings)
-        self._http_of_steps = RedactingClient(clock, settings, self.secrets)
+        self._http_of_steps = RedactingClient(clock, settings, self.secrets, self.http.connectivity)
         self._rate_limits: dict[str, RateLimit] = {}
         self._shared: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, int] = {}

@@ -14,7 +14,7 @@ from yarl import URL
 from harken.clock import Clock
 from harken.errors import HarkenError, addressed
 from harken.event import Event
-from harken.http import Client, HttpSettings, Reply, ServiceClock
+from harken.http import Client, Connectivity, HttpSettings, Reply, ServiceClock
 from harken.http.redact import contains_token, hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
@@ -123,8 +123,10 @@ class RedactingDestination:
 class RedactingClient(Client):
     """The client of http steps, whose replies are stored in the journal."""
 
-    def __init__(self, clock: Clock, settings: HttpSettings, secrets: Secrets) -> None:
-        super().__init__(clock, settings=settings)
+    def __init__(
+        self, clock: Clock, settings: HttpSettings, secrets: Secrets, connectivity: Connectivity | None = None
+    ) -> None:
+        super().__init__(clock, settings=settings, connectivity=connectivity)
         self._secrets = secrets
 
     async def request(self, method: str, url: str | URL, **options: Any) -> Reply:

@@ -22,6 +22,7 @@ from harken.errors import (
     Misconfigured,
     NeedsAttention,
     NotFound,
+    Offline,
     Refused,
     RetryLater,
     StoreBusy,
@@ -35,8 +36,8 @@ RECONNECT_SECONDS = 1.0
 _ERRORS: Mapping[str, type[HarkenError]] = {
     kind.code: kind
     for kind in (
-        CursorExpired, Deferred, LeaseLost, Malformed, Misconfigured, NeedsAttention, NotFound, Refused, RetryLater,
-        StoreBusy, StoreUnavailable,
+        CursorExpired, Deferred, LeaseLost, Malformed, Misconfigured, NeedsAttention, NotFound, Offline, Refused,
+        RetryLater, StoreBusy, StoreUnavailable,
     )
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from yarl import URL
 from harken import __version__
 from harken.clock import Clock
 from harken.errors import Misconfigured, NeedsAttention, RetryLater
+from harken.http.connectivity import Connectivity
 from harken.http.errors import FAILURES, translate_error
 from harken.http.guard import GuardedResolver, check_url, guarded_sockets, server_name
 from harken.http.redirects import REDIRECTS, Hop, next_hop, same_server
@@ -55,12 +56,21 @@ class RequestLimiter(Protocol):
 
 
 class Client:
-    """Makes requests on shared connections; call `close` at the end. `resolver` replaces DNS and is guarded too."""
+    """Makes requests on shared connections; call `close` at the end. `resolver` replaces DNS and is guarded too.
+
+    `connectivity` is told which hosts answer; clients of one process share it.
+    """
 
     def __init__(
-        self, clock: Clock, *, settings: HttpSettings | None = None, resolver: AbstractResolver | None = None
+        self,
+        clock: Clock,
+        *,
+        settings: HttpSettings | None = None,
+        resolver: AbstractResolver | None = None,
+        connectivity: Connectivity | None = None,
     ) -> None:
         self.clock = clock
+        self.connectivity = connectivity or Connectivity(clock)
         self._settings = settings or HttpSettings()
         self._resolver = resolver
         # by allow_private: a pooled connection to a private address must not serve other callers
@@ -131,7 +141,8 @@ class Client:
                 raise
         except FAILURES as error:
             # not chained: aiohttp's message contains the query string, and tracebacks print the cause
-            raise translate_error(error, hop.url, seconds) from None
+            raise translate_error(error, hop.url, seconds, private=allow_private) from None
+        self.connectivity.answered(hop.url.host or "", private=allow_private)
         return response.status, response.headers, body
 
     def _open(self, allow_private: bool) -> aiohttp.ClientSession:

@@ -5,16 +5,18 @@ aiohttp's messages contain the whole URL with its tokens, so their text is never
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import ssl
 
 import aiohttp
 from yarl import URL
 
-from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
+from harken.errors import ConnectionFault, HarkenError, NeedsAttention, NoConnection, Refused, RetryLater
 from harken.http.guard import server_name
 
-__all__ = ["FAILURES", "translate_error"]
+__all__ = ["FAILURES", "connection_fault", "translate_error"]
 
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
@@ -31,10 +33,17 @@ _RETRYABLE: tuple[tuple[type[BaseException], str], ...] = (
     (OSError, "the connection to {host} failed"),
 )
 
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL})
 
-def translate_error(error: BaseException, url: URL, seconds: float) -> HarkenError:
-    """Return the error to raise in place of `error`; it names the host and the kind of failure, nothing else."""
+
+def translate_error(error: BaseException, url: URL, seconds: float, *, private: bool = False) -> HarkenError:
+    """Return the error to raise in place of `error`; it names the host and the kind of failure, nothing else.
+
+    `private`: the request may go to a private network."""
     host = server_name(url)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        message = f"{host} did not answer completely within {seconds:g} s"
+        return NoConnection(message, host=url.host or "", cause="timeout", private=private, reason="timeout")
     if isinstance(error, TimeoutError):
         return RetryLater(f"{host} did not answer completely within {seconds:g} s", reason="timeout")
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -45,8 +54,28 @@ def translate_error(error: BaseException, url: URL, seconds: float) -> HarkenErr
         return NeedsAttention("the proxy wants other credentials", fix="Check the user and password in http.proxy")
     for kind, message in _RETRYABLE:
         if isinstance(error, kind) and not isinstance(error, ValueError):
-            return RetryLater(message.format(host=host) + _cause(error))
+            text, fault = message.format(host=host) + _cause(error), connection_fault(error)
+            return NoConnection(text, host=url.host or "", cause=fault, private=private) if fault else RetryLater(text)
     return Refused(f"the request to {host} cannot be sent: its address or a header is not valid")
+
+
+def connection_fault(error: BaseException) -> ConnectionFault | None:
+    """What was met on the way, if no connection could be made; None if there was one, or TLS refused it."""
+    if isinstance(error, aiohttp.ClientSSLError) or not isinstance(error, aiohttp.ClientConnectorError | OSError):
+        return None
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        # every request goes through it: without it there is no way out
+        return "no_route"
+    inner = getattr(error, "os_error", None) or error
+    if isinstance(inner, socket.gaierror):
+        return "no_dns" if inner.errno == socket.EAI_AGAIN else "unknown_name"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "unknown_name"
+    if inner.errno in _NO_ROUTE:
+        return "no_route"
+    refused = inner.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.EHOSTDOWN)
+    # without a number it stands for several addresses, each of which failed in its own way
+    return "refused" if refused or isinstance(error, aiohttp.ClientConnectorError) else None
 
 
 def _cause(error: BaseException) -> str:

@@ -17,6 +17,7 @@ import structlog
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsAttention, RetryLater
 from harken.feed import Feed, FeedState
+from harken.http import Connectivity
 from harken.ingest.backfill import FeedStore
 from harken.ingest.commit import Committer
 from harken.ingest.idle_reads import IdleReads
@@ -55,6 +56,7 @@ class FeedRegistry:
         idle_reads: IdleReads,
         begin: Callable[[LiveFeed], None],
         timings: Timings,
+        connectivity: Connectivity,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -76,7 +78,7 @@ class FeedRegistry:
             timings=timings,
         )
         self.closer = SourceCloser()
-        self._streamer = Streamer(store, committer, clock, random, self.leases.token)
+        self._streamer = Streamer(store, committer, clock, random, self.leases.token, connectivity)
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._just_opened: Opened | None = None
@@ -187,7 +189,8 @@ class FeedRegistry:
             self._schedule(live, state)
 
     def _schedule(self, live: LiveFeed, state: FeedState) -> None:
-        if live.poll is None or live.health.state == "paused" or not self.reading or not self.reads(live):
+        stopped = live.health.state == "paused" and not live.health.probed
+        if live.poll is None or stopped or not self.reading or not self.reads(live):
             self.scheduler.put(live, None)
             return
         self.scheduler.put(live, first_due(live, state, self._clock.time(), self._random))

@@ -17,6 +17,7 @@ import structlog
 from harken.clock import Clock
 from harken.errors import LeaseLost, NotFound, RetryLater
 from harken.feed import INTERNAL, Feed, FeedState
+from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
@@ -59,10 +60,12 @@ class Intake:
         shards: int = 1,
         reads: bool = True,
         timings: Timings = Timings(),
+        connectivity: Connectivity | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._holder = holder
+        connectivity = connectivity or Connectivity(clock)
         self._flush_seconds = timings.idle_flush
         self.rule_cache = rule_cache or RuleCache(store)
         self.committer = Committer(store, self.rule_cache, executor, clock)
@@ -79,9 +82,11 @@ class Intake:
             idle_reads=self.idle_reads,
             begin=self._begin_tick,
             timings=timings,
+            connectivity=connectivity,
         )
         self.feeds, self.leases, self.scheduler = self.registry.feeds, self.registry.leases, self.registry.scheduler
-        self.poller = Poller(store, self.committer, self.idle_reads, clock, random, self.leases.token, timings=timings)
+        engine = (store, self.committer, self.idle_reads, clock, random, self.leases.token)
+        self.poller = Poller(*engine, timings=timings, connectivity=connectivity)
         self.backfill = Backfill(store, self.committer, clock)
         self.webhooks = Webhooks(self.committer, clock)
         self.skipped: Callable[[LiveFeed], None] = lambda live: None
@@ -162,8 +167,10 @@ class Intake:
     def is_woken(self, state: FeedState) -> bool:
         """Whether the store has the feed due earlier than it is scheduled here."""
         live = self.feeds.get(state.name)
-        due = live.due if live is not None else None
-        return due is not None and state.next_due is not None and state.next_due.timestamp() < due - SOONER
+        if live is None or live.due is None or live.health.offline_since is not None:
+            # offline, most tries are not written, and the next one comes soon
+            return False
+        return state.next_due is not None and state.next_due.timestamp() < live.due - SOONER
 
     async def tick(self, feed: str, by_hand: str = "") -> TickReport:
         """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""

@@ -36,6 +36,7 @@ class LiveFeed:
         "created_at",
         "cursor",
         "due",
+        "failed_at",
         "feed",
         "health",
         "listed",
@@ -78,6 +79,8 @@ class LiveFeed:
         # the lease under which the read under way began
         self.token = 0
         self.swept_at = swept_at
+        # when a failure of this feed was last written to the store
+        self.failed_at = 0.0
         self.listed: set[str] | None = None
         self.sweeps = 0
         self.policy = Policy.workflow() if feed.breaker is None else Policy.poller(feed.breaker)

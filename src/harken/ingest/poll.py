@@ -12,8 +12,9 @@ import structlog
 
 from harken import backoff
 from harken.clock import Clock, from_unix
-from harken.errors import HarkenError, LeaseLost, RetryLater, StoreBusy, StoreUnavailable
+from harken.errors import HarkenError, LeaseLost, Offline, RetryLater, StoreBusy, StoreUnavailable
 from harken.event import Span, Verdict
+from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.idle_reads import IdleReads
@@ -33,6 +34,12 @@ SWEEP_SECONDS = 3600.0
 
 TOUCH_SLACK = 2 * SWEEP_SECONDS
 """An item may have been seen so much later than the store has noted."""
+
+OFFLINE_NOTE_SECONDS = 600.0
+"""While we are offline, every try fails alike: the store learns of one in so many seconds."""
+
+
+LOG_LEVELS = {"recovered": "info", "failing": "warning", "rate_limited": "warning", "offline": "warning"}
 
 
 class TickResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -74,8 +81,10 @@ class Poller:
         token: Callable[[int], int],
         *,
         timings: Timings = Timings(),
+        connectivity: Connectivity | None = None,
     ) -> None:
         self._store = store
+        self._connectivity = connectivity or Connectivity(clock)
         self._committer = committer
         self._idle_reads = idle_reads
         self._clock = clock
@@ -210,13 +219,17 @@ class Poller:
         self, live: LiveFeed, error: Exception, started: float, seconds: float, moved: bool
     ) -> TickReport:
         """Record what a failure does to the feed. `moved`: pages before it were committed, so the read got further."""
-        feed = live.feed
+        feed, error = live.feed, self._connectivity.judge(error)
         now = self._clock.time()
         after = backoff.after_progress if moved else backoff.after_failure
         step = after(error, live.health, live.policy, interval=feed.interval, now=now, roll=self._random.random())
         message = backoff.error_text(error)
-        live.next_due = None if step.health.state == "paused" else now + step.wait_seconds
+        stopped = step.health.state == "paused" and not step.health.probed
+        live.next_due = None if stopped else now + step.wait_seconds
         if isinstance(error, StoreBusy | StoreUnavailable):
+            return TickReport(feed=feed.name, result="error", error=message)
+        if isinstance(error, Offline) and not step.change and now - live.failed_at < OFFLINE_NOTE_SECONDS:
+            live.health = step.health
             return TickReport(feed=feed.name, result="error", error=message)
         limited = isinstance(error, RetryLater) and error.reason == "rate_limited"
         failure = Failure(
@@ -230,7 +243,7 @@ class Poller:
             seconds=seconds,
         )
         self._log_change(live, step, error)
-        live.health = step.health
+        live.health, live.failed_at = step.health, now
         try:
             await self._idle_reads.flush(feed.name)
             await self._store.fail(failure)
@@ -241,7 +254,7 @@ class Poller:
     def _log_change(self, live: LiveFeed, step: backoff.Step, error: Exception | None = None) -> None:
         if not step.change:
             return
-        level = {"recovered": "info", "failing": "warning", "rate_limited": "warning"}.get(step.change, "error")
+        level = LOG_LEVELS.get(step.change, "error")
         expected = error is None or isinstance(error, HarkenError)
         getattr(log, level)(
             f"feed.{step.change}",

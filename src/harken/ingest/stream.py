@@ -11,6 +11,7 @@ import structlog
 from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import LeaseLost, RetryLater, StoreBusy, StoreUnavailable
+from harken.http import Connectivity
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.live import LiveFeed
 from harken.match import Read
@@ -22,30 +23,52 @@ __all__ = ["Streamer"]
 log = structlog.get_logger("harken.ingest")
 
 RECONNECT_SECONDS = 5.0
+INTERVAL = 60.0
+"""A stream has no interval: after failures it is tried again as a feed that is read every minute."""
 
 
 class Streamer:
     """Follows streams. Requesting the next batch from a source acknowledges the last one, so it is committed before."""
 
     def __init__(
-        self, store: Feeds, committer: Committer, clock: Clock, random: Random, token: Callable[[int], int]
+        self,
+        store: Feeds,
+        committer: Committer,
+        clock: Clock,
+        random: Random,
+        token: Callable[[int], int],
+        connectivity: Connectivity,
     ) -> None:
         self._store = store
+        self._connectivity = connectivity
         self._committer = committer
         self._clock = clock
         self._random = random
         self._token = token
 
     async def follow(self, live: LiveFeed) -> None:
-        """Follow one stream, and connect again when it breaks, until the feed is paused."""
-        while live.health.state != "paused":
-            wait = await self._follow_once(live)
-            if wait is None:
-                return
+        """Follow one stream, and connect again when it breaks; a paused feed when it is resumed or to be probed."""
+        while True:
+            if await self._may_follow(live):
+                wait = await self._follow_once(live)
+            else:
+                wait = RECONNECT_SECONDS
             await self._clock.sleep(wait)
 
-    async def _follow_once(self, live: LiveFeed) -> float | None:
-        """Follow until the connection ends. Returns the seconds until the next try, None if there is none."""
+    async def _may_follow(self, live: LiveFeed) -> bool:
+        if live.health.state != "paused":
+            return True
+        if not live.health.may_try(self._clock.time()):
+            return False
+        try:
+            # nobody wants to know whether a feed works again whose triggers a person has paused
+            return not (await self._committer.rule_cache.rules(live.feed.name)).resting
+        except RetryLater as error:
+            log.warning("store.trouble", feed=live.feed.display_name, reason=str(error))
+            return False
+
+    async def _follow_once(self, live: LiveFeed) -> float:
+        """Follow until the connection ends. Returns the seconds until the next try."""
         source = live.source
         assert isinstance(source, StreamSource)
         started = self._clock.time()
@@ -78,10 +101,10 @@ class Streamer:
         await self._committer.take(request, rules)
         live.cursor, live.health = batch.cursor, step.health
 
-    async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float | None:
-        now = self._clock.time()
+    async def _record_failure(self, live: LiveFeed, error: Exception, started: float) -> float:
+        now, error = self._clock.time(), self._connectivity.judge(error)
         roll = self._random.random()
-        step = backoff.after_failure(error, live.health, live.policy, interval=RECONNECT_SECONDS, now=now, roll=roll)
+        step = backoff.after_failure(error, live.health, live.policy, interval=INTERVAL, now=now, roll=roll)
         live.health = step.health
         if step.change:
             log.warning(f"feed.{step.change}", feed=live.feed.display_name, reason=step.health.message)
@@ -99,4 +122,4 @@ class Streamer:
             await self._store.fail(failure)
         except (RetryLater, LeaseLost) as trouble:
             log.warning("store.trouble", feed=live.feed.display_name, reason=str(trouble))
-        return None if step.health.state == "paused" else step.wait_seconds
+        return RECONNECT_SECONDS if step.health.state == "paused" else step.wait_seconds

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from harken.errors import NeedsAttention
+from harken.errors import Garbled
 from harken.event import Event
 from harken.kit.digest import digest_of_json
 from harken.kit.fields import describe, instant, text_of
@@ -30,17 +30,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def items_at(document: Any, path: str, whose: str) -> list[Any]:
-    """Return the list at the path. Raise NeedsAttention when there is none: no list is not an empty list."""
+    """Return the list at the path. Raise Garbled when there is none: no list is not an empty list."""
     items = lookup(document, path)
     if isinstance(items, list):
         return items
     where = f"at items_path {path!r}" if path else "at its root (items_path is empty)"
     found = describe(items) if path and items else describe(document, path)
-    raise NeedsAttention(f"the answer of {whose} has no list {where}; {found}", fix="Correct items_path")
+    raise Garbled(f"the answer of {whose} has no list {where}; {found}", fix="Correct items_path")
 
 
 def events_of(items: Sequence[Any], shape: Shape) -> list[Event]:
-    """Return one event per item. Raise NeedsAttention if no item has the time or state: the path must be wrong."""
+    """Return one event per item. Raise Garbled if no item has the time or state: the path must be wrong."""
     events = [_event(item, number, shape) for number, item in enumerate(items, 1)]
     if shape.time_field and events and all(event.occurred_at is None for event in events):
         raise _wrong_path("an instant", shape.time_field, "time_field", items[0], shape)
@@ -54,7 +54,7 @@ def _event(item: Any, number: int, shape: Shape) -> Event:
     subject = (text_of(item, shape.id_field) if is_object else None) if shape.id_field else _own_id(item)
     if subject is None:
         message = f"item {number} of {shape.whose} has no id at {shape.id_field!r}; {describe(item, shape.id_field)}"
-        raise NeedsAttention(message, fix="Correct id_field")
+        raise Garbled(message, fix="Correct id_field")
     return Event(
         subject=subject,
         type=shape.type,
@@ -68,6 +68,6 @@ def _own_id(item: Any) -> str:
     return item if isinstance(item, str) and item else digest_of_json(item)
 
 
-def _wrong_path(what: str, path: str, setting: str, item: Any, shape: Shape) -> NeedsAttention:
+def _wrong_path(what: str, path: str, setting: str, item: Any, shape: Shape) -> Garbled:
     message = f"no item of {shape.whose} has {what} at {path!r}; {describe(item, path)}"
-    return NeedsAttention(message, fix=f"Correct {setting}")
+    return Garbled(message, fix=f"Correct {setting}")

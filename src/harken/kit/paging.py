@@ -14,7 +14,7 @@ import msgspec
 from pydantic import Field, model_validator
 from yarl import URL
 
-from harken.errors import NeedsAttention, Refused
+from harken.errors import Garbled, NeedsAttention, Refused
 from harken.http import Reply
 from harken.kit.digest import digest_of
 from harken.kit.models import QueryModel
@@ -200,7 +200,7 @@ def _next_url(reply: Reply, value: Any) -> str | None:
         url = reply.url.join(URL(value))
         same = url.origin() == reply.url.origin()
     except ValueError:
-        raise NeedsAttention(f"{reply.url.host} names a next page that is not a URL", fix="Check paging.next") from None
+        raise Garbled(f"{reply.url.host} names a next page that is not a URL", fix="Check paging.next") from None
     if not same:
         raise Refused(f"{reply.url.host} continues its list on another origin, where no token may go")
     return str(url)

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from pydantic import Field
 
-from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.errors import Garbled, HarkenError, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
@@ -102,7 +102,7 @@ class NewsFeed:
             return RetryLater(f"{self._server} {what}, where a feed was before")
         found = feed_link(reply.text(), str(reply.url)).partition("?")[0]
         fix = f"Did you mean {found}?" if found else "Use the address of the feed itself"
-        return NeedsAttention(f"{self._server} {what}", fix=fix)
+        return Garbled(f"{self._server} {what}", fix=fix)
 
     def _event(self, entry: Entry, *, undated: bool) -> Event:
         data = msgspec.to_builtins(entry)

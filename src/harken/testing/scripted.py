@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from harken.clock import Clock, from_unix
-from harken.errors import NeedsAttention, RetryLater
+from harken.errors import Garbled, NeedsAttention, NoConnection, RetryLater
 from harken.event import Event, Span
 from harken.source import Batch, Cursor
 
@@ -22,7 +22,7 @@ __all__ = ["Change", "Fault", "Item", "View", "World", "WorldSource"]
 View: TypeAlias = Literal["listing", "since", "log"]
 """What the API offers: all current items; those changed since a time; or a log of every change."""
 
-FaultKind: TypeAlias = Literal["timeout", "rate_limited", "unavailable", "garbage", "forbidden"]
+FaultKind: TypeAlias = Literal["timeout", "rate_limited", "unavailable", "garbage", "forbidden", "malformed", "offline"]
 HANG_SECONDS = 86_400.0
 
 
@@ -198,6 +198,10 @@ async def _suffer(fault: Fault | None, clock: Clock) -> None:
         raise RetryLater("world.example answered 429", after=fault.after, reason="rate_limited")
     if fault.kind == "forbidden":
         raise NeedsAttention("world.example answered 401", fix="Check the token")
+    if fault.kind == "malformed":
+        raise Garbled("the answer of world.example has no list; it is null", fix="Check the address")
+    if fault.kind == "offline":
+        raise NoConnection("could not connect to world.example", host="world.example", cause="no_route")
     if fault.kind == "garbage":
         raise ValueError("not JSON at all")
     raise RetryLater("world.example answered 503")

@@ -124,7 +124,7 @@ async def test_new_items_are_seen_and_delivered_ones_dispatched(clock: VirtualCl
         assert found[f"poller_items_dispatched_total{{{WATCH}}}"] == 0
         it.chat.down = False
         # an alert is a delivery too, but not one of the job's items
-        it.listing.answers.append(FORBIDDEN)
+        it.listing.answers += [FORBIDDEN] * 100
         await clock.sleep(1_800)
         assert series(house.app)[f"poller_items_dispatched_total{{{WATCH}}}"] == 2
         assert len(it.chat.sent) == 3

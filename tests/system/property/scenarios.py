@@ -233,7 +233,7 @@ def turns(triggers: int) -> st.SearchStrategy[Turn]:
 
 
 def troubles(feeds: int) -> st.SearchStrategy[Happening]:
-    kinds = ("timeout", "rate_limited", "unavailable", "garbage", "forbidden")
+    kinds = ("timeout", "rate_limited", "unavailable", "garbage", "forbidden", "malformed", "offline")
     after = st.sampled_from((None, 45.0, 400.0))
     return st.builds(Trouble, st.integers(0, feeds - 1), st.sampled_from(kinds), _secs(5.0, 70.0, 700.0), after)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pydantic import Field, SecretStr, field_validator
 
-from harken.errors import NeedsAttention
+from harken.errors import Garbled, NeedsAttention
 from harken.http import Reply, raise_for
 from harken.kit import AccountModel, JsonApi, configure_hint
 from harken.kit.account_fields import check_word, split_server_address
@@ -98,7 +98,7 @@ class Api(JsonApi):
         raise_for(reply)
         monitors = reply.json()
         if not isinstance(monitors, list):
-            raise NeedsAttention(f"{self.name} answered without a list of monitors", fix="Check site and base_url")
+            raise Garbled(f"{self.name} answered without a list of monitors", fix="Check site and base_url")
         following = self._next_page(monitors, after, page)
         return Page(monitors=monitors, at=self.answered_at(reply), **following)
 
@@ -108,7 +108,7 @@ class Api(JsonApi):
         if not monitors or (page and numbers and max(numbers) <= after):
             return {"last": True}
         if not numbers:
-            raise NeedsAttention(f"{self.name} lists monitors without ids", fix="Check site and base_url")
+            raise Garbled(f"{self.name} lists monitors without ids", fix="Check site and base_url")
         ignored = not page and min(numbers) <= after
         return {"after": max(after, *numbers), "page": page + 1 if page or ignored else 0}
 

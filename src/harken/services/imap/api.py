@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.errors import HarkenError, NeedsAttention, NoConnection, RetryLater
+from harken.http.errors import connection_fault
 from harken.kit import AccountModel, configure_hint
 from harken.kit.sockets import allowed_addresses, connect, shut_down, tls_context
 
@@ -216,7 +217,7 @@ async def run_session(account: Account, allow_private: bool, work: Callable[[Ima
         raise RetryLater(f"{account.host} took longer than {account.timeout:g} s", reason="timeout") from None
     except (RefusedCommand, imaplib.IMAP4.error, OSError, UnicodeError) as error:
         # not chained: the library's errors quote the server's text
-        raise _to_harken_error(error, account) from None
+        raise _to_harken_error(error, account, allow_private) from None
     finally:
         connection.abort_connection()
 
@@ -248,7 +249,7 @@ def _number(answer: Sequence[Any]) -> int:
     return int(last) if isinstance(last, bytes) and last.isdigit() and len(last) <= 12 else 0
 
 
-def _to_harken_error(error: Exception, account: Account) -> HarkenError:
+def _to_harken_error(error: Exception, account: Account, private: bool) -> HarkenError:
     host = account.host
     if isinstance(error, RefusedCommand):
         return _refusal_error(error, account)
@@ -258,8 +259,10 @@ def _to_harken_error(error: Exception, account: Account) -> HarkenError:
     if isinstance(error, ssl.SSLError):
         return RetryLater(f"no TLS connection could be made with {host}", fix="Check tls and port if this persists")
     if isinstance(error, imaplib.IMAP4.abort | UnicodeError | OSError):
-        message = f"the connection to {host}:{account.port} failed"
-        return RetryLater(message, fix="Check host, port and tls if this persists")
+        message, fix = f"the connection to {host}:{account.port} failed", "Check host, port and tls if this persists"
+        if fault := connection_fault(error):
+            return NoConnection(message, host=host, cause=fault, private=private, fix=fix)
+        return RetryLater(message, fix=fix)
     return NeedsAttention(f"{host} did not understand a command", fix="Check the search of the query")
 
 

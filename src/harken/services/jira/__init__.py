@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from harken.errors import NeedsAttention, RetryLater
+from harken.errors import Garbled, RetryLater
 from harken.event import Event
 from harken.http import Reply
 from harken.kit.cursor import dump_cursor
@@ -116,7 +116,7 @@ class Issues:
             raise RetryLater(f"{self._api.name} answered a search without a list of issues")
         for number, issue in enumerate(issues, 1):
             if not isinstance(issue, Mapping) or not text_of(issue, "id"):
-                raise NeedsAttention(f"issue {number} of {self._api.name} has no id", fix="Check base_url")
+                raise Garbled(f"issue {number} of {self._api.name} has no id", fix="Check base_url")
         return issues
 
     async def _events(self, issues: Sequence[Mapping[str, Any]], since: datetime, people: QueryPeople) -> list[Event]:

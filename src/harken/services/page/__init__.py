@@ -16,7 +16,7 @@ import msgspec
 from pydantic import Field, SecretStr, field_validator, model_validator
 from yarl import URL
 
-from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.errors import Garbled, HarkenError, RetryLater
 from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
@@ -154,7 +154,7 @@ class Page:
             # maintenance, a login page, a new design: it may come back, and if not, the circuit breaker pauses the feed
             return RetryLater(f"{what}, where something was before", fix=f"If this persists, correct {name or 'url'}")
         built = "; what scripts build in a browser is not seen" if not query.json_path else ""
-        return NeedsAttention(what + built, fix=f"Correct {name or 'url'}, or set missing: empty if that is usual")
+        return Garbled(what + built, fix=f"Correct {name or 'url'}, or set missing: empty if that is usual")
 
     def _snapshot(self, reply: Reply, page: PageText) -> Place:
         got, text = reply.validators, page.text or ""
