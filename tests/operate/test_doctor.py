@@ -17,11 +17,13 @@ from harken.operate.doctor import (
     check_connections,
     check_feeds,
     check_file_system,
+    check_network,
     check_permissions,
     check_port,
     check_service_clocks,
     check_store,
 )
+from harken.operate.rows import plain
 from harken.testing import START
 from tests.operate.operator_world import Office
 
@@ -114,3 +116,30 @@ def test_senders_who_found_no_place_are_a_warning_and_strangers_are_not(
     check = check_connections({"connections": 1, "connections_refused": refused})
     assert (check.state, message in check.message) == (state, True)
     assert ("server.proxies" in check.fix) is (state == "warn")
+
+
+def test_being_offline_is_a_check_of_its_own_and_no_failing_feed() -> None:
+    since = START - timedelta(hours=1)
+    health = Health(
+        offline_since=since.timestamp(), code="offline", message="offline: could not connect to api.example"
+    )
+    away = FeedState(name="a", revision=1, created_at=START, health=health)
+    found = check_network([away])
+    assert (found.state, check_feeds([away]).state) == ("warn", "ok")
+    assert found.message.startswith("offline since 2026-01-05 08:00:00Z; 1 feed waiting; ")
+    assert "goes on by itself" in found.fix
+    assert check_network([]).state == "ok"
+
+
+async def test_status_and_the_trigger_say_since_when_we_are_offline(office: Office) -> None:
+    assert (await office.ask("status"))["offline_since"] is None
+    since = office.clock.now() - timedelta(minutes=20)
+    message = "offline: could not connect to api.example"
+    await office.fails(message, failures=0, code="offline", offline_since=since.timestamp())
+    found = await office.ask("status")
+    assert (found["offline_since"], found["needs_person"]) == (plain(since), False)
+    shown = await office.ask("triggers.show", name="oncall")
+    assert shown["status"] == "degraded"
+    assert shown["reason"].startswith("offline since ")
+    assert shown["reason"].endswith("(20 min ago): could not connect to api.example")
+    assert "The next try is in 60 s; nothing is lost meanwhile" in shown["advice"]

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from harken.errors import Misconfigured, NotFound, Refused
+from harken.errors import CursorExpired, Misconfigured, NotFound, Refused
 from harken.testing import START, VirtualClock, virtual
 from tests.operate.counting_service import busy, locked, readings
 from tests.operate.poller_jobs import at_work, job, metered
@@ -111,7 +111,7 @@ async def test_failures_are_transient_until_the_breaker_opens_and_lets_one_throu
         assert (row["last_error"], row["paused"]) == ("meter.example answered 503", False)
         closed = await agency.pollers.show("one")
         assert (closed["breaker"], closed["breaker_until_ms"]) == ("closed", None)
-        await clock.sleep(60)
+        await clock.sleep(20)
         opened = await agency.pollers.show("one")
         assert (opened["breaker"], opened["consecutive_errors"]) == ("open", 5)
         assert opened["breaker_until_ms"] == opened["next_run_at_ms"] > BEGIN + clock.monotonic() * 1000
@@ -128,15 +128,55 @@ async def test_a_failure_that_needs_a_person_pauses_until_a_reset(directory: Pat
     async with at_work(directory, clock, job("one", more=told)) as agency:
         await clock.sleep(10)
         shown = await agency.pollers.show("one")
-        assert (shown["paused"], shown["last_status"], shown["next_run_at_ms"]) == (True, "permanent", None)
-        assert (shown["breaker"], shown["breaker_until_ms"]) == ("open", None)
+        assert (shown["paused"], shown["last_status"], shown["breaker"]) == (True, "permanent", "open")
+        # it is looked at again after a quarter of an hour, and a little
+        assert 900_000 < shown["next_run_at_ms"] - BEGIN < 1_000_000
+        assert shown["breaker_until_ms"] == shown["next_run_at_ms"]
         assert 3_600_000 < shown["alert_cooldown_until_ms"] - BEGIN < 3_610_000
         assert shown["paused_reason"].startswith("meter.example answered 401. Check the token")
+        assert "harken pollers resume one. It is tried again by itself in " in shown["paused_reason"]
         readings.down.clear()
         after = await agency.pollers.reset("one")
         assert (after["paused"], after["last_status"], after["last_error"]) == (False, None, None)
         await clock.sleep(5)
         assert (await agency.rows())["one"]["last_status"] == "ok"
+
+
+@virtual
+async def test_an_expired_cursor_names_the_command_that_works_and_run_and_resume_say_why_they_cannot(
+    directory: Path, clock: VirtualClock
+) -> None:
+    readings.down["one"] = CursorExpired("meter.example answered 410", fix="Begin anew")
+    told = ", failure_to: {channel: meter, to: me}"
+    async with at_work(directory, clock, job("one", more=told)) as agency:
+        await clock.sleep(10)
+        shown = await agency.pollers.show("one")
+        assert shown["paused_reason"].endswith("Begin anew at now: harken pollers reset one --yes")
+        assert shown["next_run_at_ms"] is None
+        trigger = await agency.ask("triggers.show", name="one")
+        assert trigger["advice"] == "Begin anew at now: harken pollers reset one --yes"
+        [alert] = (await agency.ask("events.list", feed="harken"))["items"]
+        assert alert["data"]["text"].endswith("Begin anew at now: harken pollers reset one --yes")
+        for operation in ("pollers.run", "pollers.resume"):
+            with pytest.raises(Refused, match=r"job one cannot be .*: meter\.example answered 410") as raised:
+                await agency.ask(operation, id="one")
+            assert raised.value.fix == "Begin anew at now: harken pollers reset one --yes"
+        with pytest.raises(Refused, match="cannot be resumed"):
+            await agency.ask("triggers.resume", name="one")
+        readings.down.clear()
+        await agency.pollers.reset("one")
+        await clock.sleep(5)
+        assert (await agency.rows())["one"]["last_status"] == "ok"
+
+
+@virtual
+async def test_an_at_that_is_over_says_why_it_cannot_be_resumed(directory: Path, clock: VirtualClock) -> None:
+    at = f"{{at: '{START.isoformat()}'}}"
+    async with at_work(directory, clock, job("one", schedule=at)) as agency:
+        await clock.sleep(10)
+        with pytest.raises(Refused, match=r"job one cannot be resumed: its one time, .* is over") as raised:
+            await agency.pollers.resume("one")
+        assert "harken pollers run one" in raised.value.fix
 
 
 @virtual

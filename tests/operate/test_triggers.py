@@ -11,7 +11,7 @@ import structlog.testing
 
 from harken.config.findings import Finding
 from harken.event import Span
-from harken.operate.rows import gaps, shorten
+from harken.operate.rows import gaps, plain, shorten
 from harken.runs import Again, Dead
 from harken.store import Settlement
 from harken.testing import START
@@ -62,7 +62,9 @@ async def test_a_page_shows_how_far_the_feed_has_come(office: Office) -> None:
 async def test_the_last_error_stays_on_the_page_with_what_to_do(office: Office) -> None:
     await office.fails("api.example answered 401. Check the token", state="paused", code="attention")
     shown = await office.ask("triggers.show", name="oncall")
-    assert (shown["status"], shown["failures"], shown["next_read_at"]) == ("paused", 3, None)
+    assert (shown["status"], shown["failures"]) == ("paused", 3)
+    assert shown["advice"].endswith("It is tried again by itself in 60 s")
+    assert shown["next_read_at"] == plain(office.clock.now() + timedelta(seconds=60))
     assert shown["last_error"] == "api.example answered 401. Check the token"
     assert "harken triggers resume oncall" in shown["advice"]
     await office.ask("triggers.reset", name="oncall")

@@ -178,7 +178,7 @@ class TestAForgottenSyncToken:
         reading = source(calendar, host)
         cursor = (await read(reading))[-1].cursor
         calendar.expire()
-        with pytest.raises(CursorExpired, match=r"reset NAME --cursor --yes, or set on_expired: rebaseline"):
+        with pytest.raises(CursorExpired, match=r"Begin anew at now, or set on_expired: rebaseline"):
             await read(reading, cursor)
 
     async def test_in_the_middle_of_a_read_is_found_too(self, calendar: GoogleCalendar, host: Host):

@@ -22,6 +22,7 @@ from harken.feed import INTERNAL
 from harken.ingest.intake import Intake
 from harken.ingest.live import LiveFeed
 from harken.match import Read
+from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import count, duration
 from harken.runs import Run
 from harken.store import Store
@@ -219,14 +220,15 @@ def _alert_text(live: LiveFeed, job: Job | None, type: str, triggers: list[str],
     health, began = live.health, f"{from_unix(since):%Y-%m-%d %H:%M} UTC"
     whose = f" for {job.agent}" if job else ""
     who = f"{job.id if job else live.feed.display_name} ({live.feed.kind}{whose})"
-    what = f"pollers {{}} {job.id}" if job else f"triggers {{}} {triggers[0] if triggers else 'NAME'}"
+    name = job.id if job else triggers[0] if triggers else "NAME"
+    show = f"harken {'pollers' if job else 'triggers'} show {name}"
     if type == RECOVERED:
         return f"{who} works again after {duration(now - since)} (it was down since {began})."
     if type == PAUSED:
-        mend = f"When it is mended: harken {what.format('resume')}"
+        mend = mend_advice(name, health, from_unix(now), is_job=job is not None)
         return f"{who} has stopped and needs you: {health.message} (failing since {began}). {mend}"
     failed = f"{count(health.failures, 'read')} in a row since {began}, the last with: {health.message}"
-    return f"{who} is failing: {failed} (it is tried again by itself). See: harken {what.format('show')}"
+    return f"{who} is failing: {failed} (it is tried again by itself). See: {show}"
 
 
 def _delivered(memo: AlertMemo) -> AlertMemo:

@@ -15,7 +15,7 @@ from harken.app.metrics import Metrics
 from harken.app.refused_connections import REFUSED as REFUSED_FOR
 from harken.app.run_metrics import RunMetrics
 from harken.backoff import REFUSED, before_try, is_permanent
-from harken.clock import Clock
+from harken.clock import Clock, from_unix
 from harken.config import Loaded
 from harken.config.pollers.schema import Job
 from harken.errors import HarkenError
@@ -221,6 +221,9 @@ class Telemetry:
         paused = [live.feed.display_name for live in ours if live.health.state == "paused"]
         failing = [live.feed.display_name for live in ours if live.health.failures and live.health.state != "paused"]
         troubles = [f"{name} is paused" for name in paused] + [f"{name} fails" for name in failing]
+        away = [live.health.offline_since for live in ours if live.health.offline_since is not None]
+        if away:
+            troubles.insert(0, f"offline since {from_unix(min(away)):%Y-%m-%d %H:%M:%S}Z")
         troubles += [f"nothing came for the trigger {name}" for name in self.stale()]
         if troubles:
             return "ingest", "degraded", ", ".join(troubles[:5])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harken.cli.session import Session, command
-from harken.cli.show import fields, print_json, say, table
+from harken.cli.show import clock, fields, print_json, say, table
 from harken.errors import HarkenError
 from harken.operate.wording import count
 
@@ -46,6 +46,8 @@ def _print_status(session: Session, answer: Mapping[str, Any]) -> None:
         say("No controller is running. Start one with: harken start")
     if answer["store_trouble"]:
         say(f"The store cannot write: {answer['store_trouble']}")
+    if answer["offline_since"]:
+        say(f"Offline since {clock(answer['offline_since'])}: no host can be reached. It goes on by itself")
     if answer["config_errors"]:
         say(f"The configuration has {count(answer['config_errors'], 'error')}. See: harken config check")
     fields(session, {"triggers": _count_words(answer["triggers"]), "counts": _count_words(answer["counts"])})

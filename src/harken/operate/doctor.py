@@ -21,6 +21,7 @@ from harken.operate.configuration import Site, finding_row, finding_rows, site_f
 from harken.operate.context import Context
 from harken.operate.models import configured_models
 from harken.operate.rows import Plain, plain
+from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
 
@@ -54,6 +55,7 @@ async def doctor(context: Context) -> Plain:
         check_models(context),
         check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
         check_connections(context.engine.status() if context.engine else {}),
+        check_network(feeds),
         check_feeds(feeds, context.feed_label),
         *check_triggers((await list_triggers(context))["items"]),
     ]
@@ -210,9 +212,20 @@ def _skews(context: Context) -> Mapping[str, float]:
     return {context.feed_label(feed): skew for feed, skew in known.items()}
 
 
+def check_network(feeds: Iterable[FeedState]) -> Check:
+    waiting = sorted((feed for feed in feeds if feed.health.offline_since is not None), key=lambda feed: feed.name)
+    since = offline_since(waiting)
+    if since is None:
+        return Check(name="network", message="no feed finds this machine offline")
+    message = f"offline since {stamp(since)}; {count(len(waiting), 'feed')} waiting; {waiting[0].health.message}"
+    fix = "Look at the network, DNS and proxy of this machine. Nothing is paused; it goes on by itself"
+    return Check(name="network", state="warn", message=message, fix=fix)
+
+
 def check_feeds(feeds: Iterable[FeedState], label: Callable[[str], str] = str) -> Check:
     """`label` turns the id of a feed into what people call it."""
-    failing = sorted((feed for feed in feeds if not feed.health.clean), key=lambda feed: feed.name)
+    troubled = (feed for feed in feeds if not feed.health.clean and feed.health.offline_since is None)
+    failing = sorted(troubled, key=lambda feed: feed.name)
     if not failing:
         return Check(name="feeds", message="none is failing")
     first = failing[0]

@@ -12,6 +12,7 @@ from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
 from harken.feed import Feed, FeedState, TriggerState
 from harken.operate.rows import outcome_of, title_of
+from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import ago, count, schedule_text, stamp, when
 from harken.runs import Run
 
@@ -397,7 +398,8 @@ def covers(coverage: Sequence[Span], moment: datetime, now: datetime) -> Coverag
 def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
     name, health, now = missing.trigger.name, state.health, missing.now
     test = f"See what the API shows now: harken triggers test {name}"
-    mend = f"Mend that, then: harken triggers resume {name}"
+    is_job = missing.feed is not None and missing.feed.breaker is not None
+    mend = mend_advice(name, health, now, is_job=is_job)
     if missing.near:
         shown = ", ".join(missing.near)
         meant = f"Did you mean: harken explain {name} '{missing.near[0]}'"
@@ -408,7 +410,7 @@ def _likely(missing: Missing, state: FeedState) -> tuple[str, tuple[str, ...]]:
         return f"The feed is paused: {health.message}", (mend,)
     if not health.clean:
         again = from_unix(health.blocked_until) if health.blocked_until else state.next_due
-        failures = count(health.failures, "failure")
+        failures = "no failure of its own" if health.offline_since else count(health.failures, "failure")
         return f"The feed is failing ({failures}: {health.message}); the next try is {ago(again, now)}", (test,)
     if missing.feed is not None and missing.feed.way != "poll":
         return "Nothing of that key was sent to us", ("Look at the sender's own log of deliveries",)

@@ -15,6 +15,8 @@ from harken.errors import Misconfigured, NotFound, Refused
 from harken.feed import FeedState, TriggerState
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
+from harken.operate.trigger_status import mend_advice, over_reason
+from harken.operate.triggers import refuse_expired
 from harken.operate.wording import stamp
 from harken.schedule import At, Every, is_over, next_due
 from harken.store import Backlog
@@ -111,6 +113,7 @@ async def run_now(context: Context, *, id: str, agent: str = "") -> Plain:
     job, state = await _require_opened(context, id, agent)
     if state.paused:
         raise Refused(f"job {id} is paused: {state.paused}", fix=f"Resume it first: harken pollers resume {id}")
+    await refuse_expired(context, id, context.feeds().get(job.feed), "read")
     report = await context.running().tick(job.feed, id)
     found = {name: report.get(name, 0) for name in ("seen", "new")}
     return {"id": id, "result": report["result"], **found, "error": report.get("error") or None}
@@ -124,8 +127,14 @@ async def pause(context: Context, *, id: str, agent: str = "") -> Plain:
 
 
 async def resume(context: Context, *, id: str, agent: str = "") -> Plain:
-    """Release held runs, clear errors and read again."""
-    await _require_opened(context, id, agent)
+    """Release held runs, clear errors and read again. Raises Refused, with the reason, if that cannot help."""
+    job, state = await _require_opened(context, id, agent)
+    await refuse_expired(context, id, context.feeds().get(job.feed), "resumed")
+    states = await _states(context)
+    over = over_reason(context.feeds().get(job.feed), states[1].get(job.feed))
+    if over and not state.paused and not sum(states[2].get(id, Backlog()).held.values()):
+        fix = f"Give it another time, or once more by hand: harken pollers run {id}"
+        raise Refused(f"job {id} cannot be resumed: {over}", fix=fix)
     await context.store.resume(id)
     return await _row_after_change(context, id, agent)
 
@@ -216,6 +225,7 @@ def _findings(loaded: Loaded, id: str) -> list[Finding]:
 def _row(context: Context, id: str, job: Job | None, states: States) -> Plain:
     trigger, feed = states[0].get(id), states[1].get(job.feed) if job else None
     stopped = bool(_stop(context, id, job, states))
+    probed = feed is not None and feed.health.probed and not (trigger and trigger.paused)
     backlog = states[2].get(id, Backlog())
     return {
         "id": id,
@@ -223,7 +233,7 @@ def _row(context: Context, id: str, job: Job | None, states: States) -> Plain:
         "agent": job.agent if job else None,
         "paused": stopped,
         "last_run_at_ms": _ms(feed.last_tick) if feed else None,
-        "next_run_at_ms": _ms(_next(context, job, feed)) if job and feed and not stopped else None,
+        "next_run_at_ms": _ms(_next(context, job, feed)) if job and feed and not (stopped and not probed) else None,
         "last_status": _status(feed, backlog) if feed else None,
         "last_error": _error(context, id, feed, backlog),
         "consecutive_errors": feed.health.failures if feed else 0,
@@ -240,7 +250,8 @@ def _stop(context: Context, id: str, job: Job | None, states: States) -> str:
     if trigger is not None and trigger.paused:
         return trigger.paused
     if feed is not None and feed.health.state == "paused":
-        return feed.health.message or feed.health.code
+        advice = mend_advice(id, feed.health, context.clock.now(), is_job=True)
+        return f"{feed.health.message or feed.health.code}. {advice}"
     definition = context.feeds().get(job.feed)
     schedule = definition.schedule if definition else None
     if feed is not None and isinstance(schedule, At) and is_over(schedule, feed.last_success):

@@ -185,10 +185,17 @@ def trigger_row(
         "last_fired_at": _text(trigger.last_fired_at),
         "last_tick_at": _text(state.last_tick if state else None),
         "last_read_at": _text(state.last_success if state else None),
-        "next_read_at": _text(state.next_due if state and found.status != "paused" else None),
+        "next_read_at": _text(_next_read(trigger, state, found)),
         "paused": trigger.paused,
         "start_line": _text(trigger.start_line),
     }
+
+
+def _next_read(trigger: TriggerState, state: FeedState | None, found: TriggerStatus) -> datetime | None:
+    """When the feed is read next. A feed that stopped has none, unless it is probed and no person has paused it."""
+    if state is None or (found.status == "paused" and (trigger.paused or not state.health.probed)):
+        return None
+    return state.next_due
 
 
 def trigger_type(feed: Feed | None) -> str:

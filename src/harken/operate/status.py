@@ -12,6 +12,7 @@ from harken.operate.configuration import config_findings, finding_rows, site_of
 from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.rows import Plain, plain
+from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 
 __all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
@@ -33,6 +34,7 @@ async def status(context: Context) -> Plain:
         "version": __version__,
         "config": str(site_of(context.loaded).directory),
         "store_trouble": context.store.trouble,
+        "offline_since": plain(offline_since(await context.store.feeds())),
         "triggers": dict(Counter(row["status"] for row in triggers)),
         "counts": dict(await context.store.counts()),
         "config_errors": errors,

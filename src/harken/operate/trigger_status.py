@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import msgspec
 
+from harken.backoff import Health
 from harken.clock import from_unix
 from harken.durations import format_duration
 from harken.feed import AT_START, Feed, FeedState, Trigger, TriggerState
@@ -16,7 +17,20 @@ from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
 from harken.store import Backlog
 
-__all__ = ["Status", "TriggerStatus", "budget_lines", "last_sign", "limits", "next_room", "quiet_line", "status_of"]
+__all__ = [
+    "Status",
+    "TriggerStatus",
+    "budget_lines",
+    "last_sign",
+    "limits",
+    "mend_advice",
+    "next_room",
+    "offline_since",
+    "over_reason",
+    "quiet_line",
+    "reset_command",
+    "status_of",
+]
 
 
 def limits(trigger: Trigger | None, state: TriggerState, now: datetime) -> Plain:
@@ -76,6 +90,8 @@ GRACE_SECONDS = 120.0
 
 
 NO_BACKLOG = Backlog()
+OFFLINE = "offline: "
+"""How the message of such an error begins."""
 
 
 class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +119,7 @@ def status_of(
     """
     found = (
         _removed(trigger, now)
-        or _paused(trigger, feed, state)
+        or _paused(trigger, feed, state, now)
         or _over(trigger, feed, state)
         or _stale(trigger, feed, state, now, stale_after)
         or _failing(trigger, state, now)
@@ -160,7 +176,29 @@ def _removed(trigger: TriggerState, now: datetime) -> TriggerStatus | None:
     return TriggerStatus(status="paused", reason=reason, advice="Write it again and it goes on where it stopped")
 
 
-def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> TriggerStatus | None:
+def reset_command(name: str, *, is_job: bool) -> str:
+    """The command that forgets how far the trigger's or job's feed was read, and begins at now."""
+    return f"harken pollers reset {name} --yes" if is_job else f"harken triggers reset {name} --cursor --yes"
+
+
+def mend_advice(name: str, health: Health, now: datetime, *, is_job: bool) -> str:
+    """What to do about a feed that stopped, with the command that works, and when it is tried again by itself."""
+    if health.code == "cursor_expired":
+        return f"Begin anew at now: {reset_command(name, is_job=is_job)}"
+    resume = f"Mend that, then: harken {'pollers' if is_job else 'triggers'} resume {name}"
+    if not health.probed or health.blocked_until is None:
+        return resume
+    following = from_unix(health.blocked_until)
+    return f"{resume}. It is tried again by itself {ago(following, now) if following > now else 'now'}"
+
+
+def offline_since(states: Iterable[FeedState]) -> datetime | None:
+    """Since when feeds have found this machine offline; None if none of them does."""
+    found = [state.health.offline_since for state in states if state.health.offline_since is not None]
+    return from_unix(min(found)) if found else None
+
+
+def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerStatus | None:
     if trigger.paused:
         by_itself = trigger.paused == AT_START
         return TriggerStatus(
@@ -174,19 +212,27 @@ def _paused(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -
     return TriggerStatus(
         status="paused",
         reason=f"{stopped}: {state.health.message or state.health.code}",
-        advice=f"Mend that, then: harken triggers resume {trigger.name}",
+        advice=mend_advice(trigger.name, state.health, now, is_job=feed is not None and feed.breaker is not None),
         needs_person=True,
     )
 
 
-def _over(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> TriggerStatus | None:
+def over_reason(feed: Feed | None, state: FeedState | None) -> str:
+    """Why a feed that is read once is not read any more; empty for any other, and before its time."""
     if feed is None or state is None or not isinstance(feed.schedule, At):
-        return None
+        return ""
     if not is_over(feed.schedule, state.last_success):
+        return ""
+    return f"its one time, {feed.schedule.instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z, is over"
+
+
+def _over(trigger: TriggerState, feed: Feed | None, state: FeedState | None) -> TriggerStatus | None:
+    reason = over_reason(feed, state)
+    if not reason:
         return None
     return TriggerStatus(
         status="paused",
-        reason=f"its one time, {feed.schedule.instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z, is over",
+        reason=reason,
         advice=f"Give it another time, or once more by hand: harken triggers run {trigger.name}",
     )
 
@@ -217,7 +263,9 @@ def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> T
     health = state.health
     again = from_unix(health.blocked_until) if health.blocked_until else state.next_due
     following = f"The next try is {ago(again, now)}" if again and again > now else "It is tried again now"
-    if health.state in ("open", "half_open"):
+    if health.offline_since is not None:
+        reason = f"offline since {when(from_unix(health.offline_since), now)}: {health.message.removeprefix(OFFLINE)}"
+    elif health.state in ("open", "half_open"):
         reason = f"the breaker is open after {count(health.failures, 'failure')} in a row: {health.message}"
     elif health.rate_limited and not health.failures:
         reason = f"the service asked us to slow down: {health.message}"

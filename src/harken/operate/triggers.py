@@ -13,7 +13,7 @@ from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
 from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, plain, shorten, spans, trigger_row, trigger_type
-from harken.operate.trigger_status import TriggerStatus, limits, status_of
+from harken.operate.trigger_status import TriggerStatus, limits, over_reason, reset_command, status_of
 from harken.operate.wording import count, schedule_text
 from harken.store import Backlog
 
@@ -22,6 +22,7 @@ __all__ = [
     "drop",
     "list_triggers",
     "pause",
+    "refuse_expired",
     "refused_webhooks",
     "release",
     "reset",
@@ -178,14 +179,17 @@ async def test(context: Context, *, name: str, lookback: float = LOOKBACK_SECOND
 
 async def run_now(context: Context, *, name: str) -> Plain:
     """Read the trigger's feed now, through the same lease and commit as its schedule."""
-    await context.trigger(name)
+    state = await context.trigger(name)
     engine = context.running()
     feed = context.feeds().get(await context.feed_of(name))
     if feed is None or feed.way != "poll":
         kind = trigger_type(feed) or "removed"
         fix = f"Start its workflow by hand with: harken workflows run {_workflow(context, name)}"
         raise Refused(f"trigger {name} is a {kind} trigger: there is nothing to read now", fix=fix)
+    await refuse_expired(context, name, feed, "read")
     report = dict(await engine.tick(feed.name, name))
+    if report["result"] == "skipped" and state.paused:
+        report["error"] = f"{name} is paused: {state.paused}. Resume it first: harken triggers resume {name}"
     return {"trigger": name} | report | {"feed": feed.display_name, "feed_id": feed.name}
 
 
@@ -197,10 +201,36 @@ async def pause(context: Context, *, name: str, reason: str = "") -> Plain:
 
 
 async def resume(context: Context, *, name: str) -> Plain:
-    """Release what the pause held, oldest first, and read the feed again."""
-    await context.trigger(name)
+    """Release what the pause held, oldest first, and read the feed again. Raises Refused if that cannot help."""
+    state = await context.trigger(name)
+    feed = context.feeds().get(await context.feed_of(name))
+    await refuse_expired(context, name, feed, "resumed")
+    await _refuse_over(context, state, feed)
     await context.store.resume(name)
     return await _row_after_change(context, name)
+
+
+async def refuse_expired(context: Context, name: str, feed: Feed | None, what: str) -> None:
+    """Refuse what would only fail again: the service does not know any more how far the feed was read."""
+    states = {state.name: state for state in await context.store.feeds()}
+    state = states.get(feed.name) if feed else None
+    if feed is None or state is None or state.health.state != "paused" or state.health.code != "cursor_expired":
+        return
+    is_job = feed.breaker is not None
+    said = f"{'job' if is_job else 'trigger'} {name} cannot be {what}: {state.health.message}"
+    raise Refused(said, fix=f"Begin anew at now: {reset_command(name, is_job=is_job)}")
+
+
+async def _refuse_over(context: Context, state: TriggerState, feed: Feed | None) -> None:
+    """Refuse to resume what is over, if there is no pause to end and nothing held to release."""
+    held = (await context.store.backlogs()).get(state.name, Backlog()).held
+    if feed is None or state.paused or sum(held.values()):
+        return
+    states = {one.name: one for one in await context.store.feeds()}
+    reason = over_reason(feed, states.get(feed.name))
+    if reason:
+        fix = f"Give it another time, or once more by hand: harken triggers run {state.name}"
+        raise Refused(f"trigger {state.name} cannot be resumed: {reason}", fix=fix)
 
 
 async def reset(context: Context, *, name: str, cursor: bool = False, yes: bool = False) -> Plain:

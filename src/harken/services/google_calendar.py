@@ -113,7 +113,7 @@ class Changes:
         calendar = self._query.calendar_id
         if self._query.on_expired == "pause":
             message = f"{reply.url.host} no longer knows how far the calendar {calendar} was read"
-            fix = "Begin anew with harken triggers reset NAME --cursor --yes, or set on_expired: rebaseline"
+            fix = "Begin anew at now, or set on_expired: rebaseline"
             raise CursorExpired(message, fix=fix)
         lost = "cancellations that Google no longer lists"
         log.warning("feed.gap", kind="google_calendar", calendar=calendar, since=place.upto, may_be_lost=lost)
@@ -172,7 +172,8 @@ def _batch(place: Place, *, events: Sequence[Event] = (), more: bool, complete: 
 def _fix(status: int, calendar: str) -> str:
     if status == 404:
         return f"Check calendar_id: {calendar} is not there, or the user may not see it"
-    return "Begin anew with harken triggers reset NAME --cursor --yes" if status == 400 else ""
+    anew = "harken pollers reset ID --yes for a job, harken triggers reset NAME --cursor --yes for a trigger"
+    return f"Begin anew: {anew}" if status == 400 else ""
 
 
 def _event(item: dict[str, Any], calendar: str, *, creations: bool) -> Event:

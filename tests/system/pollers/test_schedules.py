@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from harken.clock import from_unix
+from harken.errors import Refused
 from harken.testing import START, VirtualClock, run_virtual, virtual
 from harken.testing.fakes import Answer
 from tests.system.hostile.world import House
@@ -99,10 +100,11 @@ async def test_a_failed_read_of_at_is_tried_again_and_did_not_fire(clock: Virtua
 @virtual
 async def test_at_that_needed_a_person_fires_once_that_is_mended(clock: VirtualClock, tmp_path: Path) -> None:
     async with world(clock, tmp_path) as it:
-        it.listing.answers.append(FORBIDDEN)
+        it.listing.answers += [FORBIDDEN] * 100
         house = await started(it, clock, it.job(schedule=AT_TEN))
-        await clock.sleep(2 * HOUR)
+        await clock.sleep(HOUR + 600)
         assert "401" in (await shown(house))["reason"]
+        it.listing.answers.clear()
         await house.ask("triggers.resume", name="watch")
         await clock.sleep(60)
         await house.down()
@@ -120,7 +122,9 @@ async def test_no_command_but_run_makes_at_fire_at_another_time(clock: VirtualCl
         await house.ask("triggers.run", name="watch")
         await clock.sleep(HOUR)
         assert read_at(it) == [240, HOUR]
-        for operation in ("resume", "pause", "resume", "reset"):
+        with pytest.raises(Refused, match=r"cannot be resumed: its one time, .* is over"):
+            await house.ask("triggers.resume", name="watch")
+        for operation in ("pause", "resume", "reset"):
             await house.ask(f"triggers.{operation}", name="watch")
             await clock.sleep(60)
         assert read_at(it) == [240, HOUR]

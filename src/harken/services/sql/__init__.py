@@ -50,7 +50,7 @@ class TableRows:
         return place
 
     def _expired(self, why: str) -> CursorExpired:
-        fix = "Start from what is there now with: harken triggers reset NAME --cursor"
+        fix = "Begin anew with what is there now"
         return CursorExpired(f"the cursor of the query at {self._table.where} cannot be used: {why}", fix=fix)
 
     async def _page(self, session: Session, place: Place | None, since: datetime) -> Batch:
