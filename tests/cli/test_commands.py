@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harken.cli.show import plain_table
@@ -127,6 +129,29 @@ async def test_dead_runs_of_a_trigger_are_retried_with_the_revision_told(desk: D
     code, out, _ = await desk.types("dead", "retry", "--trigger", "oncall")
     assert (code, out) == (0, f"run {claimed.id} is ready, with the current workflow (revision r1)\n")
     assert (await desk.types("dead", "retry", "--all"))[1] == "No dead runs.\n"
+
+
+async def test_dead_retry_says_that_the_corrected_workflow_is_used_and_how_to_keep_the_old_one(desk: Desk) -> None:
+    office = desk.office
+    await office.shows(office.incident("INC-1"))
+    claimed = (await office.store.claim("w", 1, 60))[0]
+    await office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error="no"))])
+    flow = msgspec.structs.replace(office.loaded.workflows["oncall"], rev="r2")
+    office.operator.loaded = replace(office.loaded, workflows={"oncall": flow})
+    await office.store.open(office.operator.loaded.definitions())
+    assert (await desk.types("dead", "retry", "--all", "--same", "--latest"))[0] == 2
+    code, out, _ = await desk.types("dead", "retry", claimed.id[:12])
+    now = "with the workflow as it is now (revision r2), as r1 cannot work; to keep that: --same"
+    assert (code, out) == (0, f"run {claimed.id} is ready, {now}\n")
+
+
+async def test_status_and_doctor_say_since_when_we_are_offline(desk: Desk) -> None:
+    since = desk.office.clock.time() - 1_200
+    message = "offline: could not connect to api.example"
+    await desk.office.fails(message, failures=0, code="offline", offline_since=since)
+    code, out, _ = await desk.types("status")
+    assert (code, "Offline since " in out, "It goes on by itself" in out) == (0, True, True)
+    assert "offline since " in (await desk.types("doctor"))[1]
 
 
 async def test_a_workflow_is_run_with_input_from_a_file(desk: Desk, tmp_path: Path) -> None:

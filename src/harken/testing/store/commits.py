@@ -161,7 +161,16 @@ class CommitContract(StoreWorld):
         assert (after.reads, after.baselined) == (1, True)
 
     async def test_watermark_due_time_and_health_are_kept(self, given: Given) -> None:
-        health = Health(rate_limited=1, code="rate_limited", message="slow down", blocked_until=given.clock.time() + 30)
+        now = given.clock.time()
+        health = Health(
+            rate_limited=1,
+            code="rate_limited",
+            message="slow down",
+            blocked_until=now + 30,
+            failing_since=now - 60,
+            offline_since=now - 5,
+            probes=2,
+        )
         await given.commit(watermark=given.now(-5), next_due=given.now(60), health=health, done=True)
         state = await given.feed()
         assert (state.watermark, state.next_due, state.health) == (given.now(-5), given.now(60), health)
