@@ -21,6 +21,7 @@ from harken.config import Loaded
 from harken.config.settings import local_base
 from harken.config.sources import shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
+from harken.http.redact import prepare_search
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
 from harken.operate.fleet import READERS
@@ -109,6 +110,7 @@ class App:
         """
         clock, loaded = clock or SystemClock(), loaded or load_directory(directory)
         refuse_blocking(loaded)
+        prepare_search(loaded.secrets)
         opened = open_store(loaded.store, clock, key=os.environ.get(KEY, ""), new=new_store)
         with suppress(Misconfigured):
             # credentials that cannot be read are reported where an account needs them

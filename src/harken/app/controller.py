@@ -20,6 +20,7 @@ from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import Feed, Trigger
+from harken.http.redact import prepare_search
 from harken.ingest.intake import Intake
 from harken.ingest.live import TickReport
 from harken.ingest.refusals import Refusal
@@ -344,6 +345,7 @@ def _prepare_reload(old: Loaded) -> tuple[Loaded, dict[str, Any], Definitions, f
     """Load the files again: the merged configuration, its differences, its definitions, and the feeds to reopen."""
     found = load_directory(old.directory)
     merged = carry_over(old, found)
+    prepare_search(merged.secrets)
     return merged, _differences(old, merged, found), merged.definitions(), _reopened_feeds(old, merged)
 
 

@@ -76,12 +76,12 @@ class RedactingPush:
 
 def _redact_events(events: Sequence[Event], known: Collection[str]) -> list[Event]:
     """Few reads contain a secret: search all events at once, and redact each only if one is found."""
-    texts = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
-    if not contains_token(texts.encode("utf-8", "surrogatepass"), known):
-        bodies = b"\0".join(event.raw for event in events)
-        encoded = [event.data for event in events if not event.raw]
-        if not contains_token(bodies, known) and not (encoded and contains_token(_encode(encoded), known)):
-            return list(events)
+    names = "\0".join(f"{event.subject}\0{event.key}\0{event.state}\0{event.type}" for event in events)
+    bodies = [event.raw for event in events if event.raw]
+    encoded = [event.data for event in events if not event.raw]
+    whole = b"\0".join((names.encode("utf-8", "surrogatepass"), *bodies, _encode(encoded) if encoded else b""))
+    if not contains_token(whole, known):
+        return list(events)
     return [_redact_event(event, known) for event in events]
 
 

@@ -14,13 +14,25 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from harken.errors import HarkenError
+from harken.http.text_search import TextSearch
 
-__all__ = ["contains_token", "hide_tokens", "redact", "redact_error", "restore_tokens", "scrub", "scrub_bytes"]
+__all__ = [
+    "contains_token",
+    "hide_tokens",
+    "prepare_search",
+    "redact",
+    "redact_error",
+    "restore_tokens",
+    "scrub",
+    "scrub_bytes",
+]
 
 # shorter values occur in ordinary words
 _SHORTEST, _SHORTEST_BASE64 = 4, 8
 # data is only changed where the value is certainly a token, not a word
 _SHORTEST_TOKEN, _LONG_TOKEN = 12, 24
+# larger sets of secrets are few, and take memory
+_FEW = 32
 _MASK = "***"
 _MASK_BYTES = b"***"
 _STAND_IN = re.compile(r"\*\*\*([0-9a-f]{32})\.([0-9]{1,3})\*\*\*")
@@ -28,10 +40,14 @@ _STAND_IN = re.compile(r"\*\*\*([0-9a-f]{32})\.([0-9]{1,3})\*\*\*")
 
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Replace every secret by `***`, also in URL-encoded form and in base64 (as in Basic auth)."""
-    forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
-    for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, _MASK)
-    return text
+    known = frozenset(secrets)
+    return _words_of(known).mask_text(text) if known else text
+
+
+def prepare_search(secrets: frozenset[str]) -> None:
+    """Get ready to look for these. Thousands take some time, which the first event should not have to wait for."""
+    _words_of(secrets)
+    _tokens_of(secrets)
 
 
 def redact_error(error: HarkenError, secrets: Iterable[str]) -> HarkenError:
@@ -43,43 +59,36 @@ def redact_error(error: HarkenError, secrets: Iterable[str]) -> HarkenError:
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:
     """Return JSON values with our own tokens replaced by `***`: some servers repeat what we sent."""
-    forms = _token_forms(frozenset(secrets))
-    if not forms or value is None:
+    tokens = _tokens_of(secrets)
+    if not tokens.forms or value is None:
         return value
     try:
         # all at once: faster than text by text, and at any depth
         encoded = msgspec.json.encode(value)
-        clean = scrub_bytes(encoded, secrets)
+        clean = tokens.mask_bytes(encoded)
         return value if clean == encoded else msgspec.json.decode(clean)
     except (TypeError, ValueError, msgspec.MsgspecError):
-        return _map_texts(value, lambda text: _replace_forms(text, forms))
+        return _map_texts(value, tokens.mask_text)
 
 
 def scrub_bytes(body: bytes, secrets: Iterable[str]) -> bytes:
     """As `scrub`, for the bytes of a response."""
-    for form in _token_bytes(frozenset(secrets)):
-        if form in body:
-            body = body.replace(form, _MASK.encode())
-    return body
+    return _tokens_of(secrets).mask_bytes(body)
 
 
 def contains_token(body: bytes, secrets: Iterable[str]) -> bool:
     """Whether the bytes contain one of our tokens."""
-    # faster than any(): every webhook is checked
-    for form in _token_bytes(frozenset(secrets)):  # noqa: SIM110
-        if form in body:
-            return True
-    return False
+    return _tokens_of(secrets).search.occurs_in(body)
 
 
 def hide_tokens(value: Any, secrets: Iterable[str]) -> Any:
-    """Return JSON values with a stand-in for each of our tokens, which `unveil` can replace by the token again."""
-    forms = _token_forms(frozenset(secrets))
-    return _map_texts(value, lambda text: _replace_forms(text, forms, _make_stand_in)) if forms else value
+    """Return JSON values with a stand-in for each of our tokens, which `restore_tokens` replaces by the token again."""
+    tokens = _tokens_of(secrets)
+    return _map_texts(value, tokens.hide) if tokens.forms else value
 
 
 def restore_tokens(value: Any, secrets: Iterable[str]) -> Any:
-    """Return what `veil` was given. Raise LookupError when one of the tokens is no longer known."""
+    """Return what `hide_tokens` was given. Raise LookupError when one of the tokens is no longer known."""
     if _MASK_BYTES not in msgspec.json.encode(value):
         # the usual case: cursors rarely contain a token
         return value
@@ -87,11 +96,41 @@ def restore_tokens(value: Any, secrets: Iterable[str]) -> Any:
     return _map_texts(value, lambda text: _STAND_IN.sub(lambda found: _resolve_stand_in(found, known), text))
 
 
-def _replace_forms(text: str, forms: Mapping[str, str], mask: Callable[[str, str], str] | None = None) -> str:
-    for form, secret in forms.items():
-        if form in text:
-            text = text.replace(form, mask(form, secret) if mask else _MASK)
-    return text
+class _Forms:
+    """Every form of some secrets with its secret; the longest first, since one may contain another."""
+
+    __slots__ = ("_in_masks", "forms", "search")
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form: secret for secret in sorted(secrets) for form in _forms(secret)}
+        self.forms = sorted(forms.items(), key=lambda pair: len(pair[0]), reverse=True)
+        self.search = TextSearch([form.encode("utf-8", "surrogatepass") for form, _ in self.forms])
+        # a mask and what stands beside it may be such a form, although the text had none
+        self._in_masks = [at for at, (form, _) in enumerate(self.forms) if "*" in form]
+
+    def mask_bytes(self, body: bytes) -> bytes:
+        for at in self._found_in(body):
+            body = body.replace(self.search.texts[at], _MASK_BYTES)
+        return body
+
+    def mask_text(self, text: str) -> str:
+        for at in self._found_in(text.encode("utf-8", "surrogatepass")):
+            text = text.replace(self.forms[at][0], _MASK)
+        return text
+
+    def hide(self, text: str) -> str:
+        """Replace each form by its stand-in."""
+        done = -1
+        # one form at a time: a stand-in may complete another form
+        while found := [at for at in self.search.found_in(text.encode("utf-8", "surrogatepass")) if at > done]:
+            done = found[0]
+            form, secret = self.forms[done]
+            text = text.replace(form, _make_stand_in(form, secret))
+        return text
+
+    def _found_in(self, body: bytes) -> list[int]:
+        found = self.search.found_in(body)
+        return sorted({*found, *self._in_masks}) if found and self._in_masks else found
 
 
 def _make_stand_in(form: str, secret: str) -> str:
@@ -105,22 +144,32 @@ def _resolve_stand_in(found: re.Match[str], known: Iterable[str]) -> str:
     return sorted(_forms(secret))[int(found[2])]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16_384)
 def _fingerprint(secret: str) -> str:
     # a slow hash, because it is stored: it must not help to guess the secret
     return scrypt(secret.encode(), salt=b"harken stand-in", n=2**14, r=8, p=1, dklen=16).hex()
 
 
-@lru_cache(maxsize=64)
-def _token_forms(secrets: frozenset[str]) -> Mapping[str, str]:
-    """Return every form of every token with the token; the longest first, since one may contain another."""
-    forms = {form: secret for secret in sorted(secrets) if _is_token(secret) for form in _forms(secret)}
-    return dict(sorted(forms.items(), key=lambda pair: len(pair[0]), reverse=True))
+def _words_of(secrets: frozenset[str]) -> _Forms:
+    return _words(secrets) if len(secrets) <= _FEW else _many_words(secrets)
 
 
-@lru_cache(maxsize=64)
-def _token_bytes(secrets: frozenset[str]) -> tuple[bytes, ...]:
-    return tuple(form.encode() for form in _token_forms(secrets))
+def _tokens_of(secrets: Iterable[str]) -> _Forms:
+    known = frozenset(secrets)
+    return _tokens(known) if len(known) <= _FEW else _many_tokens(known)
+
+
+def _build_tokens(secrets: frozenset[str]) -> _Forms:
+    return _Forms(secret for secret in secrets if _is_token(secret))
+
+
+def _build_words(secrets: frozenset[str]) -> _Forms:
+    return _Forms(secret for secret in secrets if len(secret) >= _SHORTEST)
+
+
+# an installation has one large set, which changes at a reload; services have small ones of their own
+_tokens, _many_tokens = lru_cache(maxsize=256)(_build_tokens), lru_cache(maxsize=3)(_build_tokens)
+_words, _many_words = lru_cache(maxsize=256)(_build_words), lru_cache(maxsize=3)(_build_words)
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -136,7 +185,7 @@ def _is_token(secret: str) -> bool:
     return len(secret) >= _LONG_TOKEN or (len(secret) >= _SHORTEST_TOKEN and mixed)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=16_384)
 def _forms(secret: str) -> frozenset[str]:
     quoted = quote(secret, safe="")
     plain = {secret, quoted, quoted.lower() if "%" in quoted else quoted, quote(secret), quote_plus(secret)}
