@@ -81,10 +81,12 @@ def _decide_all(
 ) -> tuple[Verdict | Intent, ...]:
     bound: Bound | None = None
     decisions: list[Verdict | Intent] = []
+    occurred_at = event.occurred_at
     for rule in rules.rules:
         if rule.trigger.types and event.type not in rule.trigger.types:
             continue
-        early = None if deliver else _before_start(event, rule, rules, read)
+        begun = deliver or (occurred_at is not None and occurred_at >= rule.start_line)
+        early = None if begun else _before_start(event, rule, rules, read)
         if early is not None:
             decisions.append(Verdict(trigger=rule.name, outcome="before_start", reason=early))
             continue

@@ -2,7 +2,7 @@
 
 The CEL library returns errors as values that are true in Python, cuts text at a NUL, and crashes on deep nesting: this
 file hides that. Only the parts of an event that conditions read are converted, because converting costs more than
-evaluating.
+evaluating; what is plain is decided without CEL (see plain.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from cel_expr_python.ext import ext_optional, ext_strings
 
 from harken.errors import Misconfigured, Refused
 from harken.language.cel import explain
-from harken.language.cel.ast import Node, Path, literal_text, parse, paths, static_path
+from harken.language.cel.ast import Node, Path, parse, paths
 from harken.language.cel.compile_errors import to_misconfigured
 from harken.language.cel.cost import ITERATIONS, Cost
+from harken.language.cel.plain import Convertibles, Plain, PlainValues, compile_plain
 from harken.language.cel.values import clean, is_plain
 from harken.language.kinds import kind_of
 
@@ -42,8 +43,6 @@ OCCURRED_AT = "meta.occurred_at"
 # errors of converting a value to CEL, not of the condition
 _UNCONVERTED = ("Non-CEL value type", "out of range for '", "Invalid map key type")
 Outcome = Literal["true", "false", "error"]
-Text = tuple[Path, str]
-"""A path, and the text that must be there."""
 # the fields to select below each field; None selects everything
 _Tree = dict[str, "_Tree | None"]
 _environment = cel.NewEnv(
@@ -69,6 +68,7 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TRUE = Decision(outcome="true")
+_OUTCOMES: Mapping[bool, tuple[Outcome, str]] = {True: ("true", ""), False: ("false", "")}
 
 
 def compile_condition(source: str) -> Condition:
@@ -118,9 +118,9 @@ def bind(variables: Mapping[str, Any], needs: Needs | None = None) -> Bound:
 class Condition:
     """A compiled condition. `decide` never raises because of an event: the decision is then an `error`."""
 
-    __slots__ = ("_clauses", "_cost", "_expression", "_texts", "label", "needs", "reads", "source", "tree", "whole")
+    __slots__ = ("_clauses", "_cost", "_expression", "_plain", "label", "needs", "reads", "source", "tree", "whole")
 
-    def __init__(self, source: str, expression: Any, tree: Node, cost: Cost) -> None:
+    def __init__(self, source: str, expression: Any, tree: Node, cost: Cost, whole: Condition | None = None) -> None:
         self.source = source
         self.tree = tree
         self._expression = expression
@@ -129,18 +129,22 @@ class Condition:
         found = dict.fromkeys(paths(tree))
         self.reads = tuple((explain.format_path(path), path) for path in found)
         self.label = explain.shorten(" ".join(source.split()))
-        self.needs = Needs(_read_tree(found))
-        self.whole = self
-        self._texts = _equality_texts(tree)
+        # a clause is refused the events that the whole condition is refused
+        self.whole: Condition = whole or self
+        self.needs: Needs = whole.needs if whole else Needs(_read_tree(found))
+        given = tuple(path for _, path in self.whole.reads)
+        self._plain: Plain | None = compile_plain(source, tree, given) if cost.unlimited else None
 
     def decide(self, bound: Bound) -> Decision:
         """Return whether the condition is true for the event, and if not, which clause decided with which values."""
-        if self._texts and _all_equal(self._texts, bound.variables):
-            return TRUE
-        outcome, value = self.outcome(bound)
+        decided = self._plain(bound) if self._plain is not None else None
+        if decided is None:
+            outcome, message = self.evaluate(bound)
+        else:
+            outcome, message = _OUTCOMES[decided]
         if outcome == "true":
             return TRUE
-        return Decision(outcome=outcome, reason=explain.explain_outcome(self, bound, outcome, value))
+        return Decision(outcome=outcome, reason=explain.explain_outcome(self, bound, outcome, message))
 
     def explain(self, bound: Bound) -> list[Clause]:
         """Return each clause of the condition, evaluated alone, in the order of the source."""
@@ -153,6 +157,14 @@ class Condition:
 
     def outcome(self, bound: Bound) -> tuple[Outcome, str]:
         """Return the outcome, with CEL's message if it is an error."""
+        if self._plain is not None:
+            decided = self._plain(bound)
+            if decided is not None:
+                return _OUTCOMES[decided]
+        return self.evaluate(bound)
+
+    def evaluate(self, bound: Bound) -> tuple[Outcome, str]:
+        """As `outcome`, always by CEL."""
         try:
             if not self._cost.unlimited and not self._cost.allows(bound.select(self.needs)):
                 return "error", "REFUSED: the event holds too much for the work that this condition does on it"
@@ -173,7 +185,7 @@ class Condition:
 
     def _retry_converted(self, bound: Bound, message: str) -> tuple[Outcome, str]:
         unconverted = message.startswith("basic_string") or any(sign in message for sign in _UNCONVERTED)
-        return self.outcome(bound) if unconverted and bound.convert_all() else ("error", message)
+        return self.evaluate(bound) if unconverted and bound.convert_all() else ("error", message)
 
     def evaluate_constant(self, source: str) -> str:
         """Evaluate an expression without variables, and return CEL's error message or an empty text."""
@@ -185,8 +197,7 @@ class Condition:
         found = self._clauses.get((node.start, node.end))
         if found is None:
             source = self.source[node.start : node.end]
-            found = Condition(source, _environment.compile(source), parse(source), self._cost)
-            found.needs, found.whole = self.needs, self.whole
+            found = Condition(source, _environment.compile(source), parse(source), self._cost, self.whole)
             self._clauses[node.start, node.end] = found
         return found
 
@@ -194,13 +205,17 @@ class Condition:
 class Bound:
     """An event for any number of conditions, converted to CEL as needed. Its mapping must not change meanwhile."""
 
-    __slots__ = ("_activations", "_clean", "_shared", "variables")
+    __slots__ = ("_activations", "_clean", "_shared", "convertible", "described", "values", "variables")
 
     def __init__(self, variables: Mapping[str, Any], shared: Needs | None) -> None:
         self.variables = variables
         self._shared = shared
         self._activations: dict[Needs, Any] = {}
         self._clean = False
+        self.values = PlainValues(variables)
+        self.convertible = Convertibles(variables)
+        # the values that clauses read, as the reasons of all of them show these
+        self.described: dict[tuple[tuple[str, Path], ...], str] = {}
 
     def activation(self, condition: Condition) -> Any:
         """Return the CEL activation with the parts that the condition reads, converted at most once."""
@@ -277,32 +292,3 @@ def _add_occurred_at(chosen: dict[str, Any], meta: Any) -> None:
             return
     if isinstance(moment, datetime):
         chosen[OCCURRED_AT] = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _equality_texts(tree: Node) -> tuple[Text, ...]:
-    """Return the comparisons of a condition like `event.a == "x" && event.b == "y"`; empty for any other."""
-    parts = tree.parts if tree.kind == "and" else (tree,)
-    found = [_equality_text(part) for part in parts]
-    return tuple(one for one in found if one is not None) if None not in found else ()
-
-
-def _equality_text(node: Node) -> Text | None:
-    if node.kind != "binary" or node.text != "==" or len(node.parts) != 2:
-        return None
-    path, text = static_path(node.parts[0]), literal_text(node.parts[1])
-    if path is None or text is None or "meta" in path[:1] or not text.isascii():
-        return None
-    return (path, text) if all(isinstance(step, str) for step in path) else None
-
-
-def _all_equal(texts: tuple[Text, ...], variables: Mapping[str, Any]) -> bool:
-    """Whether each text is at its path: a fast check before CEL. False means unknown, since CEL compares more kinds."""
-    for path, text in texts:
-        value: Any = variables
-        for name in path:
-            if type(value) is not dict or name not in value:
-                return False
-            value = value[name]
-        if type(value) is not str or value != text:
-            return False
-    return True

@@ -57,7 +57,9 @@ def explain_outcome(condition: Condition, bound: Bound, outcome: Outcome, messag
     """Return in one line why the outcome is not true."""
     tree = condition.tree
     if tree.kind not in ("and", "or"):
-        return _explain_clause(condition, bound.variables, outcome, message)
+        if outcome == "false":
+            return f"{condition.label} is false{_values_text(condition, bound)}"
+        return f"{_describe_error(condition, bound, message)} (in {condition.label})"
     deciding = _deciding_reasons(condition, bound, outcome)
     if tree.kind == "or" and outcome == "false":
         return shorten("; ".join(deciding), 4 * _LONGEST)
@@ -73,12 +75,6 @@ def _deciding_reasons(condition: Condition, bound: Bound, outcome: Outcome) -> I
             yield explain_outcome(clause, bound, own, message)
 
 
-def _explain_clause(condition: Condition, variables: Mapping[str, Any], outcome: Outcome, message: str) -> str:
-    if outcome == "false":
-        return f"{condition.label} is false{_values_text(condition, variables)}"
-    return f"{_describe_error(condition, variables, message)} (in {condition.label})"
-
-
 def values(condition: Condition, variables: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the value at each path that a condition reads; None for a missing one."""
     found: dict[str, str | None] = {}
@@ -90,15 +86,20 @@ def values(condition: Condition, variables: Mapping[str, Any]) -> dict[str, str 
     return found
 
 
-def _values_text(condition: Condition, variables: Mapping[str, Any]) -> str:
-    found = ", ".join(
-        f"{path} is not there" if value is None else f"{path} = {value}"
-        for path, value in values(condition, variables).items()
-    )
-    return f" ({shorten(found, 2 * _LONGEST)})" if found else ""
+def _values_text(condition: Condition, bound: Bound) -> str:
+    # a thousand triggers on one feed often read the same field
+    text = bound.described.get(condition.reads)
+    if text is None:
+        text = bound.described[condition.reads] = _describe_values(values(condition, bound.variables))
+    return text
 
 
-def _describe_error(condition: Condition, variables: Mapping[str, Any], message: str) -> str:
+def _describe_values(found: Mapping[str, str | None]) -> str:
+    text = ", ".join(f"{path} is not there" if value is None else f"{path} = {value}" for path, value in found.items())
+    return f" ({shorten(text, 2 * _LONGEST)})" if text else ""
+
+
+def _describe_error(condition: Condition, bound: Bound, message: str) -> str:
     code, _, rest = message.partition(": ")
     if code in _OWN_ERRORS:
         return _OWN_ERRORS[code].format(rest, with_article(rest))
@@ -108,9 +109,10 @@ def _describe_error(condition: Condition, variables: Mapping[str, Any], message:
         return f"{unbound.group(1)} is not available here"
     if overload := _OVERLOAD.search(message):
         kinds = overload.group(2) or "this kind of value"
-        return f"{overload.group(1).strip('_@')} does not take {kinds}{_values_text(condition, variables)}"
+        return f"{overload.group(1).strip('_@')} does not take {kinds}{_values_text(condition, bound)}"
     return (
-        _missing_field(condition, variables, message) or f"{_without_code(message)}{_values_text(condition, variables)}"
+        _missing_field(condition, bound.variables, message)
+        or f"{_without_code(message)}{_values_text(condition, bound)}"
     )
 
 
