@@ -98,7 +98,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run that belongs to the worker that claimed it, until the claim ends.
 
     `input` is None when the run takes its event as it is; `answer` is the decision of a person on an approve step.
-    `alone`: no other run waits for the end of this one.
+    `alone`: no other run waits for the end of this one. `events` are without their verdicts.
     """
 
     id: str

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from harken.errors import NotFound, Refused
-from harken.event import Event
+from harken.event import Event, Verdict
 from harken.match import Read, Sighting, compile_rules, match
 from harken.runs import Dead, Finished, Park, StepRecord
-from harken.store import Commit, Settlement
+from harken.store import Commit, Entry, Settlement
+from harken.testing.store.many_verdicts import declined
 from tests.operate.operator_world import POLLED, Office
 
 
@@ -89,6 +90,20 @@ async def test_a_filtered_event_is_explained_with_the_clause_and_the_values(offi
     assert (answer["stage"], answer["outcome"]) == ("match", "filtered")
     assert "urgency" in answer["sentence"]
     assert "low" in answer["sentence"]
+
+
+async def test_one_verdict_of_a_thousand_is_explained_as_before(office: Office) -> None:
+    others = [declined(number) for number in range(999)]
+    filtered = Verdict(trigger="oncall", outcome="filtered", reason='event.urgency == "high" is false')
+    event = Event(subject="INC-3", key="INC-3", type="json.item", data={}, occurred_at=office.clock.now())
+    entry = Entry(event=event, memory_id="INC-3", decisions=(*others[:500], filtered, *others[500:]))
+    revision = (await office.store.listeners(POLLED.name)).revision
+    await office.store.commit(Commit(feed=POLLED.name, revision=revision, entries=(entry,)))
+    answer = await explain(office, "INC-3")
+    assert 'the condition was not met: event.urgency == "high" is false' in answer["sentence"]
+    shown = await office.ask("events.show", id=answer["details"]["event_id"])
+    assert [verdict["trigger"] for verdict in shown["verdicts"]] == [one.trigger for one in entry.decisions]
+    assert shown["verdicts"][7]["reason"] == others[7].reason
 
 
 async def test_an_event_that_was_shown_again_is_told_as_fired_once_and_duplicated(office: Office) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from harken.backends.encryption import Seal
 from harken.backoff import Health
-from harken.event import Event, Recorded, Span, Verdict
+from harken.event import Event, Recorded, Span
 from harken.feed import Feed, Trigger
 from harken.runs import Claimed, Run, StepRecord
 from harken.store import DeadLetter, Intent
@@ -27,7 +27,6 @@ __all__ = [
     "decode_spans",
     "decode_steps",
     "decode_trigger",
-    "decode_verdicts",
     "first_claim",
     "micros",
     "micros_or_none",
@@ -69,7 +68,6 @@ decode_feed = msgspec.json.Decoder(Feed).decode
 decode_trigger = msgspec.json.Decoder(Trigger).decode
 decode_health = msgspec.json.Decoder(Health).decode
 decode_spans = msgspec.json.Decoder(list[Span]).decode
-decode_verdicts = msgspec.json.Decoder(tuple[Verdict, ...]).decode
 decode_json = msgspec.json.Decoder().decode
 _decode_step = msgspec.json.Decoder(StepRecord).decode
 
@@ -112,8 +110,8 @@ def refused_event(number: int, feed: str, key: str, reason: str, at: datetime) -
     return DeadLetter(id=f"event-{number}", what="event", trigger=feed, key=key, reason=reason, at=at)
 
 
-def as_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts: tuple[Verdict, ...]) -> Recorded:
-    """The event as it would be read from the store."""
+def as_recorded(event: Event, event_id: int, feed: str, now: datetime) -> Recorded:
+    """The event as a claim would read it from the store: without its verdicts."""
     return Recorded(
         id=event_id,
         feed=feed,
@@ -124,7 +122,6 @@ def as_recorded(event: Event, event_id: int, feed: str, now: datetime, verdicts:
         occurred_at=event.occurred_at,
         recorded_at=now,
         data=event.data,
-        verdicts=verdicts,
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from harken.backends.codec import SealedTexts, decode_health, decode_verdicts, moment, moment_or_none, refused_event
+from harken.backends.codec import SealedTexts, decode_health, moment, moment_or_none, refused_event
 from harken.backends.coverage import merge_spans, spans_of
 from harken.backends.run_states import STATES, WAITING
+from harken.backends.verdicts import decode_verdicts
 from harken.backoff import Health
 from harken.event import Known, Recorded
 from harken.feed import FeedState, TickSpan, TriggerState
@@ -18,6 +19,7 @@ from harken.store import DeadLetter, Document
 __all__ = [
     "AUDIT",
     "DOCUMENT",
+    "EVENT_OF_RUN",
     "FEED",
     "LETTER",
     "MEMORY",
@@ -39,6 +41,8 @@ Row = Sequence[Any]
 
 RECORDED = """e.id, f.name, e.key, e.subject, e.state, e.type, e.occurred_at, e.recorded_at, e.data, e.verdicts,
 e.repeats, e.last_repeat_at"""
+EVENT_OF_RUN = RECORDED.replace("e.verdicts", "NULL")
+"""RECORDED without the verdicts: who executes a run needs none, and there may be a thousand for each of its events."""
 RUN = """seq, id, trigger, workflow_rev, state, event, input, output, attempt, priority, hold, due_at,
 created_at, started_at, finished_at, error, cancel_requested, waiting_for, parent, replay_of"""
 FEED = """name, revision, cursor, watermark, next_due, health, reads, baselined, last_success, last_tick,
@@ -53,7 +57,7 @@ LATEST = 2**53
 
 
 def recorded_of(texts: SealedTexts, row: Row) -> Recorded:
-    """A row of RECORDED."""
+    """A row of RECORDED or EVENT_OF_RUN."""
     return Recorded(
         id=row[0],
         feed=row[1],
@@ -64,7 +68,7 @@ def recorded_of(texts: SealedTexts, row: Row) -> Recorded:
         occurred_at=moment_or_none(row[6]),
         recorded_at=moment(row[7]),
         data=texts.json(row[8]),
-        verdicts=decode_verdicts(texts.seal.open(row[9])),
+        verdicts=() if row[9] is None else decode_verdicts(texts.seal.open(row[9])),
         repeats=row[10],
         last_repeat_at=moment_or_none(row[11]),
     )

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import msgspec
 
-from harken.backends.codec import decode_spans, decode_verdicts, micros, moment
+from harken.backends.codec import decode_spans, micros, moment
 from harken.backends.encryption import Seal
 from harken.backends.run_states import NEVER, READY, RUNNING, STATES
+from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.errors import Refused
 from harken.event import Span
 from harken.runs import RunState
@@ -223,7 +224,7 @@ class Tables(Sealed):
         return (
             row.id, self._known(row.feed), self.shut_text(row.key), self.shut_text(row.subject),
             self.shut_text(row.state), row.type, row.occurred_at, row.recorded_at, row.repeats, row.last_repeat_at,
-            self.shut(msgspec.json.encode(row.verdicts)), self.shut(row.data), self.seal.name(row.key),
+            self.shut(encode_verdicts(row.verdicts)), self.shut(row.data), self.seal.name(row.key),
         )
         # fmt: on
 

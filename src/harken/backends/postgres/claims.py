@@ -15,7 +15,7 @@ from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.queue import admit, close_gathering, count_run, lock_budget, runs_left
 from harken.backends.postgres.records import events_of, journals_of
 from harken.backends.postgres.transaction import Transaction
-from harken.backends.rows import RECORDED, recorded_of
+from harken.backends.rows import EVENT_OF_RUN, recorded_of
 from harken.backends.run_states import GATHERING, HELD, NEVER, READY, RUNNING, WAITING, id_of
 from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
@@ -41,10 +41,10 @@ r AS (UPDATE runs SET {_TAKEN.format(now="(SELECT now FROM t)")} WHERE (SELECT c
 SELECT due.seq FROM priorities p CROSS JOIN LATERAL (SELECT c.seq FROM runs c WHERE c.state={READY}
 AND c.priority=p.priority AND c.due_at<=(SELECT now FROM t) ORDER BY c.due_at, c.seq LIMIT $3
 FOR UPDATE SKIP LOCKED) due ORDER BY p.priority DESC LIMIT $3)) RETURNING *)
-SELECT {_RUN}, {RECORDED}, t.clear {_JOINED.format("t LEFT JOIN r ON true")}"""
+SELECT {_RUN}, {EVENT_OF_RUN}, t.clear {_JOINED.format("t LEFT JOIN r ON true")}"""
 
 CLAIM = f"""WITH r AS (UPDATE runs SET {_TAKEN.format(now="$3::bigint")} WHERE seq=ANY($4::bigint[]) RETURNING *)
-SELECT {_RUN}, {RECORDED} {_JOINED.format("r")}"""
+SELECT {_RUN}, {EVENT_OF_RUN} {_JOINED.format("r")}"""
 
 NEXT_DUE = f"""SELECT min(due), coalesce($1, harken_now()),
 EXISTS (SELECT 1 FROM runs WHERE state={HELD} AND hold='budget')

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harken.backends.codec import as_recorded, decode_verdicts, first_claim, micros, micros_or_none, moment
+from harken.backends.codec import as_recorded, first_claim, micros, micros_or_none, moment
 from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
 from harken.backends.postgres.connection import Database, DatabaseUser
 from harken.backends.postgres.group_commit import GroupCommit, may_share
@@ -15,6 +15,7 @@ from harken.backends.postgres.queue import CommitShare, Resolver, RunRequest, re
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import LockedFeed, Rollback, Transaction, check_lease, lock_feed
 from harken.backends.run_states import duplicate_verdicts
+from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.event import Event, Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
@@ -60,8 +61,6 @@ next_due=CASE WHEN $5 THEN $6 ELSE next_due END, health=coalesce($7, health), se
 reads=reads+$9::boolean::int, baselined=baselined OR $9, span_result=CASE WHEN $10 IS NULL THEN span_result END
 WHERE id=$1"""
 
-_encode_verdicts = msgspec.json.Encoder().encode
-
 Verdicts = tuple[Verdict, ...]
 
 
@@ -97,7 +96,7 @@ async def write_commit(tx: Transaction, wanted: Commit, shares: Sequence[CommitS
     new = await _record(tx, feed, entries, event_ids, verdicts, resolver) if entries else 0
     await _update_feed(tx, feed, wanted, new)
     claimed = [
-        _claimed(tx, wanted.feed, entries[request.position].event, verdicts[request.position], request, run_id)
+        _claimed(tx, wanted.feed, entries[request.position].event, request, run_id)
         for request, run_id in resolver.claimed
     ]
     return Committed(event_ids=event_ids, verdicts=verdicts, claimed=claimed)
@@ -225,7 +224,7 @@ async def _insert_events(
             None if event.state is None else tx.shut(event.state),
             event.type,
             micros_or_none(event.occurred_at),
-            seal.shut(_encode_verdicts(verdicts)),
+            seal.shut(encode_verdicts(verdicts)),
             seal.shut(event.payload()),
         )
         for event_id, event, verdicts in events
@@ -279,14 +278,12 @@ async def _decide_again(
             [verdicts[name]] = await resolver.resolve([request], claim=False)
     decided = tuple(verdicts.values())
     update = "UPDATE events SET verdicts=$1 WHERE id=$2"
-    await tx.do(update, tx.seal.shut(_encode_verdicts(decided)), entry.again)
+    await tx.do(update, tx.seal.shut(encode_verdicts(decided)), entry.again)
     return entry.again, decided
 
 
-def _claimed(
-    tx: Transaction, feed: str, event: Event, verdicts: Verdicts, request: RunRequest, run_id: bytes
-) -> Claimed:
-    recorded = as_recorded(event, request.event_id, feed, moment(tx.now), verdicts)
+def _claimed(tx: Transaction, feed: str, event: Event, request: RunRequest, run_id: bytes) -> Claimed:
+    recorded = as_recorded(event, request.event_id, feed, moment(tx.now))
     return first_claim(request.intent, run_id, tx.trigger(request.intent.trigger).name, recorded)
 
 

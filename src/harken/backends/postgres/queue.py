@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from harken.backends.budgets import budget_room, window
-from harken.backends.codec import decode_verdicts, micros
+from harken.backends.codec import micros
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Transaction, TriggerRow
 from harken.backends.run_states import (
@@ -30,6 +30,7 @@ from harken.backends.run_states import (
     gathered_reason,
     run_id_of,
 )
+from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import StepRecord

@@ -14,6 +14,7 @@ from harken.backends.postgres.definitions import feed_states, trigger_states
 from harken.backends.postgres.statements import Where
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import (
+    EVENT_OF_RUN,
     LETTER,
     MEMORY,
     RECORDED,
@@ -300,7 +301,7 @@ async def events_of(tx: Transaction, seqs: Sequence[int]) -> dict[int, list[Reco
     found: dict[int, list[Recorded]] = {}
     if seqs:
         rows = await tx.rows(
-            f"""SELECT {RECORDED}, g.run FROM run_events g JOIN events e ON e.id=g.event JOIN feeds f ON f.id=e.feed
+            f"""SELECT {EVENT_OF_RUN}, g.run FROM run_events g JOIN events e ON e.id=g.event JOIN feeds f ON f.id=e.feed
             WHERE g.run=ANY($1::bigint[]) ORDER BY e.id""",
             seqs,
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harken.backends.codec import decode_verdicts
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING
+from harken.backends.verdicts import decode_verdicts
 from harken.errors import Refused
 
 __all__ = ["PostgresUpkeep"]

@@ -75,7 +75,7 @@ async def _claimed(session: Session, row: Sequence[Any]) -> Claimed:
         alone = recorded(session.seal, int(event), found)
         events = [alone] if alone else []
     elif gathered:
-        events = await session.events(sorted({int(each) for each in gathered}))
+        events = await session.events(sorted({int(each) for each in gathered}), with_verdicts=False)
     return Claimed(
         id=run_id.hex(),
         token=token,

@@ -5,7 +5,7 @@ Lua never looks into a text: it gets names (16 bytes each), opaque texts, and in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import msgspec
 from harken.backends.codec import micros
 from harken.backends.encryption import Seal
 from harken.backends.run_states import BY_HAND, DROPPED, HAS_ITS_RUN, HOLD_REASONS, NOT_OVER, REPLACED, gathered_reason
+from harken.backends.verdicts import MANY, decode_verdicts, encode_verdicts
 from harken.errors import HarkenError, LeaseLost, NotFound
 from harken.event import Event, Known, Outcome, Recorded, Verdict
 from harken.runs import StepRecord
@@ -26,6 +27,7 @@ __all__ = [
     "DOCUMENT",
     "END_REASONS",
     "EVENT_HEAD",
+    "GROUPED_VERDICTS",
     "MEMORY",
     "NEVER",
     "NO_STATE",
@@ -45,6 +47,8 @@ __all__ = [
     "decode_letter",
     "decode_text",
     "encode_body",
+    "encode_frames",
+    "encode_group",
     "encode_letter",
     "encode_msgpack",
     "encode_state",
@@ -53,6 +57,7 @@ __all__ = [
     "event_body",
     "event_fields",
     "fields_of_reply",
+    "grouped_in",
     "hash_fields",
     "known_of",
     "micros_or_false",
@@ -95,6 +100,11 @@ VERDICT_FRAME = Struct(">BHBII")
 STORED_VERDICT = 0xFFFFFFFF
 """The number of a frame whose reason is the whole verdict, as matching or another store made it."""
 
+GROUPED_VERDICTS = 0xFFFFFFFE
+"""The number of the first frame of an event that matching decided for many triggers: its reason is all these verdicts,
+and its trigger is empty. Scripts never change it. A frame that has one of its triggers takes the place of the verdict.
+"""
+
 OUTCOMES: tuple[Outcome, ...] = (
     "fired",
     "filtered",
@@ -130,6 +140,8 @@ decode_letter = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, bytes]).decod
 """Feed, key, reason and payload of an event that the store refused."""
 decode_audit = msgspec.msgpack.Decoder(tuple[str, str, str, bytes]).decode
 """Who, did, what and the sealed detail of an audit entry."""
+_decode_group = msgspec.msgpack.Decoder(tuple[list[int], bytes]).decode
+"""The places of the frames that follow among all verdicts, and the verdicts of the group."""
 _encode_json = msgspec.json.Encoder().encode
 _decode_verdict = msgspec.json.Decoder(Verdict).decode
 _decode_data = msgspec.json.Decoder().decode
@@ -238,7 +250,7 @@ def encode_body(
     return seal.shut(encode_msgpack((encode_text(key), encode_text(subject), encoded, kind, occurred_at, data)))
 
 
-def recorded(seal: Seal, event_id: int, row: Sequence[bytes | None]) -> Recorded | None:
+def recorded(seal: Seal, event_id: int, row: Sequence[bytes | None], *, with_verdicts: bool = True) -> Recorded | None:
     """The event of its three fields; None if it was deleted."""
     body, head, repeats = row
     if body is None or head is None:
@@ -256,7 +268,7 @@ def recorded(seal: Seal, event_id: int, row: Sequence[bytes | None]) -> Recorded
         occurred_at=None if at is None else moment(at),
         recorded_at=moment(recorded_at),
         data=_decode_data(data),
-        verdicts=verdicts_of(seal, head[26 + size :]),
+        verdicts=verdicts_of(seal, head[26 + size :]) if with_verdicts else (),
         repeats=int(times),
         last_repeat_at=moment_or_none(last),
     )
@@ -270,8 +282,55 @@ def encode_verdict(seal: Seal, verdict: Verdict, run: bytes = b"") -> bytes:
     return VERDICT_FRAME.pack(*sizes) + trigger + run + reason
 
 
+def encode_group(seal: Seal, verdicts: Sequence[Verdict], others: Sequence[int]) -> bytes:
+    """The frame of verdicts that name no run. `others`: the places among all verdicts of the frames that follow it."""
+    reason = seal.shut(encode_msgpack((others, encode_verdicts(verdicts))))
+    return VERDICT_FRAME.pack(0, 0, 0, len(reason), GROUPED_VERDICTS) + reason
+
+
+def encode_frames(seal: Seal, verdicts: Sequence[Verdict]) -> bytes:
+    """Verdicts as another store has them."""
+    grouped = [verdict for verdict in verdicts if not verdict.run_id]
+    if len(grouped) < MANY:
+        return b"".join(encode_verdict(seal, verdict, bytes.fromhex(verdict.run_id)) for verdict in verdicts)
+    others = [at for at, verdict in enumerate(verdicts) if verdict.run_id]
+    frames = (encode_verdict(seal, verdicts[at], bytes.fromhex(verdicts[at].run_id)) for at in others)
+    return encode_group(seal, grouped, others) + b"".join(frames)
+
+
 def verdicts_of(seal: Seal, frames: bytes) -> tuple[Verdict, ...]:
-    found: list[Verdict] = []
+    group, others = _split_group(seal, frames)
+    found = list(_read_frames(seal, frames))
+    if not group:
+        return tuple(found)
+    # places are those of the moment when the event was recorded; what was decided later stands at the end
+    first, later = found[: len(others)], {verdict.trigger: verdict for verdict in found[len(others) :]}
+    placed = dict(zip(others, first, strict=False))
+    members = iter(group)
+    whole = [placed[at] if at in placed else next(members) for at in range(len(group) + len(placed))]
+    whole = [later.pop(verdict.trigger, verdict) for verdict in whole]
+    return (*whole, *later.values())
+
+
+def grouped_in(seal: Seal, head: bytes) -> Mapping[str, Outcome]:
+    """The outcomes of the group in an event's head, by trigger."""
+    frames = head[EVENT_HEAD.size + EVENT_HEAD.unpack_from(head)[2] :]
+    return {verdict.trigger: verdict.outcome for verdict in _split_group(seal, frames)[0]}
+
+
+def _split_group(seal: Seal, frames: bytes) -> tuple[tuple[Verdict, ...], list[int]]:
+    """The verdicts of the group, and the places of the others; nothing if there is no group."""
+    if not frames:
+        return (), []
+    _, _, _, size, number = VERDICT_FRAME.unpack_from(frames)
+    if number != GROUPED_VERDICTS:
+        return (), []
+    others, encoded = _decode_group(seal.open(frames[VERDICT_FRAME.size : VERDICT_FRAME.size + size]))
+    return decode_verdicts(encoded), others
+
+
+def _read_frames(seal: Seal, frames: bytes) -> Iterable[Verdict]:
+    """The verdicts that have a frame of their own."""
     at, end = 0, len(frames)
     while at < end:
         outcome, trigger_size, run_size, reason_size, number = VERDICT_FRAME.unpack_from(frames, at)
@@ -280,11 +339,10 @@ def verdicts_of(seal: Seal, frames: bytes) -> tuple[Verdict, ...]:
         run, at = frames[at : at + run_size].hex(), at + run_size
         reason, at = frames[at : at + reason_size], at + reason_size
         if number == STORED_VERDICT:
-            found.append(_decode_verdict(seal.open(reason)))
-        else:
+            yield _decode_verdict(seal.open(reason))
+        elif number != GROUPED_VERDICTS:
             why = _reason(seal, OUTCOMES[outcome], reason, number)
-            found.append(Verdict(trigger=trigger, outcome=OUTCOMES[outcome], reason=why, run_id=run))
-    return tuple(found)
+            yield Verdict(trigger=trigger, outcome=OUTCOMES[outcome], reason=why, run_id=run)
 
 
 def _reason(seal: Seal, outcome: Outcome, reason: bytes, number: int) -> str:

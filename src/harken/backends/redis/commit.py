@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,10 +12,13 @@ import msgspec
 from harken.backends.codec import as_recorded, first_claim, micros
 from harken.backends.encryption import Seal
 from harken.backends.redis.codec import (
+    BUCKET,
     RESULTS,
     Arguments,
+    encode_group,
     encode_verdict,
     event_body,
+    grouped_in,
     micros_or_false,
     moment,
     state_argument,
@@ -24,7 +27,8 @@ from harken.backends.redis.codec import (
 from harken.backends.redis.notify import leaves_runs
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.backends.run_states import duplicate_verdicts, run_id_of
-from harken.event import Verdict
+from harken.backends.verdicts import MANY
+from harken.event import Outcome, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
 
@@ -45,6 +49,7 @@ class RedisCommits(UsesSession):
         """A page too long for one script is written in parts. Its cursor moves with the last one, so the rest of an
         interrupted page is read again."""
         session = await self._ready()
+        wanted = await _without_decided(session, wanted)
         bodies = _bodies(session, wanted)
         cuts = list(_cuts(wanted.entries, bodies))
         if len(cuts) == 1:
@@ -85,12 +90,26 @@ def _cuts(entries: Sequence[Entry], bodies: Sequence[bytes]) -> Iterator[tuple[i
     """The first and last entry of each part."""
     begin, decisions, size = 0, 0, 0
     for at, (entry, body) in enumerate(zip(entries, bodies, strict=True)):
-        decisions += len(entry.decisions)
+        decisions += _weight(entry)
         size += len(body)
         if at > begin and (at - begin >= MAX_EVENTS or decisions > MAX_DECISIONS or size > MAX_BYTES):
             yield begin, at
-            begin, decisions, size = at, len(entry.decisions), len(body)
+            begin, decisions, size = at, _weight(entry), len(body)
     yield begin, len(bodies)
+
+
+def _weight(entry: Entry) -> int:
+    """The number of decisions that the script gets."""
+    return len(entry.decisions) - (len(_grouped(entry)) - 1 if _has_group(entry) else 0)
+
+
+def _grouped(entry: Entry) -> list[Verdict]:
+    return [decision for decision in entry.decisions if isinstance(decision, Verdict)]
+
+
+def _has_group(entry: Entry) -> bool:
+    """Whether the verdicts of matching are stored together. Those of a stored event are added to what it has."""
+    return not entry.again and len(entry.decisions) >= MANY and len(_grouped(entry)) >= MANY
 
 
 def _first_part(wanted: Commit, entries: Sequence[Entry]) -> Commit:
@@ -110,9 +129,12 @@ async def _write(session: Session, wanted: Commit, bodies: Sequence[bytes], part
     if reply[0] == b"stale":
         return Stale(reply[1])
     _, answers, handed, now = reply
-    verdicts = [_verdicts(session.seal, answer) for answer in answers]
+    verdicts = [_verdicts(session.seal, entry, answer) for entry, answer in zip(wanted.entries, answers, strict=True)]
     ids = [answer[0] for answer in answers]
-    claimed = [_claimed(wanted, ids, verdicts, handover[run_id], run_id, moment(now)) for run_id in handed]
+    names = {
+        verdict.run_id: verdict.trigger for at in {handover[run_id][0] for run_id in handed} for verdict in verdicts[at]
+    }
+    claimed = [_claimed(wanted, ids, handover[run_id], run_id, names[run_id.hex()], moment(now)) for run_id in handed]
     return Committed(event_ids=ids, verdicts=verdicts, claimed=claimed)
 
 
@@ -141,12 +163,7 @@ def _instructions(
 
 
 def _entry(args: Arguments, at: int, entry: Entry, body: bytes, handover: Handover | None) -> tuple[Any, ...]:
-    decisions = [
-        (0, args.text(encode_verdict(args.seal, decision)), decision.trigger)
-        if isinstance(decision, Verdict)
-        else _intent(args, at, decision, handover)
-        for decision in entry.decisions
-    ]
+    decisions = _decisions(args, at, entry, handover)
     if entry.again:
         return entry.again, False, 0, 0, 0, False, False, 0, 0, decisions
     return (
@@ -159,6 +176,54 @@ def _entry(args: Arguments, at: int, entry: Entry, body: bytes, handover: Handov
         args.text(body),
         decisions,
     )
+
+
+def _decisions(args: Arguments, at: int, entry: Entry, handover: Handover | None) -> list[tuple[Any, ...]]:
+    if not _has_group(entry):
+        return [
+            (0, args.text(encode_verdict(args.seal, decision)), decision.trigger)
+            if isinstance(decision, Verdict)
+            else _intent(args, at, decision, handover)
+            for decision in entry.decisions
+        ]
+    intents = {place: one for place, one in enumerate(entry.decisions) if isinstance(one, Intent)}
+    group = encode_group(args.seal, _grouped(entry), list(intents))
+    return [(0, args.text(group), ""), *(_intent(args, at, intent, handover) for intent in intents.values())]
+
+
+async def _without_decided(session: Session, wanted: Commit) -> Commit:
+    """The commit without decisions on stored events for triggers whose verdict is in the event's group.
+
+    A script cannot look into a group. It never changes, so that reading it before is as good. What was before the
+    start of a trigger is decided again.
+    """
+    stored = [entry.again for entry in wanted.entries if entry.again]
+    if not stored:
+        return wanted
+    rows = await session.connection.execute(
+        *(("HGET", session.connection.key(f"e:{each // BUCKET}"), f"v{each}") for each in stored)
+    )
+    groups = {each: grouped_in(session.seal, head) for each, head in zip(stored, rows, strict=True) if head is not None}
+    names = await _names(session, wanted) if any(groups.values()) else {}
+    entries = [_undecided(entry, groups.get(entry.again, {}), names) for entry in wanted.entries]
+    return msgspec.structs.replace(wanted, entries=entries)
+
+
+async def _names(session: Session, wanted: Commit) -> dict[str, str]:
+    """The names of the triggers that have an intent, by uid."""
+    uids = {one.trigger for entry in wanted.entries for one in entry.decisions if isinstance(one, Intent)}
+    await session.learn_names(uid.encode() for uid in uids)
+    return {uid: session.trigger_name(uid.encode()) for uid in uids}
+
+
+def _undecided(entry: Entry, group: Mapping[str, Outcome], names: Mapping[str, str]) -> Entry:
+    def is_open(decision: Verdict | Intent) -> bool:
+        trigger = decision.trigger if isinstance(decision, Verdict) else names[decision.trigger]
+        return group.get(trigger, "before_start") == "before_start"
+
+    if not group:
+        return entry
+    return msgspec.structs.replace(entry, decisions=tuple(filter(is_open, entry.decisions)))
 
 
 def _intent(args: Arguments, at: int, intent: Intent, handover: Handover | None) -> tuple[Any, ...]:
@@ -185,25 +250,29 @@ def _intent(args: Arguments, at: int, intent: Intent, handover: Handover | None)
     )
 
 
-def _verdicts(seal: Seal, answer: Sequence[Any]) -> tuple[Verdict, ...]:
+def _verdicts(seal: Seal, entry: Entry, answer: Sequence[Any]) -> tuple[Verdict, ...]:
     verdicts = verdicts_of(seal, answer[2])
     if answer[1] == b"n":
         return verdicts
     # the entry repeats an earlier event, which has the runs
-    return duplicate_verdicts(answer[0], verdicts, map(bytes.decode, answer[3]))
+    names = [name.decode() for name in answer[3]]
+    if _has_group(entry):
+        # the first name is that of the group, which has none
+        others = iter(names[1:])
+        names = [one.trigger if isinstance(one, Verdict) else next(others) for one in entry.decisions]
+    return duplicate_verdicts(answer[0], verdicts, names)
 
 
 def _claimed(
     wanted: Commit,
     ids: Sequence[int],
-    verdicts: Sequence[tuple[Verdict, ...]],
     handed: tuple[int, Intent],
     run_id: bytes,
+    trigger: str,
     now: datetime,
 ) -> Claimed:
     at, intent = handed
-    trigger = next(verdict.trigger for verdict in verdicts[at] if verdict.run_id == run_id.hex())
-    recorded = as_recorded(wanted.entries[at].event, ids[at], wanted.feed, now, verdicts[at])
+    recorded = as_recorded(wanted.entries[at].event, ids[at], wanted.feed, now)
     return first_claim(intent, run_id, trigger, recorded)
 
 

@@ -20,11 +20,11 @@ from harken.backends.redis.codec import (
     TICK,
     Arguments,
     encode_body,
+    encode_frames,
     encode_letter,
     encode_msgpack,
     encode_state,
     encode_text,
-    encode_verdict,
     step_charge,
 )
 from harken.backends.redis.definitions import trigger_facts
@@ -180,8 +180,7 @@ class Loader:
         body = encode_body(self._seal, row.key, row.subject, row.state, row.type, row.occurred_at, row.data)
         feed, name = row.feed.encode(), self._seal.name(row.key)
         head = EVENT_HEAD.pack(row.recorded_at, name, len(feed)) + feed
-        verdicts = [encode_verdict(self._seal, verdict, bytes.fromhex(verdict.run_id)) for verdict in row.verdicts]
-        fields: dict[str, Any] = {str(row.id): body, f"v{row.id}": head + b"".join(verdicts)}
+        fields: dict[str, Any] = {str(row.id): body, f"v{row.id}": head + encode_frames(self._seal, row.verdicts)}
         if row.repeats:
             fields[f"r{row.id}"] = f"{row.repeats}:{row.last_repeat_at or ''}"
         bucket = row.id // BUCKET

@@ -54,7 +54,7 @@ class Session(SealedTexts):
             found += map(hash_fields, rows)
         return found
 
-    async def events(self, ids: Sequence[int]) -> list[Recorded]:
+    async def events(self, ids: Sequence[int], *, with_verdicts: bool = True) -> list[Recorded]:
         """These events in this order, without those that were deleted."""
         found: list[Recorded] = []
         for begin in range(0, len(ids), EVENTS_PER_READ):
@@ -62,8 +62,9 @@ class Session(SealedTexts):
             rows = await self.connection.execute(
                 *(("HMGET", self.connection.key(f"e:{each // BUCKET}"), *event_fields(each)) for each in some)
             )
-            events = [recorded(self.seal, each, row) for each, row in zip(some, rows, strict=True)]
-            found.extend(event for event in events if event is not None)
+            for each, row in zip(some, rows, strict=True):
+                event = recorded(self.seal, each, row, with_verdicts=with_verdicts)
+                found += [event] if event is not None else []
         return found
 
     async def learn_names(self, uids: Iterable[bytes]) -> None:

@@ -7,19 +7,20 @@ from typing import Any
 
 import msgspec
 
-from harken.backends.codec import as_recorded, decode_verdicts, first_claim, micros, micros_or_none, moment
+from harken.backends.codec import as_recorded, first_claim, micros, micros_or_none, moment
 from harken.backends.coverage import KEPT_SPANS, merge_spans, spans_of
 from harken.backends.run_states import duplicate_verdicts
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.queue import release_flood, resolve
 from harken.backends.sqlite.transaction import FeedRow, Transaction
+from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.event import Span, Verdict
 from harken.runs import Claimed
 from harken.store import Commit, Committed, Entry, Intent, Stale, Tick
 
 __all__ = ["SqliteCommits", "close_span", "commit", "extend_coverage"]
 
-_encode_verdicts = msgspec.json.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 
 INSERT_MEMORY = """INSERT OR IGNORE INTO memory (feed, mid, state, seq, event, first_seen, last_seen)
 VALUES (?,?,?,?,?,?,?)"""
@@ -101,9 +102,9 @@ def _record(
             may_claim = len(handed) < room
             decided.append(resolve(tx, decision, event_id, now, handed if may_claim else None, holder))
     verdicts = tuple(decided)
-    tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(_encode_verdicts(verdicts)), *columns))
+    tx.execute(INSERT_EVENT, (event_id, feed.id, now, tx.seal.shut(encode_verdicts(verdicts)), *columns))
     if handed:
-        recorded = as_recorded(event, event_id, feed.name, moment(now), verdicts)
+        recorded = as_recorded(event, event_id, feed.name, moment(now))
         claimed.extend(
             first_claim(intent, run_id, tx.trigger(intent.trigger).name, recorded) for _, run_id, intent in handed
         )
@@ -113,10 +114,9 @@ def _record(
 def _columns(tx: Transaction, entry: Entry) -> tuple[Any, ...]:
     event, seal = entry.event, tx.seal
     event.type.encode()
+    _encode_json([decision for decision in entry.decisions if isinstance(decision, Verdict)])
     for decision in entry.decisions:
-        if isinstance(decision, Verdict):
-            _encode_verdicts(decision)
-        else:
+        if isinstance(decision, Intent):
             tx.trigger(decision.trigger)
     return (
         seal.name(event.key),
@@ -193,7 +193,7 @@ def _again(tx: Transaction, entry: Entry, now: int) -> tuple[int, tuple[Verdict,
         else:
             verdicts[name] = resolve(tx, decision, entry.again, now, None, "")
     decided = tuple(verdicts.values())
-    tx.execute("UPDATE events SET verdicts=? WHERE id=?", (tx.seal.shut(_encode_verdicts(decided)), entry.again))
+    tx.execute("UPDATE events SET verdicts=? WHERE id=?", (tx.seal.shut(encode_verdicts(decided)), entry.again))
     return entry.again, decided
 
 

@@ -9,12 +9,10 @@ import apsw
 import msgspec
 
 from harken.backends.encryption import Seal
-from harken.event import Verdict
+from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.store.documents import KEYS, SEAL, UNWIPED
 
 __all__ = ["encrypt", "wipe"]
-
-_decode_verdicts = msgspec.json.Decoder(list[Verdict]).decode
 
 ENCRYPTED = {
     "feeds": ("definition", "cursor", "health", "coverage"),
@@ -78,14 +76,14 @@ def wipe(connection: apsw.Connection) -> None:
 
 
 def _rekey_verdicts(encoded: bytes, seal: Seal) -> bytes:
-    verdicts = _decode_verdicts(encoded)
+    verdicts = decode_verdicts(encoded)
     renamed = [
         msgspec.structs.replace(verdict, run_id=seal.rename(bytes.fromhex(verdict.run_id)).hex())
         if verdict.run_id
         else verdict
         for verdict in verdicts
     ]
-    return msgspec.json.encode(renamed)
+    return encode_verdicts(renamed)
 
 
 def _rekey_wait(waiting_for: str, seal: Seal) -> str:

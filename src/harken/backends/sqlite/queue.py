@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from harken.backends.budgets import budget_room, window
-from harken.backends.codec import decode_verdicts, micros
+from harken.backends.codec import micros
 from harken.backends.run_states import (
     BLOCKED,
     CANCELLED,
@@ -27,6 +27,7 @@ from harken.backends.run_states import (
     run_id_of,
 )
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
+from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import StepRecord

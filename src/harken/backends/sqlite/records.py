@@ -9,6 +9,7 @@ from typing import Any
 from harken.backends.codec import dead_run, decode_steps, micros
 from harken.backends.keyset import PageBuilder
 from harken.backends.rows import (
+    EVENT_OF_RUN,
     LETTER,
     MEMORY,
     RECORDED,
@@ -128,16 +129,19 @@ def _event(tx: Transaction, event_id: int) -> Recorded | None:
     return found[0] if found else None
 
 
-def _select_events(tx: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int) -> list[Recorded]:
-    sql = f"SELECT {RECORDED} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
+def _select_events(
+    tx: Transaction, where: str, bindings: Sequence[Any], order: str, limit: int, columns: str = RECORDED
+) -> list[Recorded]:
+    sql = f"SELECT {columns} FROM events e JOIN feeds f ON f.id=e.feed WHERE {where} ORDER BY e.id {order} LIMIT ?"
     return [recorded_of(tx, row) for row in tx.execute(sql, [*bindings, limit])]
 
 
 def events_of(tx: Transaction, seq: int, first: int | None) -> list[Recorded]:
-    """The events of a run, oldest first."""
+    """The events of a run, oldest first, without their verdicts."""
     if first is not None:
-        return _select_events(tx, "e.id=?", [first], "ASC", 1)
-    return _select_events(tx, "e.id IN (SELECT event FROM run_events WHERE run=?)", [seq], "ASC", 100_000)
+        return _select_events(tx, "e.id=?", [first], "ASC", 1, EVENT_OF_RUN)
+    gathered = "e.id IN (SELECT event FROM run_events WHERE run=?)"
+    return _select_events(tx, gathered, [seq], "ASC", 100_000, EVENT_OF_RUN)
 
 
 def _memory_of(tx: Transaction, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:

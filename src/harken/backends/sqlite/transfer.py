@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from harken.backends.sqlite.leases import GIVEN_UP
 from harken.backends.sqlite.transaction import Transaction
 from harken.backends.table_export import COLUMNS, COPIED_DOCUMENTS, COUNTED, HAS_SLOT, Row, TableRuns, Tables
 from harken.backends.transfer import prepare_import, refuse_nonempty
+from harken.backends.verdicts import decode_verdicts
 from harken.clock import Clock, SystemClock
 from harken.errors import Misconfigured, Refused
 from harken.store.documents import COUNTER, IDS, KEYS, SEAL, THIS_STORE, TRANSFER
@@ -194,10 +196,12 @@ def _triggers(tx: Transaction, tables: Tables) -> Iterator[ExportedTrigger]:
 
 def _runs(tx: Transaction) -> Iterator[ExportedRun]:
     table = TableRuns(tx.seal, {0: "", **dict(tx.execute("SELECT id, uid FROM triggers"))})
+    # the runs of one event follow each other, and may be a thousand
+    decided = lru_cache(maxsize=16)(partial(_decided_runs, tx))
     for *row, has_slot in tx.execute(f"SELECT {COLUMNS['runs']}, {HAS_SLOT} FROM runs ORDER BY seq"):
         events = _column(tx, "SELECT event FROM run_events WHERE run=? ORDER BY event", row[0])
         journal = _column(tx, "SELECT record FROM journal WHERE run=? ORDER BY n", row[0])
-        by_hand = _is_by_hand(tx, row, events)
+        by_hand = _is_by_hand(row, events, decided)
         yield table.run(row, events, journal, by_hand=by_hand, has_slot=bool(has_slot))
 
 
@@ -205,13 +209,19 @@ def _column(tx: Transaction, sql: str, run: int) -> list[Any]:
     return [found for (found,) in tx.execute(sql, (run,))]
 
 
-def _is_by_hand(tx: Transaction, row: Row, events: Sequence[int]) -> bool:
+def _is_by_hand(row: Row, events: Sequence[int], decided: Callable[[int], frozenset[str] | None]) -> bool:
     """Whether a person or a step started the run: the verdicts of its events do not name it."""
     run_id, event, gather = row[1], row[10], row[15]
     if event is None:
         return bool(events) and gather is None
+    runs = decided(event)
+    return runs is not None and run_id.hex() not in runs
+
+
+def _decided_runs(tx: Transaction, event: int) -> frozenset[str] | None:
+    """The runs that the verdicts of an event name; None if the event was deleted."""
     sealed = tx.value("SELECT verdicts FROM events WHERE id=?", (event,))
-    return sealed is not None and run_id.hex().encode() not in tx.seal.open(sealed)
+    return None if sealed is None else frozenset(verdict.run_id for verdict in decode_verdicts(tx.seal.open(sealed)))
 
 
 class _Loader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harken.testing.store.commits import CommitContract
 from harken.testing.store.gathering import GatherContract
 from harken.testing.store.leases import LeaseContract
+from harken.testing.store.many_verdicts import ManyVerdictsContract
 from harken.testing.store.memory import MemoryContract
 from harken.testing.store.opening import OpenContract
 from harken.testing.store.quiet_hours import QuietHoursContract
@@ -21,6 +22,7 @@ class FeedsContract(
     LeaseContract,
     ShardContract,
     CommitContract,
+    ManyVerdictsContract,
     MemoryContract,
     GatherContract,
     SlotContract,

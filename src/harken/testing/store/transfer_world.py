@@ -13,6 +13,7 @@ from harken.runs import Again, Dead, Failed, Finished, Park, StepRecord
 from harken.store import Commit, Failure, GatherInto, IdleRead, NewRun, Store, Tick
 from harken.store.documents import REPLICA
 from harken.store.transfer import StoreTransfer
+from harken.testing.store.many_verdicts import declined
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed, trigger
 
 __all__ = ["BEFORE", "WORLD", "FilledRuns", "Place", "fill", "snapshot"]
@@ -86,6 +87,8 @@ async def _fill_feeds(given: Given) -> None:
     entries = [given.entry(name, Verdict(trigger="mail", outcome="filtered", reason=f"no {name}")) for name in "ab"]
     await given.commit(*entries, cursor={"page": 7}, watermark=now(-1), next_due=now(60), tick=tick, done=True)
     await given.commit(entries[0], given.entry("c", state="open"))
+    many = [declined(number) for number in range(30)]
+    await given.commit(given.entry("many", *many[:9], given.intent("many", due_at=now(9000)), *many[9:]))
     await given.commit(given.entry("c", state="shut", expect=1, seq=2))
     given.clock.advance(1.5)
     await given.store.forget("inbox", given.lease.token, ["a", "c"], now(-1))

@@ -7,7 +7,7 @@
 --
 -- An entry is {stored event to decide again, memory name, expected number of changes, new number, kind of state, mark,
 -- state, name of the key, body, decisions}. A decision is an intent (see resolve.lua), or {0, verdict, trigger} if
--- matching alone decided.
+-- matching alone decided. Many of these are one decision, the first, without a trigger; its frame is never changed.
 
 local function mark_of(entry)
   return entry[6] and text(entry[6]) or ''
