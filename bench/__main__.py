@@ -16,7 +16,7 @@ import msgspec
 from bench.figures import Figure, table
 from bench.measurement_sizes import FULL, QUICK, TINY, Sizes
 
-NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet")
+NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "fanout")
 RESULTS = Path("bench-results.json")
 
 

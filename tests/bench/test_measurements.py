@@ -6,7 +6,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from bench import fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
+from bench import fanout, fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
@@ -19,7 +19,9 @@ SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if os.environ.get("HAR
 SERVERS = {postgres: "postgresql", redis: "redis-server", fleet: "postgresql"}
 
 
-@pytest.mark.parametrize("measurement", [webhook, poll, ticks, scale, idle, start], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "measurement", [webhook, poll, ticks, scale, idle, start, fanout], ids=lambda module: module.__name__
+)
 def test_a_measurement_runs_and_gives_figures(measurement):
     assert_it_measures(measurement)
 
@@ -56,7 +58,7 @@ def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, mo
 
 
 def test_every_measurement_is_a_module_that_the_command_knows():
-    modules = {webhook, poll, ticks, scale, idle, start, *SERVERS}
+    modules = {webhook, poll, ticks, scale, idle, start, fanout, *SERVERS}
 
     assert {module.__name__.removeprefix("bench.") for module in modules} == set(NAMES)
 
