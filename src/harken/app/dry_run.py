@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -12,6 +11,7 @@ from harken.clock import Clock
 from harken.errors import NeedsAttention, RetryLater
 from harken.event import Event, Known, Verdict
 from harken.feed import Feed, Trigger, TriggerState
+from harken.kit.slices import answer_within
 from harken.match import Read, Rules, compile_rules, match, memory_id, recognise
 from harken.operate.engine import Preview, Shown
 from harken.operate.rows import title_of
@@ -21,6 +21,8 @@ from harken.store import Feeds, Intent, Listeners
 __all__ = ["preview"]
 
 MAX_PAGES = 50
+MAX_ITEMS = 5_000
+"""The newest so many items are shown; each of them is matched at once."""
 UNDATED = "Items without a time count as new once they appear after the first read, which is a quiet baseline"
 
 
@@ -70,18 +72,20 @@ async def preview(
 async def _read(source: PollSource, feed: Feed, since: datetime) -> tuple[list[Event], bool]:
     cursor = None
     events: list[Event] = []
+    dropped = False
     for _ in range(MAX_PAGES):
         try:
-            async with asyncio.timeout(feed.page_timeout):
+            async with answer_within(feed.page_timeout):
                 batch = await source.poll(cursor, since)
         except TimeoutError as error:
             raise RetryLater(
                 f"{feed.display_name} gave no page within {feed.page_timeout:.0f} s", reason="timeout"
             ) from error
-        events.extend(batch.events)
+        dropped = dropped or len(events) + len(batch.events) > MAX_ITEMS
+        events = [*events, *batch.events[-MAX_ITEMS:]][-MAX_ITEMS:]
         cursor = batch.cursor
         if not batch.more:
-            return events, True
+            return events, not dropped
     return events, False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -24,6 +24,9 @@ __all__ = ["RedactingClient", "RedactingDestination", "RedactingPush", "Redactin
 Secrets = Callable[[], Collection[str]]
 
 _encode = msgspec.json.Encoder().encode
+
+AT_ONCE = 1_000
+"""More events than this are redacted in parts, when they are used."""
 
 
 class RedactingSource:
@@ -51,13 +54,35 @@ class RedactingSource:
             raise redact_error(addressed(error, self._kind, self._name), known) from None
         if not known:
             return batch
-        return msgspec.structs.replace(
-            batch, events=_redact_events(batch.events, known), cursor=hide_tokens(batch.cursor, known)
-        )
+        many = len(batch.events) > AT_ONCE
+        events = RedactedEvents(batch.events, known) if many else _redact_events(batch.events, known)
+        return msgspec.structs.replace(batch, events=events, cursor=hide_tokens(batch.cursor, known))
 
     async def aclose(self) -> None:
         if isinstance(self._source, Closable):
             await self._source.aclose()
+
+
+class RedactedEvents(Sequence[Event]):
+    """The events of a long page, which are redacted when a part of them is used."""
+
+    def __init__(self, events: Sequence[Event], known: Collection[str]) -> None:
+        self._events = events
+        self._known = known
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Event]: ...
+
+    def __getitem__(self, at: int | slice) -> Event | Sequence[Event]:
+        if isinstance(at, slice):
+            return _redact_events(self._events[at], self._known)
+        return _redact_events([self._events[at]], self._known)[0]
 
 
 class RedactingPush:

@@ -86,16 +86,23 @@ class Reply:
 
     def json(self) -> Any:
         """Decode the body. Raise RetryLater if it is not JSON, such as the error page of a gateway."""
-        body = self.body.removeprefix(codecs.BOM_UTF8)
+        return self.decoded(self.body.removeprefix(codecs.BOM_UTF8))
+
+    def decoded(self, part: bytes) -> Any:
+        """Decode a part of the body, as `json` does."""
         try:
             try:
-                return msgspec.json.decode(body)
+                return msgspec.json.decode(part)
             except msgspec.DecodeError:
-                return mended(body)
+                return mended(part)
         except (ValueError, RecursionError):
-            kind = self.headers.get("Content-Type", "no content type").partition(";")[0][:60]
-            what = f"({kind}, {len(self.body):,} bytes)"
-            raise RetryLater(f"{server_name(self.url)} answered with something that is not JSON {what}") from None
+            raise self.not_json() from None
+
+    def not_json(self) -> RetryLater:
+        """The error of a body that is not JSON."""
+        kind = self.headers.get("Content-Type", "no content type").partition(";")[0][:60]
+        what = f"({kind}, {len(self.body):,} bytes)"
+        return RetryLater(f"{server_name(self.url)} answered with something that is not JSON {what}")
 
     def text(self) -> str:
         """Decode by byte order mark, header, the body's own declaration or UTF-8, in this order; never fails."""

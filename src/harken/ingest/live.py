@@ -10,9 +10,10 @@ import msgspec
 from harken.backoff import Health, Policy
 from harken.feed import Feed, FeedState
 from harken.http import ServiceClock
+from harken.ingest.parts import Progress, stored_position
 from harken.source import ClockedSource, PollSource, Source, StreamSource
 
-__all__ = ["LiveFeed", "TickReport"]
+__all__ = ["Late", "LiveFeed", "TickReport"]
 
 
 class TickReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,13 @@ class TickReport(msgspec.Struct, frozen=True, kw_only=True):
     seen: int = 0
     new: int = 0
     error: str = ""
+
+
+class Late(msgspec.Struct, frozen=True, kw_only=True):
+    """A read that is due for so many seconds and has not begun, and why."""
+
+    seconds: float
+    reason: str
 
 
 class LiveFeed:
@@ -40,11 +48,13 @@ class LiveFeed:
         "feed",
         "health",
         "listed",
+        "listed_before",
         "next_due",
         "outdated",
         "page",
         "policy",
         "poll",
+        "progress",
         "reading_since",
         "resumed",
         "retired",
@@ -81,7 +91,9 @@ class LiveFeed:
         self.swept_at = swept_at
         # when a failure of this feed was last written to the store
         self.failed_at = 0.0
+        # while a sweep is due: what its reads list and the store has not noted yet, and how many it has noted
         self.listed: set[str] | None = None
+        self.listed_before = 0
         self.sweeps = 0
         self.policy = Policy.workflow() if feed.breaker is None else Policy.poller(feed.breaker)
         if feed.backoff is not None:
@@ -101,13 +113,16 @@ class LiveFeed:
 
     def restore(self, state: FeedState) -> None:
         """Continue from the position that the store has."""
-        self.cursor: Any = state.cursor
+        # how much of the page at the cursor is committed, if a read ended within it
+        self.progress: Progress | None
+        self.cursor: Any
+        self.cursor, self.progress = stored_position(state.cursor)
         self.watermark: datetime | None = state.watermark
         self.health: Health = state.health
         self.baselined: bool = state.baselined
         self.created_at: datetime = state.created_at
         # whether the cursor is known to be at the end of a read, and not at a page within one
-        self.between_reads: bool = state.cursor is None
+        self.between_reads: bool = self.cursor is None
         # pages of the read under way that are committed, and the `since` it began with
         self.page = 0
         self.reading_since: datetime = state.created_at

@@ -1,4 +1,4 @@
-"""One tick: read a feed page by page, and commit each page before the next one is requested."""
+"""One tick: read a feed page by page, and commit each page, a long one in parts, before the next one is requested."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import structlog
 from harken import backoff
 from harken.clock import Clock, from_unix
 from harken.errors import HarkenError, LeaseLost, Offline, RetryLater, StoreBusy, StoreUnavailable
-from harken.event import Span, Verdict
+from harken.event import Event, Span, Verdict
 from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.parts import PageDigest, with_progress
 from harken.ingest.scheduler import due_after
+from harken.kit.slices import answer_within
 from harken.match import Read, Rules, Sighting, memory_id, spaced_due
 from harken.source import Batch
 from harken.store import Commit, Failure, IdleRead, Tick
@@ -40,6 +42,20 @@ OFFLINE_NOTE_SECONDS = 600.0
 
 
 LOG_LEVELS = {"recovered": "info", "failing": "warning", "rate_limited": "warning", "offline": "warning"}
+
+MOST_LISTED = 5_000
+"""While a sweep is due, what is listed is noted in the store in portions of about this size."""
+
+
+class Earlier(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the parts of a page before its last one amount to. `newest`: the newest time that is not in the future."""
+
+    seen: int = 0
+    new: int = 0
+    newest: datetime | None = None
+
+
+NOTHING_EARLIER = Earlier()
 
 
 class TickResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -143,7 +159,7 @@ class Poller:
         if not live.page:
             live.reading_since = start
         try:
-            async with asyncio.timeout(feed.page_timeout):
+            async with answer_within(feed.page_timeout):
                 return await poll(live.cursor, start)
         except TimeoutError as error:
             message = f"{feed.display_name} gave no page within {feed.page_timeout:.0f} s"
@@ -156,37 +172,96 @@ class Poller:
         now = self._clock.time()
         # the page is recognised and matched by the newest rules we know; the tick counts as begun with its own
         current = self._committer.rule_cache.get(live.feed.name) or rules
+        if not live.page:
+            _forget_spaced(live, current, from_unix(now))
+        batch, earlier = await self._take_earlier(live, batch, rules, current, now)
+        current = self._committer.rule_cache.get(live.feed.name) or current
         sightings = await self._committer.recognise(current, batch.events) if batch.events else []
-        _note_listed(live, batch, current)
+        await self._note_listed(live, batch, batch.events, current)
         next_due = now if late else None
         if not batch.more:
             next_due = due_after(live, now, started, self._random, batch.next_at)
-        result = sum_up(live, batch, sightings, rules, started=started, now=now, next_due=next_due, before=before)
+        result = sum_up(
+            live, batch, sightings, rules, started=started, now=now, next_due=next_due, before=before, earlier=earlier
+        )
         if result.idle:
             self._idle_reads.add(_idle_read(live, result))
         else:
-            await self._commit(live, result, current)
+            await self._commit(live, _commit_request(live, result), current, result.sightings)
+        if result.backfilled:
+            await self._committer.rule_cache.learn(live.feed.name)
         self._advance(live, result)
         if result.done:
             await self._sweep(live, batch, now)
         return result
 
-    async def _commit(self, live: LiveFeed, result: TickResult, rules: Rules) -> None:
+    async def _take_earlier(
+        self, live: LiveFeed, batch: Batch, rules: Rules, current: Rules, now: float
+    ) -> tuple[Batch, Earlier]:
+        """Commit all parts of the page but the last. Return the last one, and what the others amount to."""
+        events, size = batch.events, current.part_size
+        if len(events) <= size:
+            return batch, NOTHING_EARLIER
+        digest, newest, new = PageDigest(current.feed.identity), None, 0
+        if live.progress is not None:
+            digest, newest = await self._skip_committed(live, batch, current, now)
+        while len(events) - digest.events > size:
+            part = events[digest.events : digest.events + size]
+            current = self._committer.rule_cache.get(live.feed.name) or current
+            sightings = await self._committer.recognise(current, part)
+            await self._note_listed(live, batch, part, current)
+            digest.add(part)
+            newest, new = _newest(part, now, newest), new + len(sightings)
+            if sightings:
+                request = _part_request(live, rules, part, digest, now, len(events) - digest.events)
+                await self._commit(live, request, current, sightings)
+                live.progress = digest.progress
+            # a part that was known already waits for nothing
+            await asyncio.sleep(0)
+        last = msgspec.structs.replace(batch, events=events[digest.events :])
+        return last, Earlier(seen=digest.events, new=new, newest=newest)
+
+    async def _skip_committed(
+        self, live: LiveFeed, batch: Batch, rules: Rules, now: float
+    ) -> tuple[PageDigest, datetime | None]:
+        """Pass the events that were committed when the page was read before, if it begins with the same ones."""
+        progress = live.progress
+        assert progress is not None
+        digest, newest = PageDigest(rules.feed.identity), None
+        while digest.events < progress.events < len(batch.events):
+            part = batch.events[digest.events : min(digest.events + rules.part_size, progress.events)]
+            await self._note_listed(live, batch, part, rules)
+            digest.add(part)
+            newest = _newest(part, now, newest)
+            await asyncio.sleep(0)
+        if digest.progress == progress:
+            return digest, newest
+        # the page has changed: then memory tells what is new
+        return PageDigest(rules.feed.identity), None
+
+    async def _commit(self, live: LiveFeed, request: CommitRequest, rules: Rules, sightings: list[Sighting]) -> None:
         name = live.feed.name
-        if not live.page:
-            _forget_spaced(live, rules, from_unix(result.now))
-        request = _commit_request(live, result)
         await self._idle_reads.flush(name)
-        committed = await self._committer.take(request, rules, result.sightings)
+        committed = await self._committer.take(request, rules, sightings)
         # idle reads that could not be written before are older than this commit
         self._idle_reads.drop(name)
         _count_spaced(live, rules, committed.verdicts, request.read.now)
-        if result.backfilled:
-            await self._committer.rule_cache.learn(name)
+
+    async def _note_listed(self, live: LiveFeed, batch: Batch, events: Sequence[Event], rules: Rules) -> None:
+        """While a sweep is due, note what two complete reads list."""
+        if not batch.complete:
+            live.listed = None
+        elif live.listed is not None and not batch.unchanged:
+            live.listed.update(memory_id(event, rules.feed.identity) for event in events)
+            if len(live.listed) > MOST_LISTED:
+                await self._store.forget(live.feed.name, live.token, sorted(live.listed), None)
+                live.listed_before += len(live.listed)
+                live.listed.clear()
 
     def _advance(self, live: LiveFeed, result: TickResult) -> None:
         """Move the feed behind the page, which the store has now."""
         live.cursor, live.watermark, live.next_due = result.batch.cursor, result.watermark, result.next_due
+        live.progress = None
         if not result.done:
             live.page += 1
             return
@@ -202,7 +277,7 @@ class Poller:
         if now - live.swept_at < SWEEP_SECONDS or batch.unchanged or not batch.complete:
             return
         if live.listed is None:
-            live.listed, live.sweeps = set(), 0
+            live.listed, live.listed_before, live.sweeps = set(), 0, 0
             return
         live.sweeps += 1
         if live.sweeps < 2:
@@ -210,8 +285,10 @@ class Poller:
         listed, live.listed, live.swept_at = live.listed, None, now
         before = from_unix(now - live.feed.memory_seconds - TOUCH_SLACK)
         forgotten = await self._store.forget(live.feed.name, live.token, sorted(listed), before)
-        if len(listed) > self._memory_cap:
-            log.warning("memory.large", feed=live.feed.display_name, listed=len(listed), cap=self._memory_cap)
+        # in several portions the two reads may have counted an item twice
+        count = len(listed) if not live.listed_before else (live.listed_before + len(listed)) // 2
+        if count > self._memory_cap:
+            log.warning("memory.large", feed=live.feed.display_name, listed=count, cap=self._memory_cap)
         if forgotten:
             log.debug("memory.swept", feed=live.feed.display_name, gone=forgotten)
 
@@ -280,10 +357,14 @@ def since(live: LiveFeed, rules: Rules) -> datetime:
 
 def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
     """The newest time of any item, but never one in the future."""
+    return _newest(batch.events, now, live.watermark)
+
+
+def _newest(events: Iterable[Event], now: float, before: datetime | None) -> datetime | None:
     limit = from_unix(now)
-    seen = [time for event in batch.events if (time := event.occurred_at) is not None and time <= limit]
-    if live.watermark is not None:
-        seen.append(live.watermark)
+    seen = [time for event in events if (time := event.occurred_at) is not None and time <= limit]
+    if before is not None:
+        seen.append(before)
     return max(seen, default=None)
 
 
@@ -297,8 +378,11 @@ def sum_up(
     now: float,
     next_due: float | None,
     before: TickResult | None = None,
+    earlier: Earlier = NOTHING_EARLIER,
 ) -> TickResult:
-    """What the tick amounts to with this page; `before` is the result of the page before it."""
+    """What the tick amounts to with this page; `before` is the result of the page before it.
+
+    Of a page in parts, `batch` and `sightings` have only the last one; `earlier` is what the others amount to."""
     done = not batch.more
     covered = batch.covered
     if covered is None and done and batch.complete:
@@ -312,12 +396,12 @@ def sum_up(
         rules=rules,
         started=started,
         now=now,
-        seen=len(batch.events) + (before.seen if before is not None else 0),
-        new=len(sightings) + (before.new if before is not None else 0),
+        seen=len(batch.events) + earlier.seen + (before.seen if before is not None else 0),
+        new=len(sightings) + earlier.new + (before.new if before is not None else 0),
         done=done,
-        idle=done and not sightings and live.baselined and not live.page and not rules.backfilling,
+        idle=done and not sightings and not earlier.new and live.baselined and not live.page and not rules.backfilling,
         next_due=next_due,
-        watermark=watermark(live, batch, now),
+        watermark=max(filter(None, (watermark(live, batch, now), earlier.newest)), default=None),
         covered=covered,
         recovery=recovery,
         backfilled=_backfilled(live, rules) if done and rules.backfilling else (),
@@ -346,15 +430,32 @@ def _idle_read(live: LiveFeed, result: TickResult) -> IdleRead:
         first_at=from_unix(result.started),
         last_at=from_unix(result.now),
         next_due=None if due is None else from_unix(due),
-        cursor=batch.cursor if batch.cursor != live.cursor else msgspec.UNSET,
+        cursor=batch.cursor if batch.cursor != live.cursor or live.progress is not None else msgspec.UNSET,
         watermark=result.watermark if result.watermark != live.watermark else None,
         covered=result.covered,
         health=None if result.recovery is None else result.recovery.health,
     )
 
 
+def _part_request(
+    live: LiveFeed, rules: Rules, events: Sequence[Event], digest: PageDigest, now: float, following: int
+) -> CommitRequest:
+    """A part of a page that is not its last: the cursor stays, and notes how much of the page is committed."""
+    return CommitRequest(
+        events=events,
+        read=_circumstances(live, now, following),
+        commit=Commit(
+            feed=live.feed.name,
+            revision=rules.revision,
+            token=live.token,
+            cursor=with_progress(live.cursor, digest.progress),
+        ),
+        epochs={rule.uid: rule.state.epoch for rule in rules.rules},
+    )
+
+
 def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
-    now, started, due = from_unix(result.now), from_unix(result.started), result.next_due
+    started, due = from_unix(result.started), result.next_due
     tick = None
     if result.done:
         tick = Tick(
@@ -367,16 +468,7 @@ def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
         )
     return CommitRequest(
         events=result.batch.events,
-        read=Read(
-            now=now,
-            first=not live.baselined,
-            page=live.page,
-            spaced=live.spaced,
-            spaced_from=live.spaced_from,
-            resumed=live.resumed,
-            by_hand=live.by_hand,
-            lag=live.service_clock.lag,
-        ),
+        read=_circumstances(live, result.now),
         commit=Commit(
             feed=live.feed.name,
             revision=result.rules.revision,
@@ -394,12 +486,18 @@ def _commit_request(live: LiveFeed, result: TickResult) -> CommitRequest:
     )
 
 
-def _note_listed(live: LiveFeed, batch: Batch, rules: Rules) -> None:
-    """While a sweep is due, note what two complete reads list."""
-    if not batch.complete:
-        live.listed = None
-    elif live.listed is not None and not batch.unchanged:
-        live.listed.update(memory_id(event, rules.feed.identity) for event in batch.events)
+def _circumstances(live: LiveFeed, now: float, following: int = 0) -> Read:
+    return Read(
+        now=from_unix(now),
+        first=not live.baselined,
+        page=live.page,
+        spaced=live.spaced,
+        spaced_from=live.spaced_from,
+        resumed=live.resumed,
+        by_hand=live.by_hand,
+        lag=live.service_clock.lag,
+        following=following,
+    )
 
 
 def _forget_spaced(live: LiveFeed, rules: Rules, now: datetime) -> None:

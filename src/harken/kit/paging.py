@@ -145,7 +145,7 @@ def next_position(
         return str(token) if isinstance(token, str | int) and not isinstance(token, bool) and token != "" else None
     if paging.more and not lookup(document, paging.more):
         return None
-    if not paging.more and (not ids or set(ids) == {cursor.last_id}):
+    if not paging.more and (not ids or all(id == cursor.last_id for id in ids)):
         return None
     at = cursor.at if isinstance(cursor.at, int) else 0
     # offsets overlap by an item: if it is missing on the next page, one before it was deleted and others were skipped

@@ -36,7 +36,8 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     `spaced`: runs of earlier pages and reads that are not all due yet, by trigger uid; `spaced_from`: when the first
     of them was due. `resumed`: the first read since this process started. `again`: the events are stored ones that
     are decided again. `by_hand`: the trigger for which a person requested the read. `lag`: how many seconds the
-    service's clock is behind ours, so that what happens now is dated before now.
+    service's clock is behind ours, so that what happens now is dated before now. `following`: so many events of the
+    same page come after this part of it.
     """
 
     now: datetime
@@ -48,6 +49,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     by_hand: str = ""
     lag: int = 0
+    following: int = 0
 
 
 def match(sightings: Sequence[Sighting], rules: Rules, read: Read) -> list[Entry]:
@@ -73,7 +75,7 @@ def _deliver_from(count: int, rules: Rules, read: Read) -> int:
     if not read.first or rules.feed.first != "deliver" or read.page:
         return count
     newest = max((rule.trigger.spacing.per_tick for rule in rules.rules if rule.trigger.spacing), default=0)
-    return max(0, count - newest) if newest else 0
+    return max(0, count + read.following - newest) if newest else 0
 
 
 def _decide_all(

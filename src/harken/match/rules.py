@@ -12,7 +12,13 @@ from harken.language.cel import Condition, Needs, compile_condition, needs_of
 from harken.language.go_template import Template, compile_template
 from harken.store import Listeners
 
-__all__ = ["Rule", "Rules", "compile_rules"]
+__all__ = ["PART_EVENTS", "Rule", "Rules", "compile_rules"]
+
+PART_EVENTS = 200
+"""The most events of one commit."""
+
+PART_DECISIONS = 5_000
+"""The most decisions of one commit: events times triggers that listen to them."""
 
 
 class Rule:
@@ -64,10 +70,21 @@ class Rules:
 
     `needs`: what all conditions read together. `reads_from`: nothing before it has to be read; None without triggers.
     `backfilling`: the triggers that have not yet been shown everything since their start line.
+    `part_size`: so many events are matched and committed at once, which bounds how long others have to wait.
     `resting`: all triggers are paused, so there is no need to read.
     """
 
-    __slots__ = ("backfilling", "feed", "needs", "reads_from", "reads_meta", "resting", "revision", "rules")
+    __slots__ = (
+        "backfilling",
+        "feed",
+        "needs",
+        "part_size",
+        "reads_from",
+        "reads_meta",
+        "resting",
+        "revision",
+        "rules",
+    )
 
     def __init__(self, revision: int, feed: Feed, rules: tuple[Rule, ...]) -> None:
         self.revision = revision
@@ -78,6 +95,7 @@ class Rules:
         self.reads_meta = self.needs is not None and "meta" in self.needs.tree
         self.reads_from = min((rule.state.reads_from or rule.start_line for rule in rules), default=None)
         self.backfilling = tuple(rule for rule in rules if rule.state.backfilling)
+        self.part_size = max(1, min(PART_EVENTS, PART_DECISIONS // max(1, len(rules))))
         self.resting = bool(rules) and all(rule.state.paused for rule in rules)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from harken.config.findings import Finding
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
+from harken.ingest.parts import stored_position
 from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, plain, shorten, spans, trigger_row, trigger_type
@@ -136,7 +137,7 @@ async def _reading(context: Context, feed: Feed | None, *, opened: bool) -> Plai
     return {
         "identity": feed.identity if feed else "",
         "lookback": feed.lookback if feed else 0.0,
-        "cursor": shorten(state.cursor if state else None),
+        "cursor": shorten(stored_position(state.cursor)[0] if state else None),
         "watermark": plain(state.watermark) if state else None,
         "memory": state.memory if state else 0,
         "reads": state.reads if state else 0,

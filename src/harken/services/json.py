@@ -19,8 +19,9 @@ from harken.event import Event, Identity
 from harken.http import Reply, Validators, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
-from harken.kit.digest import digest_of, digest_of_json
-from harken.kit.items import Shape, events_of, items_at
+from harken.kit.digest import digest_of_json, digest_of_long
+from harken.kit.items import SLICE, Shape, kept_events, long_events_of
+from harken.kit.json_items import items_in
 from harken.kit.paging import (
     Paging,
     PagingCursor,
@@ -31,6 +32,7 @@ from harken.kit.paging import (
     page_url,
     restart,
 )
+from harken.kit.slices import OwnWork
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["JsonListing", "Query", "plugin"]
@@ -106,12 +108,12 @@ class JsonListing:
             return Batch(cursor=cursor, unchanged=True)
         paging = self._query.paging
         if reply.status == 404 and place.pages and paging and paging.is_numbered:
-            return self._last_page(place, reply, ())  # some servers answer 404 after the last page
+            return await self._last_page(place, reply, ())  # some servers answer 404 after the last page
         raise_for(reply)
         _remove_secrets(self._secrets, reply)
-        if place.digest and place.digest == digest_of(reply.body):
+        if place.digest and place.digest == await digest_of_long(reply.body):
             return Batch(cursor=cursor, unchanged=True)
-        return self._page(place, reply, reply.json())
+        return await self._page(place, reply)
 
     def _resume(self, cursor: Cursor, since: datetime) -> PagingCursor:
         place, paging = load_cursor(cursor, PagingCursor) or PagingCursor(of=""), self._query.paging
@@ -141,44 +143,55 @@ class JsonListing:
         expect_answer(reply, conditional, self._server)
         return reply
 
-    def _page(self, place: PagingCursor, reply: Reply, document: Any) -> Batch:
+    async def _page(self, place: PagingCursor, reply: Reply) -> Batch:
         paging = self._query.paging
-        events = events_of(items_at(document, self._query.items_path, self._server), self._shape)
-        ids = [event.subject for event in events]
+        document, items = await items_in(reply, self._query.items_path, self._server)
+        events = await long_events_of(items, self._shape)
+        ids = await _subjects(events) if paging else []
         if paging and has_slipped(place, ids):
             again = restart(place, paging)
             if again:
-                return Batch(events=self._ascending(events, place), cursor=dump_cursor(again), more=True)
+                return Batch(events=await self._ascending(events, place), cursor=dump_cursor(again), more=True)
             place = msgspec.structs.replace(place, partial=True)
         to = None if self._is_covered(events, place) else next_position(paging, reply, document, place, ids)
         if paging is None or to is None:
-            return self._last_page(place, reply, events)
+            return await self._last_page(place, reply, events)
         following = advance(place, paging, to, ids, self._server)
-        more = self._ascending(events, place)
+        more = await self._ascending(events, place)
         return Batch(events=more, cursor=dump_cursor(following), more=True, complete=not place.partial)
 
-    def _last_page(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
+    async def _last_page(self, place: PagingCursor, reply: Reply, events: Sequence[Event]) -> Batch:
         paging, kept = self._query.paging, PagingCursor(of=self._of, since=place.asked if place.pages else None)
         # an unchanged first page proves nothing about the others, nor does a body whose Link header may have changed
         if not place.pages and not place.restarts and (paging is None or paging.is_in_body):
             got = reply.validators if self._query.method == "GET" else Validators()
-            kept = PagingCursor(
-                of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body)
-            )
-        events = self._ascending(events, place)
+            digest = await digest_of_long(reply.body)
+            kept = PagingCursor(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest)
+        events = await self._ascending(events, place)
         return Batch(events=events, cursor=dump_cursor(kept), complete=not place.partial)
 
     def _is_covered(self, events: Sequence[Event], place: PagingCursor) -> bool:
         oldest = events[-1].occurred_at if events and self._query.order == "newest_first" else None
         return oldest is not None and place.since is not None and oldest < place.since
 
-    def _ascending(self, events: Sequence[Event], place: PagingCursor) -> Sequence[Event]:
+    async def _ascending(self, events: Sequence[Event], place: PagingCursor) -> Sequence[Event]:
         if self._query.order != "newest_first":
             return events
         # deleting newer items brings older ones onto the page: they were read before, and the engine's memory of them
         # may be gone
         since = place.since
-        return [event for event in reversed(events) if not (event.occurred_at and since and event.occurred_at < since)]
+        return await kept_events(
+            events, lambda event: not (event.occurred_at and since and event.occurred_at < since), reverse=True
+        )
+
+
+async def _subjects(events: Sequence[Event]) -> list[str]:
+    subjects, work = [], OwnWork()
+    for begin in range(0, len(events), SLICE):
+        subjects += [event.subject for event in events[begin : begin + SLICE]]
+        if begin:
+            await work.pause()
+    return subjects
 
 
 def _secrets(headers: Mapping[str, str]) -> list[bytes]:

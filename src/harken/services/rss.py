@@ -18,7 +18,8 @@ from harken.event import Event
 from harken.http import Reply, raise_for
 from harken.kit import QueryModel, dump_cursor, load_cursor
 from harken.kit.conditional import WebAddress, expect_answer, host_of, validators_of
-from harken.kit.digest import digest_of
+from harken.kit.digest import digest_of, digest_of_long
+from harken.kit.slices import OwnWork
 from harken.kit.syndication import Entry, NotAFeed, entries_of, feed_link, is_page, oldest_first
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
@@ -29,6 +30,8 @@ _LARGEST = 32_000_000
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 # larger feeds are parsed in a thread, so that the event loop is not blocked
 _INLINE = 100_000
+# so many entries are translated before everything else has a turn
+_SLICE = 1_000
 FIELDS = frozenset(Entry.__struct_fields__)
 _BACKDATED = timedelta(days=2)
 
@@ -71,14 +74,20 @@ class NewsFeed:
         )
         expect_answer(reply, conditional, self._server)
         raise_for(reply)
-        if reply.not_modified or (place.digest and place.digest == digest_of(reply.body)):
+        digest = "" if reply.not_modified else await digest_of_long(reply.body)
+        if reply.not_modified or (place.digest and place.digest == digest):
             return Batch(cursor=cursor, unchanged=True)
         entries = await self._entries(reply, worked=bool(place.digest))
         got = reply.validators
-        read = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest_of(reply.body))
+        read = Place(of=self._of, etag=got.etag, last_modified=got.last_modified, digest=digest)
         # an entry dated shortly before `since` may still be new: backdated, or dated by a wrong clock
         late = since - _BACKDATED if place.digest else since
-        events = [self._event(entry, undated=_is_between(late, entry.published, since)) for entry in entries]
+        events, work = list[Event](), OwnWork()
+        for begin in range(0, len(entries), _SLICE):
+            some = entries[begin : begin + _SLICE]
+            events += [self._event(entry, undated=_is_between(late, entry.published, since)) for entry in some]
+            if len(entries) > _SLICE:
+                await work.pause()
         return Batch(events=events, cursor=dump_cursor(read))
 
     async def _entries(self, reply: Reply, *, worked: bool) -> list[Entry]:
@@ -87,14 +96,11 @@ class NewsFeed:
         charset = _CHARSET.search(reply.headers.get("Content-Type", ""))
         arguments = (reply.body, str(reply.url), charset[1] if charset else "")
         try:
-            found = (
-                entries_of(*arguments)
-                if len(reply.body) <= _INLINE
-                else await asyncio.to_thread(entries_of, *arguments)
-            )
+            if len(reply.body) <= _INLINE:
+                return _sorted_entries(*arguments)
+            return await asyncio.to_thread(_sorted_entries, *arguments)
         except NotAFeed:
             raise self._not_a_feed_error("answered with something that is not a feed", reply, worked) from None
-        return oldest_first(found)
 
     def _not_a_feed_error(self, what: str, reply: Reply, worked: bool) -> HarkenError:
         if worked:
@@ -108,6 +114,10 @@ class NewsFeed:
         data = msgspec.to_builtins(entry)
         at = None if undated else entry.published
         return Event(subject=entry.id, type=self._query.type, data=data, occurred_at=at)
+
+
+def _sorted_entries(body: bytes, url: str, charset: str) -> list[Entry]:
+    return oldest_first(entries_of(body, url, charset))
 
 
 def _is_between(begin: datetime, moment: datetime | None, end: datetime) -> bool:

@@ -84,8 +84,10 @@ class Feeds(Protocol):
         somebody changed or reset the feed meanwhile; return the names of these feeds."""
         ...
 
-    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
-        """Forget subjects that were last seen before `before`, except those in `listed`. Return how many."""
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
+        """Forget subjects that were last seen before `before`, except those in `listed`. Return how many.
+
+        Those in `listed` count as seen now. Without `before` that is all: a long list is given in portions."""
         ...
 
     async def dead_letter(self, feed: str, event: Event, reason: str) -> None:

@@ -89,7 +89,7 @@ class RecordedStore:
         wishes = [(failure.feed, failure.token)] if failure.token is not None else []
         await self._written("fail", wishes, self._store.fail(failure))
 
-    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
         gone: int = await self._written("forget", [(feed, token)], self._store.forget(feed, token, listed, before))
         return gone
 

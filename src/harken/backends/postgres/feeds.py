@@ -51,7 +51,7 @@ class PostgresFeeds(PostgresDefinitions, PostgresLeases, PostgresCommits):
     async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]:
         return await self._database.autocommit(_recall, feed, memory_ids, writes=False) if memory_ids else {}
 
-    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
         return await self._database.write(_forget, feed, token, listed, before, timed=False)
 
     async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
@@ -79,11 +79,13 @@ async def _recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict
     return known
 
 
-async def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+async def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
     feed = await lock_feed(tx, feed_name, leased=True)
     check_lease(token, feed.token, feed.until, tx.now)
     mids = [tx.seal.name(name) for name in listed]
     await tx.do("UPDATE memory SET last_seen=$1 WHERE feed=$2 AND mid=ANY($3::bytea[])", tx.now, feed.id, mids)
+    if before is None:
+        return 0
     if feed.identity == "transition":
         # keep the count of changes, so that a subject that comes back gets a new key
         forget = "UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND last_seen<$2 AND NOT absent"

@@ -58,13 +58,15 @@ class RedisFeeds(UsesSession):
             stale += [name.decode() for name in names]
         return stale
 
-    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
         session = await self._ready()
         # mark what is listed before anything is deleted: an interruption then forgets too little, never too much
         for begin in range(0, max(1, len(listed)), NAMES_PER_CALL):
             args = session.arguments()
             some = [args.name(each) for each in listed[begin : begin + NAMES_PER_CALL]]
             await session.connection.write("feeds.mark_listed", args, (feed, token, len(some)))
+        if before is None:
+            return 0
         total, cursor = 0, "0"
         while True:
             instructions = (feed, token, micros(before), cursor)

@@ -43,7 +43,7 @@ class SqliteFeeds(SqliteDefinitions, SqliteLeases, SqliteCommits):
     async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
         return await self._database.write(_record_idle, reads)
 
-    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime) -> int:
+    async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
         return await self._database.write(_forget, feed, token, listed, before)
 
     async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
@@ -110,12 +110,14 @@ def _extend_span(tx: Transaction, feed: FeedRow, read: IdleRead) -> None:
         extend_coverage(tx, feed, read.covered)
 
 
-def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime) -> int:
+def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
     feed = tx.feed(feed_name)
     tx.check_lease(token, feed.shard)
     now = tx.now()
     for name in listed:
         tx.execute("UPDATE memory SET last_seen=? WHERE feed=? AND mid=?", (now, feed.id, tx.seal.name(name)))
+    if before is None:
+        return 0
     if feed.identity == "transition":
         # keep the count of changes, so that the subject has a new key when it comes back
         tx.execute(

@@ -51,6 +51,17 @@ class MemoryContract(StoreWorld):
         await given.renew()
         assert await given.store.forget("inbox", given.lease.token, [], given.now(-DAY)) == 0
 
+    async def test_a_long_list_is_given_in_portions_before_anything_is_forgotten(self, given: Given) -> None:
+        opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, feed("news"))))
+        entries = [given.entry(name) for name in ("a", "b", "c")]
+        await given.commit(*entries, feed="news", revision=opened.feeds["news"].revision)
+        given.clock.advance(DAY + 1)
+        await given.renew()
+        for name in ("a", "b"):
+            assert await given.store.forget("news", given.lease.token, [name], None) == 0
+        assert await given.store.forget("news", given.lease.token, [], given.now(-DAY)) == 1
+        assert set(await given.store.recall("news", ["a", "b", "c"])) == {"a", "b"}
+
     async def test_each_feed_forgets_its_own(self, given: Given) -> None:
         await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, feed("news"))))
         await given.commit(given.entry("s"), feed="news", revision=given.opened.feeds["news"].revision)

@@ -1,0 +1,57 @@
+"""A long page is committed in parts, so that neither the event loop nor the store is busy with it for long.
+
+The cursor moves with the last part. Until then the stored cursor also tells how much of the page is committed, so that
+a page that is read again after a crash goes on behind it: what it shows again is the same as before, and not news.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from harken.event import Event, Identity
+
+__all__ = ["PageDigest", "Progress", "stored_position", "with_progress"]
+
+_MARK = "harken.page"
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """The first `events` of the page at the cursor are committed; `digest` tells whether a page begins with them."""
+
+    events: int
+    digest: str
+
+
+class PageDigest:
+    """The digest of the events of a page that were added so far, in their order."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._digest = hashlib.blake2b(identity.encode(), digest_size=16)
+        self.events = 0
+
+    def add(self, events: Iterable[Event]) -> None:
+        # repr, because a name may have characters that cannot be encoded
+        lines = [repr((event.subject, event.state, event.key)) for event in events]
+        self._digest.update("\n".join([*lines, ""]).encode())
+        self.events += len(lines)
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(events=self.events, digest=self._digest.hexdigest())
+
+
+def with_progress(cursor: Any, progress: Progress) -> Any:
+    """What is stored as the feed's cursor after a part of the page at `cursor`."""
+    return {_MARK: {"cursor": cursor, **msgspec.structs.asdict(progress)}}
+
+
+def stored_position(stored: Any) -> tuple[Any, Progress | None]:
+    """The source's own cursor, and how much of the page there is committed, out of what the store has as the cursor."""
+    if not isinstance(stored, dict) or set(stored) != {_MARK}:
+        return stored, None
+    mark = stored[_MARK]
+    return mark["cursor"], Progress(events=mark["events"], digest=mark["digest"])
