@@ -16,6 +16,7 @@ from harken.config.loaded import Account, Loaded
 from harken.config.settings import Settings
 from harken.event import Event, Span
 from harken.feed import Digest, Feed, Trigger
+from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal, Refusals
 from harken.match import Read, compile_rules, match, recognise
 from harken.operate import Operator, Preview, Shown
@@ -54,6 +55,7 @@ class FakeEngine:
         self.levels: dict[str, Level] = {}
         self.refusals = Refusals(clock)
         self.skews: dict[str, float] = {}
+        self.late: dict[str, Late] = {}
         self.waits = 0
         self.beats = 1
 
@@ -88,6 +90,9 @@ class FakeEngine:
 
     def clock_skews(self) -> Mapping[str, float]:
         return self.skews
+
+    def late_reads(self) -> Mapping[str, Late]:
+        return self.late
 
     def nudge(self) -> None:
         self.nudges += 1

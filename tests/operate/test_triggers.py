@@ -11,6 +11,7 @@ import structlog.testing
 
 from harken.config.findings import Finding
 from harken.event import Span
+from harken.ingest.live import Late
 from harken.operate.rows import gaps, plain, shorten
 from harken.runs import Again, Dead
 from harken.store import Settlement
@@ -100,6 +101,21 @@ async def dies(office: Office, *names: str, reason: str = "chat not found") -> N
         await office.fires(name)
         [claimed] = await office.store.claim("w", 1, 60)
         await office.store.settle([Settlement(id=claimed.id, token=claimed.token, outcome=Dead(error=reason))])
+
+
+async def test_a_read_that_waits_for_a_slot_shows_how_late_it_is_and_why(office: Office) -> None:
+    await office.shows(office.incident("INC-1"))
+    row = next(row for row in (await office.ask("triggers.list"))["items"] if row["name"] == "oncall")
+    office.engine.late = {row["feed"]: Late(seconds=30.04, reason="waits for a slot, 4 reads of api.example.org hang")}
+    for shown in (
+        next(row for row in (await office.ask("triggers.list"))["items"] if row["name"] == "oncall"),
+        await office.ask("triggers.show", name="oncall"),
+        next(row for row in (await office.ask("status"))["attention"] if row["name"] == "oncall"),
+    ):
+        assert shown["status"] == "degraded"
+        assert shown["reason"] == "its read is 30 s late: it waits for a slot, 4 reads of api.example.org hang"
+    assert (await office.ask("triggers.show", name="oncall"))["late_seconds"] == 30.0
+    assert row["late_seconds"] == 0.0
 
 
 async def test_held_runs_are_never_silent(office: Office) -> None:

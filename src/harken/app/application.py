@@ -17,7 +17,7 @@ from harken.app.factory import Factory
 from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.clock import Clock, SystemClock
-from harken.config import Loaded
+from harken.config import Loaded, credential_of
 from harken.config.settings import local_base
 from harken.config.sources import shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
@@ -165,6 +165,7 @@ class App:
             reads=reads(self.role),
             timings=self._timings,
             connectivity=self.factory.http.connectivity,
+            slot_key=lambda feed: credential_of(feed, self.loaded),
         )
         intake.leases.shared = self.opened.shared
         return worker, intake

@@ -22,7 +22,7 @@ from harken.errors import HarkenError, NotFound, Refused
 from harken.feed import Feed, Trigger
 from harken.http.redact import prepare_search
 from harken.ingest.intake import Intake
-from harken.ingest.live import TickReport
+from harken.ingest.live import Late, TickReport
 from harken.ingest.refusals import Refusal
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
@@ -94,7 +94,7 @@ class Controller:
             generation=self._factory.loaded.generation,
             shards=sorted(self._intake.leases.held),
             shards_of=self._intake.leases.shards,
-            lag_seconds=round(max(0.0, self._intake.scheduler.lag), 3),
+            lag_seconds=round(self._intake.lag, 3),
             runs_in_flight=self._worker.in_flight,
             started_at=from_unix(self._started),
         )
@@ -207,7 +207,7 @@ class Controller:
             "generation": self._factory.loaded.generation,
             "leading": bool(intake.leases.held),
             "shards": sorted(intake.leases.held),
-            "schedule_lag_seconds": round(max(0.0, intake.scheduler.lag), 3),
+            "schedule_lag_seconds": round(intake.lag, 3),
             "events_committed": intake.committer.committed,
             "webhooks_received": intake.webhooks.received,
             "connections": len(self.connections.table) if self.connections else 0,
@@ -230,6 +230,9 @@ class Controller:
 
     def clock_skews(self) -> Mapping[str, float]:
         return {name: skew for name, live in self._intake.feeds.items() if (skew := live.service_clock.skew)}
+
+    def late_reads(self) -> Mapping[str, Late]:
+        return self._intake.late_reads()
 
     def nudge(self) -> None:
         """An operation changed the store: refresh the feeds, claim runs, and notify the other replicas."""

@@ -22,6 +22,7 @@ from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
+from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal
 from harken.operate import Operator
 from harken.operate.configuration import credentials_of, load_directory
@@ -75,6 +76,9 @@ class Offline:
         return self._factory.budgets()
 
     def clock_skews(self) -> Mapping[str, float]:
+        return {}
+
+    def late_reads(self) -> Mapping[str, Late]:
         return {}
 
     def nudge(self) -> None:

@@ -75,7 +75,10 @@ class Telemetry:
         self._paths: Mapping[str, str] = {}
         metrics.gauge("harken_poll_trigger_active", "Feeds that are read on a schedule.", self._active)
         metrics.gauge(
-            "harken_schedule_lag_seconds", "How late the last read began.", lambda: max(0.0, intake.scheduler.lag)
+            "harken_schedule_lag_seconds", "How late the last read began, or waits to begin.", lambda: intake.lag
+        )
+        metrics.gauge(
+            "harken_reads_waiting", "Reads that are due and wait for a slot.", lambda: len(intake.late_reads())
         )
         metrics.gauge("harken_runs_in_flight", "Runs being executed.", lambda: worker.in_flight)
         metrics.gauge("harken_store_queue", "Writes waiting for the disk.", lambda: store.queued)
@@ -227,6 +230,9 @@ class Telemetry:
         troubles += [f"nothing came for the trigger {name}" for name in self.stale()]
         if troubles:
             return "ingest", "degraded", ", ".join(troubles[:5])
+        late = max(self._intake.late_reads().items(), key=lambda one: one[1].seconds, default=None)
+        if late is not None and late[1].seconds > MAX_LAG:
+            return "ingest", "degraded", f"{late[0]} is {late[1].seconds:.0f} s late: it {late[1].reason}"
         if self._intake.scheduler.lag > MAX_LAG:
             return "ingest", "degraded", f"reads begin {self._intake.scheduler.lag:.0f} s late"
         return "ingest", "up", ""

@@ -22,8 +22,9 @@ from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import Committer, Executor, RuleCache
 from harken.ingest.feed_registry import FeedRegistry
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.live import Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
+from harken.ingest.scheduler import TickSlots
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source
 from harken.store import HOUSEKEEPING, Definitions, Opened
@@ -34,7 +35,6 @@ __all__ = ["Intake"]
 
 log = structlog.get_logger("harken.ingest")
 
-PARALLEL_TICKS = 64
 LEASE_RETRY = 1.0
 """After a lost lease, or while the store is away, a feed is tried again after so many seconds."""
 SOONER = 1.0
@@ -45,6 +45,7 @@ class Intake:
     """`build(feed)` makes the source of a feed; `executor` executes the runs. Start it, apply definitions, stop it.
 
     Every feed is known here; only those are read whose shard this process holds. Without `reads` it holds none.
+    `slot_key(feed)` is the credential or host that the feed shares with others: see TickSlots.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Intake:
         reads: bool = True,
         timings: Timings = Timings(),
         connectivity: Connectivity | None = None,
+        slot_key: Callable[[Feed], str] = lambda feed: feed.integration or feed.kind,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -91,7 +93,8 @@ class Intake:
         self.webhooks = Webhooks(self.committer, clock)
         self.skipped: Callable[[LiveFeed], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
-        self._slots = asyncio.Semaphore(PARALLEL_TICKS)
+        self._slot_key = slot_key
+        self._slots = TickSlots(clock)
         self._stopping = False
 
     async def start(self, definitions: Definitions) -> Opened:
@@ -172,6 +175,19 @@ class Intake:
             return False
         return state.next_due is not None and state.next_due.timestamp() < live.due - SOONER
 
+    def late_reads(self) -> dict[str, Late]:
+        """The feeds whose reads are due and wait for a slot, by name."""
+        now = self._clock.monotonic()
+        return {
+            name: Late(seconds=max(0.0, now - waiting.since), reason=f"waits for a slot, {waiting.reason}")
+            for name, waiting in self._slots.waiting().items()
+        }
+
+    @property
+    def lag(self) -> float:
+        """How many seconds late the last read was begun, or how long one waits for its slot if that is longer."""
+        return max([0.0, self.scheduler.lag, *(late.seconds for late in self.late_reads().values())])
+
     async def tick(self, feed: str, by_hand: str = "") -> TickReport:
         """Read the feed now, through the same lease and commit as its schedule; for the trigger `by_hand`."""
         live = self._pollable(feed)
@@ -223,7 +239,7 @@ class Intake:
 
     async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:
-            async with self._slots:
+            async with self._slots.slot(live.feed.name, self._slot_key(live.feed)):
                 if not self.registry.reads(live):
                     return TickReport(feed=live.feed.name, result="skipped", error="another replica reads this feed")
                 if self.leases.has_expired(live.feed.shard):

@@ -1,13 +1,17 @@
-"""When each feed is due: one heap and one timer."""
+"""When each feed is due, by one heap and one timer; and which ticks run at the same time, when many are due."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import count
 from random import Random
+
+import msgspec
 
 from harken import backoff
 from harken.clock import Clock, from_unix
@@ -16,7 +20,7 @@ from harken.ingest.live import LiveFeed
 from harken.schedule import At, Cron, Every, is_over, next_due
 from harken.timings import Timings
 
-__all__ = ["Scheduler", "due_after", "first_due"]
+__all__ = ["Scheduler", "TickSlots", "due_after", "first_due"]
 
 SHORTEST_NAP = 0.002
 SHORTEST_PAUSE = 0.2
@@ -27,6 +31,17 @@ JUMP = 2.0
 
 SPREAD = 30.0
 """After a jump, feeds that are due are read at random times within so many seconds."""
+
+PARALLEL = 64
+"""So many ticks run at the same time, without those that hang."""
+PER_KEY = 32
+"""So many of them may be of one credential or host."""
+HANGS_AFTER = 1.0
+"""A tick that has run for so many seconds hangs."""
+HANGING_PER_KEY = 4
+"""While so many ticks of one credential or host hang, no further one is begun."""
+HANGING = 400
+"""While so many ticks hang in all, no further one is begun: each of them may have a connection open."""
 
 
 class Scheduler:
@@ -184,3 +199,142 @@ def due_after(
         return None if following is None else following.timestamp()
     following = next_due(schedule, from_unix(now))
     return None if following is None else following.timestamp() + extra
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that waits for a slot since this monotonic time, and why it has to."""
+
+    since: float
+    reason: str
+
+
+class _Waiter:
+    __slots__ = ("name", "since", "turn")
+
+    def __init__(self, name: str, since: float, turn: asyncio.Future[None]) -> None:
+        self.name, self.since, self.turn = name, since, turn
+
+
+class TickSlots:
+    """Services that hang do not keep the feeds of others waiting. `key` is the credential or host of a tick.
+
+    A tick that has run for a while waits for its service, and costs next to nothing: it leaves its slot to others. Of
+    one key only a few may hang at a time, and keys of which one hangs come after all others.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # those who wait by key; the key that had the last turn is at the end
+        self._waiting: dict[str, deque[_Waiter]] = {}
+        self._running, self._hanging = _Tally(), _Tally()
+
+    @asynccontextmanager
+    async def slot(self, name: str, key: str) -> AsyncIterator[None]:
+        """Run the tick of this feed in the block, once there is room."""
+        await self._enter(name, key)
+        counted = [self._running]
+        timer = asyncio.get_running_loop().call_later(HANGS_AFTER, self._begin_to_hang, key, counted)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            counted[0].remove(key)
+            self._admit()
+
+    def waiting(self) -> dict[str, Waiting]:
+        """The feeds whose ticks wait for a slot, by name."""
+        return {
+            waiter.name: Waiting(since=waiter.since, reason=self._why(key))
+            for key, waiters in self._waiting.items()
+            for waiter in waiters
+        }
+
+    async def _enter(self, name: str, key: str) -> None:
+        if key not in self._waiting and self._has_room(key):
+            self._running.add(key)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(name, self._clock.monotonic(), turn)
+        self._waiting.setdefault(key, deque()).append(waiter)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                # it was cancelled just when it had got its slot
+                self._running.remove(key)
+                self._admit()
+            else:
+                self._leave(key, waiter)
+            raise
+
+    def _leave(self, key: str, waiter: _Waiter) -> None:
+        waiters = self._waiting.get(key)
+        if waiters and waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[key]
+
+    def _begin_to_hang(self, key: str, counted: list[_Tally]) -> None:
+        self._running.remove(key)
+        self._hanging.add(key)
+        counted[0] = self._hanging
+        self._admit()
+
+    def _admit(self) -> None:
+        """Give free slots to those who wait, one key after the other: first keys of which nothing hangs."""
+        while self._waiting and (key := self._next_key()) is not None:
+            waiters = self._waiting.pop(key)
+            waiter = waiters.popleft()
+            if waiters:
+                self._waiting[key] = waiters
+            # one that was cancelled is still in its place until its task goes on
+            if not waiter.turn.done():
+                self._running.add(key)
+                waiter.turn.set_result(None)
+
+    def _next_key(self) -> str | None:
+        if self._running.all >= PARALLEL:
+            return None
+        second: str | None = None
+        for key in self._waiting:
+            if self._has_room(key):
+                if key not in self._hanging.by_key:
+                    return key
+                second = second or key
+        return second
+
+    def _has_room(self, key: str) -> bool:
+        running, hanging = self._running, self._hanging
+        return (
+            running.all < PARALLEL
+            and hanging.all < HANGING
+            and running.by_key.get(key, 0) < PER_KEY
+            and hanging.by_key.get(key, 0) < HANGING_PER_KEY
+        )
+
+    def _why(self, key: str) -> str:
+        """Why no tick of this key may begin now."""
+        running, hanging = self._running, self._hanging
+        if (number := hanging.by_key.get(key, 0)) >= HANGING_PER_KEY:
+            return f"{number} reads of {key} hang"
+        if (number := running.by_key.get(key, 0)) >= PER_KEY:
+            return f"{number} reads of {key} are under way"
+        return f"{hanging.all} reads hang" if hanging.all >= HANGING else f"{running.all} reads are under way"
+
+
+class _Tally:
+    """Ticks, counted in all and by key."""
+
+    def __init__(self) -> None:
+        self.all = 0
+        self.by_key: dict[str, int] = {}
+
+    def add(self, key: str) -> None:
+        self.all += 1
+        self.by_key[key] = self.by_key.get(key, 0) + 1
+
+    def remove(self, key: str) -> None:
+        self.all -= 1
+        self.by_key[key] -= 1
+        if not self.by_key[key]:
+            del self.by_key[key]

@@ -13,6 +13,7 @@ from harken.rate_limit import Level
 
 if TYPE_CHECKING:
     from harken.config.loaded import Account
+    from harken.ingest.live import Late
     from harken.ingest.refusals import Refusal
     from harken.source import Host
 
@@ -88,6 +89,10 @@ class Engine(Protocol):
 
     def clock_skews(self) -> Mapping[str, float]:
         """How many seconds the clock of a feed's service is ahead of ours, of those feeds for which it is off."""
+        ...
+
+    def late_reads(self) -> Mapping[str, Late]:
+        """The feeds whose reads are due and have not begun, because they wait for a slot."""
         ...
 
     def nudge(self) -> None:

@@ -12,6 +12,7 @@ from harken.backoff import Health
 from harken.clock import from_unix
 from harken.durations import format_duration
 from harken.feed import AT_START, Feed, FeedState, Trigger, TriggerState
+from harken.ingest.live import Late
 from harken.operate.rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
@@ -89,6 +90,9 @@ GRACE_SECONDS = 120.0
 """How late a read may be before it is called stale; slow feeds get twice their interval."""
 
 
+SHOWN_LATE = 2.0
+"""A read that waits for a slot is shown as late after so many seconds."""
+
 NO_BACKLOG = Backlog()
 OFFLINE = "offline: "
 """How the message of such an error begins."""
@@ -111,11 +115,12 @@ def status_of(
     stale_after: float = 0.0,
     backlog: Backlog = NO_BACKLOG,
     last_dead: str = "",
+    waits: Late | None = None,
 ) -> TriggerStatus:
     """The first that applies: removed, paused, one-shot over, stale, failing, dead runs, late, new; else healthy.
 
     Runs that are held until somebody releases them are mentioned in any of these. `last_dead` is why the newest dead
-    run died.
+    run died. `waits`: its read is due and waits for a slot.
     """
     found = (
         _removed(trigger, now)
@@ -125,6 +130,7 @@ def status_of(
         or _failing(trigger, state, now)
         or _dead(trigger, backlog, last_dead)
         or _retrying(trigger, backlog)
+        or _waiting(waits)
         or _late(feed, state, now)
         or _new(feed, state, now)
     )
@@ -275,6 +281,16 @@ def _failing(trigger: TriggerState, state: FeedState | None, now: datetime) -> T
         f"{following}; nothing is lost meanwhile. To see what the service shows: harken triggers test {trigger.name}"
     )
     return TriggerStatus(status="degraded", reason=reason, advice=advice)
+
+
+def _waiting(waits: Late | None) -> TriggerStatus | None:
+    if waits is None or waits.seconds < SHOWN_LATE:
+        return None
+    return TriggerStatus(
+        status="degraded",
+        reason=f"its read is {duration(waits.seconds)} late: it {waits.reason}",
+        advice="Reads that hang end by themselves after page_timeout. See which services are slow: harken feeds list",
+    )
 
 
 def _late(feed: Feed | None, state: FeedState | None, now: datetime) -> TriggerStatus | None:

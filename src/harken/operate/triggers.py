@@ -10,6 +10,7 @@ import msgspec
 from harken.config.findings import Finding
 from harken.errors import Refused
 from harken.feed import Feed, FeedState, TickSpan, Trigger, TriggerState
+from harken.ingest.live import Late
 from harken.ingest.parts import stored_position
 from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
@@ -77,7 +78,7 @@ def _triggers_from(context: Context, file: str) -> list[str]:
 
 def _refused_row(context: Context, name: str, finding: Finding) -> Plain:
     status = TriggerStatus(status="refused", reason=str(finding), advice=CORRECT, needs_person=True)
-    row = trigger_row(_unopened(context, name), None, None, None, status, Backlog())
+    row = trigger_row(_unopened(context, name), None, None, None, status, Backlog()) | {"late_seconds": 0.0}
     is_job = context.loaded is not None and f"poller:{name}" in context.loaded.refused
     return row | {"type": "poller" if is_job else "", "start_line": None}
 
@@ -307,8 +308,14 @@ def _status(context: Context, state: TriggerState, stored: Stored) -> TriggerSta
         definition.stale_after if definition else 0.0,
         stored.backlog(state.name),
         stored.last_dead.get(state.name, ""),
+        _late_read(context, definition),
     )
     return _with_refusal(found, stored.refusals.get(state.name) if definition else None)
+
+
+def _late_read(context: Context, definition: Trigger | None) -> Late | None:
+    """The read of the trigger's feed, if it is due and has not begun."""
+    return context.engine.late_reads().get(definition.feed) if context.engine and definition else None
 
 
 def _row(context: Context, state: TriggerState, stored: Stored) -> Plain:
@@ -316,7 +323,9 @@ def _row(context: Context, state: TriggerState, stored: Stored) -> Plain:
     feed = context.feeds().get(definition.feed) if definition else None
     feed_state = stored.feeds.get(definition.feed) if definition else None
     found = _status(context, state, stored)
+    late = _late_read(context, definition)
     row = trigger_row(state, definition, feed, feed_state, found, stored.backlog(state.name))
+    row["late_seconds"] = round(late.seconds, 1) if late else 0.0
     return row | {"type": "poller"} if context.loaded and state.name in context.loaded.jobs else row
 
 
