@@ -91,6 +91,9 @@ class FakeEngine:
     def clock_skews(self) -> Mapping[str, float]:
         return self.skews
 
+    def service_clocks(self) -> Mapping[str, float]:
+        return self.skews
+
     def late_reads(self) -> Mapping[str, Late]:
         return self.late
 

@@ -24,8 +24,9 @@ from harken.operate.doctor import (
     check_store,
 )
 from harken.operate.rows import plain
+from harken.store.documents import START_MOVED
 from harken.testing import START
-from tests.operate.operator_world import Office
+from tests.operate.operator_world import POLLED, Office
 
 
 def place(tmp_path: Path, port: int = 0) -> Site:
@@ -77,12 +78,43 @@ def test_a_clock_before_this_program_fails_and_one_behind_the_store_warns() -> N
         ({"oncall": 60.0}, "warn", "the service of oncall is 1m ahead of our clock"),
         ({"a": -5.0, "b": 90.0}, "warn", "the service of b is 1m30s ahead of our clock, 1 other less"),
         ({"oncall": -7200.0}, "warn", "too far to allow for"),
+        ({"a": 0.0, "b": 0.0}, "ok", "2 services agree with ours"),
+        ({"a": 0.0, "b": 0.0, "c": -60.0}, "warn", "the service of c is 1m behind our clock"),
+        ({"a": -3600.0, "b": -3602.0, "c": 0.0}, "fail", "our clock is 1h ahead: 2 of 3 services say so"),
+        ({"a": 90.0, "b": 90.0}, "fail", "our clock is 1m30s behind: 2 of 2 services say so"),
+        ({"a": -90.0, "b": 90.0}, "warn", "1m30s"),
     ],
 )
 def test_a_service_whose_clock_differs_is_named_with_how_much(skews: dict[str, float], state: str, words: str) -> None:
     check = check_service_clocks(skews)
     assert check.state == state
     assert words in check.message
+
+
+def test_start_lines_in_the_future_are_a_warning_that_names_the_triggers() -> None:
+    check = check_clock(START, START, ["a", "b", "c", "d", "e"])
+    assert check.state == "warn"
+    assert "the start line of a, b, c and 2 more is in the future" in check.message
+
+
+async def test_doctor_compares_our_clock_with_the_services_each_counted_once(office: Office) -> None:
+    office.engine.skews = {POLLED.name: -3600.0, "elsewhere": -3601.0, "unknown": 0.0}
+    [check] = [one for one in (await office.ask("doctor"))["items"] if one["name"] == "service clocks"]
+    assert (check["state"], check["message"]) == ("fail", "our clock is 1h ahead: 2 of 3 services say so")
+
+
+async def test_a_trigger_whose_start_line_is_in_the_future_says_so_everywhere(office: Office) -> None:
+    office.clock.jump(-86_400)
+    [check] = [one for one in (await office.ask("doctor"))["items"] if one["name"] == "clock"]
+    assert check["state"] == "warn"
+    shown = await office.ask("triggers.show", name="oncall")
+    assert (shown["status"], shown["start_line_moved"]) == ("degraded", "")
+    assert "is in the future, as the clock was ahead" in shown["reason"]
+    moved = {"was": "2026-01-06T09:00:00+00:00", "at": "2026-01-05T09:00:00+00:00"}
+    await office.store.put(START_MOVED, "oncall", moved)
+    shown = await office.ask("triggers.show", name="oncall")
+    assert shown["start_line_moved"].startswith("back from 2026-01-06")
+    assert shown["start_line_moved_at"] == "2026-01-05T09:00:00Z"
 
 
 def test_a_port_that_somebody_else_has_is_a_warning(tmp_path: Path) -> None:

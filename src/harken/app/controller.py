@@ -231,6 +231,10 @@ class Controller:
     def clock_skews(self) -> Mapping[str, float]:
         return {name: skew for name, live in self._intake.feeds.items() if (skew := live.service_clock.skew)}
 
+    def service_clocks(self) -> Mapping[str, float]:
+        clocks = {name: live.service_clock for name, live in self._intake.feeds.items()}
+        return {name: clock.skew for name, clock in clocks.items() if clock.is_known}
+
     def late_reads(self) -> Mapping[str, Late]:
         return self._intake.late_reads()
 

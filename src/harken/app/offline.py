@@ -78,6 +78,9 @@ class Offline:
     def clock_skews(self) -> Mapping[str, float]:
         return {}
 
+    def service_clocks(self) -> Mapping[str, float]:
+        return {}
+
     def late_reads(self) -> Mapping[str, Late]:
         return {}
 

@@ -35,6 +35,11 @@ class ServiceClock:
         return found if abs(found) >= SMALLEST else 0.0
 
     @property
+    def is_known(self) -> bool:
+        """Whether any answer had a date."""
+        return bool(self._samples)
+
+    @property
     def lag(self) -> int:
         """Seconds that the service is behind us, as far as that is allowed for; 0 if it is ahead."""
         return self._lag
@@ -52,8 +57,17 @@ class ServiceClock:
             self._samples, self._lag = AGREEING[len(samples)], 0
             return
         self._samples = samples
-        seconds = max(0, math.ceil(-self.skew))
-        lag = seconds if seconds <= LARGEST_LAG else 0
+        self._allow()
+
+    def shift(self, seconds: float) -> None:
+        """Our wall clock was set forward by so many seconds, or back if they are negative."""
+        self._samples = tuple(sample - seconds for sample in self._samples)
+        self._allow()
+
+    def _allow(self) -> None:
+        """Find out what is allowed for, after the samples changed."""
+        behind = max(0, math.ceil(-self.skew))
+        lag = behind if behind <= LARGEST_LAG else 0
         # reads begin that much earlier: it must not move with every answer
         if not lag or abs(lag - self._lag) >= SMALLEST:
             self._lag = lag

@@ -12,7 +12,7 @@ from harken.clock import Clock
 from harken.event import Event, Recorded
 from harken.ingest.commit import Committer
 from harken.match import Read, Rule, Rules, Sighting, match
-from harken.store import Commit, Definitions, Entry, Feeds, Intent, Opened, Records
+from harken.store import Commit, Definitions, Entry, Feeds, Intent, Opened, Records, Registry
 
 __all__ = ["Backfill", "FeedStore"]
 
@@ -21,8 +21,8 @@ SKEW = timedelta(days=1)
 """An event may be recorded before it says it happened: clocks differ, and some items are dated ahead."""
 
 
-class FeedStore(Feeds, Records, Protocol):
-    """The part of a store that backfill and polling need."""
+class FeedStore(Feeds, Records, Registry, Protocol):
+    """The part of a store that intake needs."""
 
 
 class Backfill:
@@ -50,7 +50,11 @@ class Backfill:
         pushed = {feed.name for feed in definitions.feeds if feed.way != "poll"}
         backfilling = {trigger.feed for trigger in definitions.triggers if opened.triggers[trigger.name].backfilling}
         for feed in sorted(backfilling & pushed):
-            await self._finish(feed, await self.decide_again(feed, None))
+            await self.of_feed(feed)
+
+    async def of_feed(self, feed: str) -> None:
+        """Decide the stored events of one pushed feed again, which completes its backfill."""
+        await self._finish(feed, await self.decide_again(feed, None))
 
     async def _finish(self, feed: str, start_lines: Mapping[str, datetime]) -> None:
         """Note that these triggers have looked back; not those that were reset or came in the meantime."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -37,6 +38,13 @@ class RuleCache:
     def get(self, feed: str) -> Rules | None:
         """The rules as last learnt, without asking the store."""
         return self._rules.get(feed)
+
+    def start_lines(self) -> Iterator[tuple[str, datetime]]:
+        """The start line of every trigger, as last learnt."""
+        for rules in self._rules.values():
+            yield from ((rule.name, rule.start_line) for rule in rules.rules)
+        for listeners in self._listeners.values():
+            yield from ((state.name, state.start_line) for _, state in listeners.triggers)
 
     async def rules(self, feed: str) -> Rules:
         rules = self._rules.get(feed)

@@ -25,9 +25,10 @@ from harken.ingest.idle_reads import IdleReads
 from harken.ingest.live import Late, LiveFeed, TickReport
 from harken.ingest.poll import Poller
 from harken.ingest.scheduler import TickSlots
+from harken.ingest.start_lines import StartLines
 from harken.ingest.webhook import MAX_BYTES, Endpoint, Webhooks
 from harken.source import PushSource, Source
-from harken.store import HOUSEKEEPING, Definitions, Opened
+from harken.store import FUTURE_SECONDS, HOUSEKEEPING, Definitions, Opened
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
 
@@ -37,6 +38,8 @@ log = structlog.get_logger("harken.ingest")
 
 LEASE_RETRY = 1.0
 """After a lost lease, or while the store is away, a feed is tried again after so many seconds."""
+LOOK_SECONDS = 60.0
+"""How often start lines are compared with the clock."""
 SOONER = 1.0
 """A feed was woken if the store has it due so many seconds earlier than it is scheduled here."""
 
@@ -90,6 +93,18 @@ class Intake:
         engine = (store, self.committer, self.idle_reads, clock, random, self.leases.token)
         self.poller = Poller(*engine, timings=timings, connectivity=connectivity)
         self.backfill = Backfill(store, self.committer, clock)
+        self.start_lines = StartLines(
+            store,
+            self.committer,
+            self.backfill,
+            clock,
+            self.refresh,
+            is_pushed=lambda feed: not self._is_polled(feed),
+            skews=self._skews,
+            newest=lambda: [live.newest for live in self.feeds.values() if live.newest is not None],
+        )
+        self.scheduler.on_jump = self._on_jump
+        self._looked_at = clock.monotonic()
         self.webhooks = Webhooks(self.committer, clock)
         self.skipped: Callable[[LiveFeed], None] = lambda live: None
         self._running: set[asyncio.Task[Any]] = set()
@@ -103,6 +118,7 @@ class Intake:
         # a replica that joins others which read already is no new start for the triggers
         starting = definitions.starting and not others
         opened = await self.apply(msgspec.structs.replace(definitions, starting=starting))
+        self.start_lines.note(opened, {trigger.name: trigger.feed for trigger in definitions.triggers})
         self._spawn(self._flush_idle_reads(), "idle reads")
         await self.registry.start(opened)
         if self.registry.reading:
@@ -166,6 +182,30 @@ class Intake:
         """What people see in place of the name of a feed."""
         live = self.feeds.get(feed)
         return live.feed.display_name if live is not None else feed
+
+    def _is_polled(self, feed: str) -> bool:
+        live = self.feeds.get(feed)
+        return live is not None and live.feed.way == "poll"
+
+    def _skews(self) -> list[float]:
+        """How many seconds each service is ahead of us, of those that say so."""
+        clocks = (live.service_clock for live in self.feeds.values())
+        return [clock.skew for clock in clocks if clock.is_known]
+
+    def _are_lines_ahead(self) -> bool:
+        """Whether a start line is in the future; looked at once a minute."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return False
+        self._looked_at = now
+        limit = self._clock.time() + FUTURE_SECONDS
+        return any(line.timestamp() > limit for _, line in self.rule_cache.start_lines())
+
+    def _on_jump(self, seconds: float) -> None:
+        for live in self.feeds.values():
+            live.service_clock.shift(seconds)
+        if seconds < 0 and not self._stopping:
+            self._spawn(self.start_lines.clock_set_back(-seconds), "start lines")
 
     def is_woken(self, state: FeedState) -> bool:
         """Whether the store has the feed due earlier than it is scheduled here."""
@@ -267,6 +307,8 @@ class Intake:
             await self._clock.sleep(self._flush_seconds)
             try:
                 await self.idle_reads.write()
+                if self._are_lines_ahead():
+                    await self.start_lines.look()
             except Exception:
                 # they are kept and written with the next ones
                 log.exception("idle_reads.failed")

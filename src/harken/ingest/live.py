@@ -49,6 +49,7 @@ class LiveFeed:
         "health",
         "listed",
         "listed_before",
+        "newest",
         "next_due",
         "outdated",
         "page",
@@ -99,6 +100,7 @@ class LiveFeed:
         if feed.backoff is not None:
             first, cap = feed.backoff
             self.policy = msgspec.structs.replace(self.policy, limited_first=first, limited_cap=cap)
+        self.newest: datetime | None = None
         self.restore(state)
 
     def use(self, source: Source) -> bool:
@@ -118,6 +120,8 @@ class LiveFeed:
         self.cursor: Any
         self.cursor, self.progress = stored_position(state.cursor)
         self.watermark: datetime | None = state.watermark
+        # the newest watermark that this process has known: if it is in the future, our clock was set back
+        self.newest = max(filter(None, (state.watermark, self.newest)), default=None)
         self.health: Health = state.health
         self.baselined: bool = state.baselined
         self.created_at: datetime = state.created_at

@@ -146,12 +146,12 @@ class Poller:
 
     async def _next_page(self, live: LiveFeed, rules: Rules) -> Batch:
         lag = live.service_clock.lag
-        batch = await self._read_page(live, since(live, rules))
+        batch = await self._read_page(live, since(live, rules, self._clock.time()))
         if live.page or live.service_clock.lag <= lag:
             return batch
         # the first answer told that the service's clock is behind: we asked for less than what is new by its clock
         log.warning("feed.clock_behind", feed=live.feed.display_name, seconds=live.service_clock.lag)
-        return await self._read_page(live, since(live, rules))
+        return await self._read_page(live, since(live, rules, self._clock.time()))
 
     async def _read_page(self, live: LiveFeed, start: datetime) -> Batch:
         poll, feed = live.poll, live.feed
@@ -261,6 +261,7 @@ class Poller:
     def _advance(self, live: LiveFeed, result: TickResult) -> None:
         """Move the feed behind the page, which the store has now."""
         live.cursor, live.watermark, live.next_due = result.batch.cursor, result.watermark, result.next_due
+        live.newest = max(filter(None, (live.newest, result.watermark)), default=None)
         live.progress = None
         if not result.done:
             live.page += 1
@@ -342,14 +343,15 @@ class Poller:
         )
 
 
-def since(live: LiveFeed, rules: Rules) -> datetime:
+def since(live: LiveFeed, rules: Rules, now: float | None = None) -> datetime:
     """Everything after this has to be read, by the service's clock: what is new, and what a trigger looks back for."""
     lag = timedelta(seconds=live.service_clock.lag)
     start = (rules.reads_from or live.created_at) - lag
     if live.feed.lookback:
         # services round times down to seconds: what happens next may be dated a little before the start
         start = start.replace(microsecond=0)
-    if live.watermark is None:
+    if live.watermark is None or (now is not None and live.watermark > from_unix(now)):
+        # a watermark in the future was seen by a clock that was ahead
         return start
     ordinary = max(start, live.watermark - timedelta(seconds=live.feed.lookback))
     return min([ordinary, *(rule.start_line - lag for rule in rules.backfilling)])
@@ -363,7 +365,7 @@ def watermark(live: LiveFeed, batch: Batch, now: float) -> datetime | None:
 def _newest(events: Iterable[Event], now: float, before: datetime | None) -> datetime | None:
     limit = from_unix(now)
     seen = [time for event in events if (time := event.occurred_at) is not None and time <= limit]
-    if before is not None:
+    if before is not None and before <= limit:
         seen.append(before)
     return max(seen, default=None)
 

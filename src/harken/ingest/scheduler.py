@@ -67,6 +67,8 @@ class Scheduler:
         self._mono = clock.monotonic()
         self._running = False
         self.jumped_at: float | None = None
+        # called with how many seconds the wall clock jumped
+        self.on_jump: Callable[[float], None] = lambda seconds: None
         self.lag = 0.0
 
     def start(self) -> None:
@@ -121,6 +123,7 @@ class Scheduler:
         if abs(jump) > JUMP:
             self.jumped_at = now
             self._spread(now, forward=jump > 0)
+            self.on_jump(jump)
 
     def _spread(self, now: float, *, forward: bool) -> None:
         """Many feeds are due at once after a jump forward: spread them. After one back none waits for the old time."""

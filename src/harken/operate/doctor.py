@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import msgspec
@@ -24,12 +25,17 @@ from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
+from harken.store import FUTURE_SECONDS
 
 __all__ = ["Check", "doctor"]
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "afs", "fuse.sshfs", "fuse.s3fs", "ncp")
 MEGABYTE = 1 << 20
 SHOWN = 3
+AGREEMENT = 10.0
+"""Seconds. Our clock is off if most services say so by at least this much, give or take half of it."""
+SHARED_KINDS = ("json", "rss", "page")
+"""Kinds whose feeds read servers that have nothing to do with each other."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +56,8 @@ async def doctor(context: Context) -> Plain:
         check_file_system(place, _mounts()),
         check_disk(place),
         check_permissions(place),
-        check_clock(context.clock.now(), newest[0].recorded_at if newest else None),
-        check_service_clocks(_skews(context)),
+        check_clock(context.clock.now(), newest[0].recorded_at if newest else None, await _ahead(context)),
+        check_service_clocks(_by_service(context)),
         check_models(context),
         check_port(place, ours=str(context.engine.status().get("url", "")) if context.engine else ""),
         check_connections(context.engine.status() if context.engine else {}),
@@ -140,7 +146,8 @@ def check_permissions(place: Site) -> Check:
     return Check(name="permissions", message="private")
 
 
-def check_clock(now: datetime, newest: datetime | None) -> Check:
+def check_clock(now: datetime, newest: datetime | None, ahead: Sequence[str] = ()) -> Check:
+    """`ahead`: triggers whose start line is in the future."""
     if now.year < 2025:
         return Check(
             name="clock",
@@ -151,13 +158,27 @@ def check_clock(now: datetime, newest: datetime | None) -> Check:
     if newest is not None and newest - now > timedelta(minutes=1):
         message = f"the newest event was recorded at {stamp(newest)}, which is in the future"
         return Check(name="clock", state="warn", message=message, fix="The clock went back: check NTP")
+    if ahead:
+        more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
+        whose = f"{', '.join(ahead[:SHOWN])}{more}"
+        message = f"the start line of {whose} is in the future: the clock was ahead when it was set"
+        fix = "A running controller moves it back within a minute: harken start"
+        return Check(name="clock", state="warn", message=message, fix=fix)
     return Check(name="clock", message=stamp(now))
 
 
-def check_service_clocks(skews: Mapping[str, float]) -> Check:
-    """`skews`: seconds that a feed's service is ahead of us, of those that are off."""
+def check_service_clocks(known: Mapping[str, float]) -> Check:
+    """`known`: seconds that a service is ahead of us, by the `Date` of its answers; 0 if it agrees with our clock."""
+    skews = {name: skew for name, skew in known.items() if skew}
     if not skews:
-        return Check(name="service clocks", message="none is known to differ from ours")
+        agree = f"{count(len(known), 'service')} agree{'s' if len(known) == 1 else ''} with ours"
+        return Check(name="service clocks", message=agree if known else "none is known to differ from ours")
+    ours = _our_skew(list(known.values()))
+    if ours:
+        off = f"{format_duration(round(abs(ours)))} {'ahead' if ours > 0 else 'behind'}"
+        message = f"our clock is {off}: {_agreeing(known.values(), ours)} of {count(len(known), 'service')} say so"
+        fix = "Set the clock, for example with NTP: timedatectl set-ntp true"
+        return Check(name="service clocks", state="fail", message=message, fix=fix)
     first = max(skews, key=lambda name: (abs(skews[name]), name))
     skew = skews[first]
     off = f"{format_duration(round(abs(skew)))} {'ahead of' if skew > 0 else 'behind'} our clock"
@@ -166,6 +187,36 @@ def check_service_clocks(skews: Mapping[str, float]) -> Check:
     if skew < -LARGEST_LAG:
         message += "; that is too far to allow for, so what it dates may count as before a trigger's start line"
     return Check(name="service clocks", state="warn", message=message, fix="Compare our clock with NTP: timedatectl")
+
+
+def _our_skew(known: Sequence[float]) -> float:
+    """How far our own clock is ahead, if most services (at least two) agree that it is off; else 0."""
+    ours = -median(known)
+    wrong = len(known) > 1 and abs(ours) >= AGREEMENT and _agreeing(known, ours) * 2 > len(known)
+    return ours if wrong else 0.0
+
+
+def _agreeing(known: Iterable[float], ours: float) -> int:
+    return sum(abs(skew + ours) < AGREEMENT / 2 for skew in known)
+
+
+async def _ahead(context: Context) -> list[str]:
+    limit = context.clock.now() + timedelta(seconds=FUTURE_SECONDS)
+    return sorted(state.name for state in await context.store.triggers() if state.start_line > limit)
+
+
+def _by_service(context: Context) -> dict[str, float]:
+    """The difference of each service's clock, once for each service, however many feeds read it."""
+    found: dict[str, float] = {}
+    feeds = context.feeds()
+    for name, skew in sorted((context.engine.service_clocks() if context.engine else {}).items()):
+        feed = feeds.get(name)
+        if feed is None or feed.kind in SHARED_KINDS:
+            service = context.feed_label(name)
+        else:
+            service = feed.integration or feed.kind
+        found[service] = max(found.get(service, 0.0), skew, key=abs)
+    return found
 
 
 def check_models(context: Context) -> Check:
@@ -205,11 +256,6 @@ def check_connections(controller: Mapping[str, Any]) -> Check:
         return Check(name="connections", message=message)
     fix = "If these were your senders: raise server.max_connections, and name proxies in front in server.proxies"
     return Check(name="connections", state="warn", message=message, fix=fix)
-
-
-def _skews(context: Context) -> Mapping[str, float]:
-    known = context.engine.clock_skews() if context.engine else {}
-    return {context.feed_label(feed): skew for feed, skew in known.items()}
 
 
 def check_network(feeds: Iterable[FeedState]) -> Check:

@@ -91,6 +91,10 @@ class Engine(Protocol):
         """How many seconds the clock of a feed's service is ahead of ours, of those feeds for which it is off."""
         ...
 
+    def service_clocks(self) -> Mapping[str, float]:
+        """As `clock_skews`, of all feeds whose service dates its answers: 0 where its clock agrees with ours."""
+        ...
+
     def late_reads(self) -> Mapping[str, Late]:
         """The feeds whose reads are due and have not begun, because they wait for a slot."""
         ...

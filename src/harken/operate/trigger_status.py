@@ -16,7 +16,7 @@ from harken.ingest.live import Late
 from harken.operate.rows import Plain
 from harken.operate.wording import ago, count, duration, stamp, when
 from harken.schedule import At, Every, Quiet, is_over, quiet_hours, zone_of
-from harken.store import Backlog
+from harken.store import FUTURE_SECONDS, Backlog
 
 __all__ = [
     "Status",
@@ -117,7 +117,7 @@ def status_of(
     last_dead: str = "",
     waits: Late | None = None,
 ) -> TriggerStatus:
-    """The first that applies: removed, paused, one-shot over, stale, failing, dead runs, late, new; else healthy.
+    """The first that applies: removed, paused, one-shot over, in the future, stale, failing, dead, late, new; healthy.
 
     Runs that are held until somebody releases them are mentioned in any of these. `last_dead` is why the newest dead
     run died. `waits`: its read is due and waits for a slot.
@@ -126,6 +126,7 @@ def status_of(
         _removed(trigger, now)
         or _paused(trigger, feed, state, now)
         or _over(trigger, feed, state)
+        or _starts_later(trigger, now)
         or _stale(trigger, feed, state, now, stale_after)
         or _failing(trigger, state, now)
         or _dead(trigger, backlog, last_dead)
@@ -247,6 +248,16 @@ def last_sign(trigger: TriggerState, state: FeedState | None) -> datetime:
     """The last success of the trigger's feed (a read or a push); before the first one, the trigger's creation."""
     last = state.last_success if state else None
     return trigger.created_at if last is None else max(last, trigger.created_at)
+
+
+def _starts_later(trigger: TriggerState, now: datetime) -> TriggerStatus | None:
+    if (trigger.start_line - now).total_seconds() <= FUTURE_SECONDS:
+        return None
+    return TriggerStatus(
+        status="degraded",
+        reason=f"its start line {stamp(trigger.start_line)} is in the future, as the clock was ahead when it was set",
+        advice="A running controller moves it back within a minute. Is the clock right now? See: harken doctor",
+    )
 
 
 def _stale(

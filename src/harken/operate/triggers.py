@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -16,8 +17,9 @@ from harken.operate.context import Context
 from harken.operate.rate_limits import budget_of
 from harken.operate.rows import Plain, gaps, plain, shorten, spans, trigger_row, trigger_type
 from harken.operate.trigger_status import TriggerStatus, limits, over_reason, reset_command, status_of
-from harken.operate.wording import count, schedule_text
+from harken.operate.wording import count, schedule_text, stamp
 from harken.store import Backlog
+from harken.store.documents import START_MOVED
 
 __all__ = [
     "current_status",
@@ -117,9 +119,22 @@ async def show(context: Context, *, name: str) -> Plain:
         "held_by": dict(stored.backlog(name).held),
         "recent": await outcomes(context, state),
         "refused_webhooks": refused_webhooks(context, feed),
+        **await _start_moved(context, name),
         **limits(definition, state, context.clock.now()),
     }
     return shown | await _reading(context, feed, opened=feed is not None and feed.name in stored.feeds)
+
+
+async def _start_moved(context: Context, name: str) -> Plain:
+    """When the start line was last moved back, because it was in the future, and from when."""
+    document = await context.store.get(START_MOVED, name)
+    if document is None:
+        return {"start_line_moved": "", "start_line_moved_at": None}
+    was = stamp(datetime.fromisoformat(document.value["was"]))
+    return {
+        "start_line_moved": f"back from {was}, as the clock was ahead when it was set",
+        "start_line_moved_at": plain(datetime.fromisoformat(document.value["at"])),
+    }
 
 
 def refused_webhooks(context: Context, feed: Feed | None) -> list[Plain]:

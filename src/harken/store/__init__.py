@@ -6,6 +6,7 @@ returned. Methods raise StoreBusy (nothing was written, try again), StoreUnavail
 
 from harken.store.protocols import Connection, Feeds, Records, Registry, Runs, Store, Upkeep
 from harken.store.values import (
+    FUTURE_SECONDS,
     HOUSEKEEPING,
     Backlog,
     Commit,
@@ -22,6 +23,7 @@ from harken.store.values import (
     Intent,
     Lease,
     Listeners,
+    MovedStart,
     NewRun,
     Opened,
     Page,
@@ -31,6 +33,7 @@ from harken.store.values import (
 )
 
 __all__ = [
+    "FUTURE_SECONDS",
     "HOUSEKEEPING",
     "Backlog",
     "Commit",
@@ -49,6 +52,7 @@ __all__ = [
     "Intent",
     "Lease",
     "Listeners",
+    "MovedStart",
     "NewRun",
     "Opened",
     "Page",

@@ -17,6 +17,7 @@ __all__ = [
     "RUN_ALERT",
     "SEAL",
     "STALE_REPORT",
+    "START_MOVED",
     "THIS_STORE",
     "TRANSFER",
     "UNWIPED",
@@ -37,6 +38,9 @@ ALERT = "alert"
 
 RUN_ALERT = "run_alert"
 """Which held or dying runs of a trigger were reported, and when."""
+
+START_MOVED = "start_moved"
+"""From when to when the start line of a trigger was moved back, because it was in the future."""
 
 STALE_REPORT = "stale"
 """Since when a trigger has been reported as stale."""

@@ -22,6 +22,7 @@ from harken.store.values import (
     IdleRead,
     Lease,
     Listeners,
+    MovedStart,
     NewRun,
     Opened,
     Page,
@@ -104,6 +105,13 @@ class Feeds(Protocol):
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
         """Clear errors and pause. With `cursor`: raise the epoch, start at now, wipe the feed's cursor and memory."""
+        ...
+
+    async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
+        """Move start lines that are in the future to these times, by trigger, or to now if that is earlier.
+
+        The clock was ahead when they were set. Others, and those of unknown triggers, stay. The triggers look back
+        from there, as what was read meanwhile counted as too early. Return what was moved, by trigger."""
         ...
 
     async def wake(self, feed: str) -> FeedState:

@@ -14,6 +14,7 @@ from harken.feed import Feed, FeedState, Overlap, Trigger, TriggerState
 from harken.runs import Claimed, RunOutcome, StepRecord
 
 __all__ = [
+    "FUTURE_SECONDS",
     "HOUSEKEEPING",
     "Backlog",
     "Commit",
@@ -30,6 +31,7 @@ __all__ = [
     "Intent",
     "Lease",
     "Listeners",
+    "MovedStart",
     "NewRun",
     "Opened",
     "Page",
@@ -250,6 +252,19 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     feed: Feed
     triggers: Sequence[tuple[Trigger, TriggerState]]
+
+
+FUTURE_SECONDS = 60.0
+"""A start line so far ahead was set by a clock that was wrong: clocks of several machines may differ by less."""
+
+
+class MovedStart(msgspec.Struct, frozen=True, kw_only=True):
+    """The start line of a trigger that was in the future, and to when it was moved back."""
+
+    trigger: str
+    feed: str
+    was: datetime
+    start_line: datetime
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):

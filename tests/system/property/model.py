@@ -91,6 +91,9 @@ class Model:
             self._opened(args[0])
         elif verb == "reset" and kwargs["cursor"]:
             self._reset(self.listeners[args[0]])
+        elif verb == "move_start_lines":
+            for moved in answer:
+                self._moved(self.listeners[moved.trigger], moved.start_line)
         elif verb == "commit" and isinstance(answer, Committed):
             self._committed(args[0])
         elif verb == "record_idle":
@@ -127,10 +130,20 @@ class Model:
             self.listeners[name].definition = trigger
 
     def _begins(self, listener: Listener, back: float) -> None:
-        told, name = self.feeds[listener.definition.feed], listener.definition.name
         listener.start = self._now() - timedelta(seconds=back)
         if listener.reset_at is not None:
             listener.start = max(listener.start, listener.reset_at)
+        self._looks_back(listener, bool(back))
+
+    def _moved(self, listener: Listener, start: datetime) -> None:
+        """The start line was in the future, because the clock was ahead."""
+        listener.start = start
+        if listener.reset_at is not None:
+            listener.reset_at = min(listener.reset_at, start)
+        self._looks_back(listener, True)
+
+    def _looks_back(self, listener: Listener, back: bool) -> None:
+        told, name = self.feeds[listener.definition.feed], listener.definition.name
         told.starts.append(listener.start)
         dated = [one for one in told.stored if one.event.occurred_at and listener.began_by(one.event.occurred_at)]
         self.pending[name] = [one for one in dated if name not in one.decided] if back else []

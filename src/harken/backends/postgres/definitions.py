@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from harken.backends.budgets import window
-from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros, moment
 from harken.backends.postgres.connection import DatabaseUser
 from harken.backends.postgres.leases import begin_generation
 from harken.backends.postgres.queue import release_flood, release_held
@@ -18,9 +19,11 @@ from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
-from harken.store import Definitions, Listeners, Opened
+from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Opened
 
 __all__ = ["PostgresDefinitions", "feed_states", "trigger_states"]
+
+FUTURE = round(FUTURE_SECONDS * 1_000_000)
 
 OPEN_LOCK = 0x6861726B656F
 """The advisory lock of the transaction that makes a configuration current."""
@@ -54,6 +57,9 @@ class PostgresDefinitions(DatabaseUser):
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
         return await self._database.write(_reset, trigger, cursor)
+
+    async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
+        return await self._database.write(_move_start_lines, lines)
 
     async def wake(self, feed: str) -> FeedState:
         return await self._database.write(_wake, feed)
@@ -347,6 +353,26 @@ async def _wipe_memory(tx: Transaction, name: str) -> None:
 
 async def _raise_revision(tx: Transaction, feed: str) -> None:
     await tx.do("UPDATE feeds SET revision=revision+1 WHERE name=$1", feed)
+
+
+async def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> list[MovedStart]:
+    found = """SELECT id, name, feed, start_line FROM triggers
+        WHERE removed_at IS NULL AND start_line>$1 AND name=ANY($2::text[]) ORDER BY name"""
+    for feed in sorted({row["feed"] for row in await tx.rows(found, tx.now + FUTURE, list(lines))}):
+        await _lock_revision(tx, feed)
+        await _raise_revision(tx, feed)
+    moved = []
+    # again, as another replica may have moved them before we had the locks
+    for id, name, feed, start in await tx.rows(found, tx.now + FUTURE, list(lines)):
+        line = min(micros(lines[name]), tx.now)
+        await tx.do(
+            """UPDATE triggers SET start_line=$1, reads_from=least(reads_from, $1), created_at=least(created_at, $1),
+            reset_at=CASE WHEN reset_at>$1 THEN $1 ELSE reset_at END, backfilling=true WHERE id=$2""",
+            line,
+            id,
+        )
+        moved.append(MovedStart(trigger=name, feed=feed, was=moment(start), start_line=moment(line)))
+    return moved
 
 
 async def _wake(tx: Transaction, feed: str) -> FeedState:

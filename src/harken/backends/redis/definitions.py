@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from harken.backends.budgets import window
-from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros
 from harken.backends.redis.codec import (
     Arguments,
     Row,
@@ -28,9 +29,11 @@ from harken.errors import NotFound, StoreBusy
 from harken.event import Span
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
-from harken.store import Definitions, Listeners, Opened
+from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Opened
 
 __all__ = ["RedisDefinitions", "trigger_facts"]
+
+FUTURE = round(FUTURE_SECONDS * 1_000_000)
 
 OPEN_ATTEMPTS = 20
 
@@ -97,6 +100,15 @@ class RedisDefinitions(UsesSession):
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
         session = await self._ready()
         return await _steer(session, session.arguments(), "reset", trigger, cursor)
+
+    async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
+        session = await self._ready()
+        instructions = ([(trigger, micros(lines[trigger])) for trigger in sorted(lines)], FUTURE)
+        moved = await session.connection.write("definitions.move_start_lines", session.arguments(), instructions)
+        return [
+            MovedStart(trigger=trigger.decode(), feed=feed.decode(), was=moment(was), start_line=moment(line))
+            for trigger, feed, was, line in moved
+        ]
 
     async def wake(self, feed: str) -> FeedState:
         session = await self._ready()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from harken.backends.budgets import window
-from harken.backends.codec import decode_feed, decode_health, decode_trigger
+from harken.backends.codec import decode_feed, decode_health, decode_trigger, micros, moment
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.leases import begin_generation
@@ -18,10 +19,12 @@ from harken.backends.sqlite.transaction import Transaction
 from harken.errors import NotFound
 from harken.feed import Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
-from harken.store import Definitions, Listeners, Opened
+from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Opened
 from harken.store.documents import WORKFLOW
 
 __all__ = ["SqliteDefinitions", "feed_states", "trigger_states"]
+
+FUTURE = round(FUTURE_SECONDS * 1_000_000)
 
 TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, last_fired_at, removed_at, reads_from,
 backfilling, done"""
@@ -47,6 +50,9 @@ class SqliteDefinitions(DatabaseUser):
 
     async def reset(self, trigger: str, *, cursor: bool) -> TriggerState:
         return await self._database.write(_reset, trigger, cursor)
+
+    async def move_start_lines(self, lines: Mapping[str, datetime]) -> Sequence[MovedStart]:
+        return await self._database.write(_move_start_lines, lines)
 
     async def wake(self, feed: str) -> FeedState:
         return await self._database.write(_wake, feed)
@@ -263,6 +269,27 @@ def _clear_errors(tx: Transaction, feed: str) -> None:
 def _new_revision(tx: Transaction, feed: str) -> None:
     tx.execute("UPDATE feeds SET revision=revision+1 WHERE name=?", (feed,))
     tx.feed_changed(feed)
+
+
+def _move_start_lines(tx: Transaction, lines: Mapping[str, datetime]) -> list[MovedStart]:
+    now, moved = tx.now(), []
+    rows = tx.execute(
+        "SELECT id, name, feed, start_line FROM triggers WHERE removed_at IS NULL AND start_line>? ORDER BY name",
+        (now + FUTURE,),
+    ).fetchall()
+    for id, name, feed, start in rows:
+        if name not in lines:
+            continue
+        line = min(micros(lines[name]), now)
+        tx.execute(
+            """UPDATE triggers SET start_line=?1, reads_from=min(reads_from, ?1), created_at=min(created_at, ?1),
+            reset_at=min(reset_at, ?1), backfilling=1 WHERE id=?2""",
+            (line, id),
+        )
+        moved.append(MovedStart(trigger=name, feed=feed, was=moment(start), start_line=moment(line)))
+    for feed in sorted({one.feed for one in moved}):
+        _new_revision(tx, feed)
+    return moved
 
 
 def _wake(tx: Transaction, feed: str) -> FeedState:

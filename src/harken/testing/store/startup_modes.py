@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from harken.testing.store.world import (
 __all__ = ["StartupModeContract"]
 
 HOUR = 3600.0
+DAY = 86_400.0
 
 
 def starting(*triggers: Trigger, **changes: Any) -> Definitions:
@@ -189,3 +191,51 @@ class StartupModeContract(StoreWorld):
         assert (opened.feeds["mailbox"].cursor, opened.feeds["mailbox"].baselined) == ([1], False)
         assert opened.triggers["mail"].start_line == given.now(-60)
         assert await given.store.recall("mailbox", ["s"]) == {}
+
+    async def test_a_start_line_in_the_future_is_moved_back_and_its_trigger_looks_back(self, given: Given) -> None:
+        """The clock was a day ahead and was set back ten minutes after the trigger came."""
+        revision = given.opened.feeds["inbox"].revision
+        was = given.trigger().start_line
+        given.clock.advance(600)
+        given.clock.jump(-DAY)
+        really = was - timedelta(seconds=DAY)
+        [moved] = await given.store.move_start_lines({"mail": really, "nobody": really})
+        assert (moved.trigger, moved.feed, moved.was, moved.start_line) == ("mail", "inbox", was, really)
+        state = await stored(given)
+        assert (state.start_line, state.reads_from, state.created_at) == (really, really, really)
+        assert state.backfilling
+        assert (await given.store.state("inbox")).revision > revision
+        assert await given.store.move_start_lines({"mail": really}) == []
+        assert (await stored(given, "other")).start_line == was
+
+    async def test_a_start_line_is_never_moved_into_the_future(self, given: Given) -> None:
+        given.clock.jump(-DAY)
+        [moved] = await given.store.move_start_lines({"mail": given.now(HOUR)})
+        assert moved.start_line == (await stored(given)).start_line == given.now()
+
+    async def test_start_lines_that_are_over_or_hardly_ahead_stay(self, given: Given) -> None:
+        revision = given.opened.feeds["inbox"].revision
+        before = await given.store.triggers()
+        for jump in (0.0, -59.0):
+            given.clock.jump(jump)
+            assert await given.store.move_start_lines({"mail": given.now(-HOUR)}) == []
+        assert await given.store.triggers() == before
+        assert (await given.store.state("inbox")).revision == revision
+
+    async def test_a_removed_trigger_keeps_its_start_line(self, given: Given) -> None:
+        await given.open(definitions(triggers=(OTHER,)))
+        given.clock.jump(-DAY)
+        moved = await given.store.move_start_lines({"mail": given.now(), "other": given.now()})
+        assert [one.trigger for one in moved] == ["other"]
+
+    async def test_a_reset_by_a_clock_that_was_ahead_does_not_bind_a_later_backfill(self, given: Given) -> None:
+        await given.store.reset("mail", cursor=True)
+        given.clock.jump(-DAY)
+        await given.store.move_start_lines({"mail": given.now()})
+        given.clock.advance(HOUR)
+        assert (await begins(given, mode("backfill", HOUR / 2), OTHER)).start_line == given.now(-HOUR / 2)
+
+
+async def stored(given: Given, name: str = "mail") -> TriggerState:
+    [state] = [one for one in await given.store.triggers() if one.name == name]
+    return state

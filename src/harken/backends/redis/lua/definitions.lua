@@ -257,6 +257,35 @@ local function steer(how, trigger, option)
   return uid
 end
 
+-- verb: move_start_lines
+-- Move the start lines of these triggers that are more than `future` ahead. `lines` are {trigger, new line}. Return
+-- {trigger, feed, old line, new line} for each that was moved.
+local function move_start_lines(lines, future)
+  local moved, changed = {}, {}
+  for _, wanted in ipairs(lines) do
+    local trigger, uid = wanted[1], uid_of(wanted[1])
+    local key = uid and P .. 'tr:' .. uid
+    local row = uid and call('HMGET', key, 'feed', 'start', 'reads', 'made', 'reset')
+    local start = row and tonumber(row[2])
+    if start and start > now + future then
+      local feed, line = row[1], math.min(wanted[2], now)
+      call('HSET', key, 'start', int(line), 'reads', int(math.min(tonumber(row[3]) or line, line)), 'made',
+        int(math.min(tonumber(row[4]) or line, line)), 'backfilling', '1')
+      if row[5] then
+        call('HSET', key, 'reset', int(math.min(tonumber(row[5]), line)))
+      end
+      moved[#moved + 1] = { trigger, feed, int(start), int(line) }
+      changed[feed] = true
+    end
+  end
+  for feed in pairs(changed) do
+    if call('EXISTS', P .. 'f:' .. feed) == 1 then
+      call('HINCRBY', P .. 'f:' .. feed, 'revision', 1)
+    end
+  end
+  return moved
+end
+
 -- verb: wake
 -- Make a feed due now.
 local function wake(feed)
