@@ -18,7 +18,7 @@ from tests.system.property.fleet_scenario import Hazard
 __all__ = ["Exchange", "Line"]
 
 MEANWHILE = 30.0
-ORDERED = ("open", "reset", "lease", "release_lease", "commit", "fail", "record_idle", "forget")
+ORDERED = ("open", "reset", "move_start_lines", "lease", "release_lease", "commit", "fail", "record_idle", "forget")
 
 
 class Exchange:
