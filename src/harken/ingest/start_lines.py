@@ -121,7 +121,9 @@ class StartLines:
             f"{moved.trigger} was to start at {moved.was:%Y-%m-%d %H:%M:%S}Z, which is in the future: the clock was "
             f"ahead when it was set. It starts at {moved.start_line:%Y-%m-%d %H:%M:%S}Z instead, and looks back to it."
         )
-        data = {"trigger": moved.trigger, "feed": moved.feed, "was": was, "start_line": line, "text": text}
+        rules = self._committer.rule_cache.get(moved.feed)
+        feed = rules.feed.display_name if rules is not None else moved.feed
+        data = {"trigger": moved.trigger, "feed": feed, "was": was, "start_line": line, "text": text}
         await self._store.put(START_MOVED, moved.trigger, {"was": was, "start_line": line, "at": now.isoformat()})
         if self._committer.rule_cache.get(INTERNAL) is None:
             return
