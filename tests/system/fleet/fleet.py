@@ -18,6 +18,7 @@ from harken.testing.store.records import all_pages
 from tests.system.fleet.lease_history import History, read_history
 from tests.system.fleet.network import Wires
 from tests.system.fleet.outside_world import SHARDS
+from tests.system.fleet.recording_store import Gate
 from tests.system.fleet.replica_forker import Order, Pace
 from tests.system.fleet.replica_processes import Nursery, Replica, until
 
@@ -138,6 +139,10 @@ class Fleet:
 
     def thaw(self, number: int) -> None:
         os.kill(self.replicas[number].pid, signal.SIGCONT)
+
+    def renewals(self, replica: Replica) -> Gate:
+        """The gate that every renewal of its leases passes."""
+        return Gate(self._folder / "history" / f"{replica.name}.gate")
 
     def told(self) -> str:
         """How the fleet was when it was last asked whether it has settled, and what the replicas said last."""

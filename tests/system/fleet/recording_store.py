@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import time
@@ -13,9 +14,9 @@ from typing import Any
 import msgspec
 
 from harken.errors import LeaseLost
-from harken.store import Commit, Committed, Definitions, Failure, IdleRead, Lease, Opened, Stale
+from harken.store import HOUSEKEEPING, Commit, Committed, Definitions, Failure, IdleRead, Lease, Opened, Stale
 
-__all__ = ["Pen", "RecordedStore"]
+__all__ = ["Gate", "Pen", "RecordedStore"]
 
 Wishes = Sequence[tuple[str, int]]
 """The feeds that are written, with the tokens."""
@@ -41,12 +42,38 @@ class Pen:
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 
+class Gate:
+    """Another process can close it: a renewal of the leases then waits, so that it cannot notice that one is lost."""
+
+    def __init__(self, path: Path) -> None:
+        self._closed = path
+        self._reached = path.with_suffix(".reached")
+
+    def close(self) -> None:
+        self._closed.touch()
+
+    def open(self) -> None:
+        self._closed.unlink()
+        self._reached.unlink()
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether a renewal waits: from then on there is none on its way to the store."""
+        return self._reached.exists()
+
+    async def passed(self) -> None:
+        while self._closed.exists():
+            self._reached.touch()
+            await asyncio.sleep(0.05)
+
+
 class RecordedStore:
     """The store behind it, unchanged. Lines tell of leases, and of writes that need one."""
 
-    def __init__(self, store: Any, pen: Pen) -> None:
+    def __init__(self, store: Any, pen: Pen, gate: Gate) -> None:
         self._store = store
         self._pen = pen
+        self._gate = gate
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -58,6 +85,8 @@ class RecordedStore:
         return opened
 
     async def lease(self, shard: int, holder: str, seconds: float, *, generation: str = "") -> Lease | None:
+        if shard != HOUSEKEEPING:
+            await self._gate.passed()
         call = self._pen.ask("lease", shard=shard, holder=holder)
         lease: Lease | None = await self._store.lease(shard, holder, seconds, generation=generation)
         if lease is None:

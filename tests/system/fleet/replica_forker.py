@@ -21,7 +21,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.system.fleet.recording_store import Pen, RecordedStore
+from tests.system.fleet.recording_store import Gate, Pen, RecordedStore
 from tests.system.kill.process_forker import NEEDED
 
 STORES = ("harken.backends.postgres", "harken.backends.redis", "asyncpg", "redis.asyncio", "watchfiles")
@@ -80,17 +80,17 @@ def _set_default(function: Any, name: str, value: Any) -> None:
     function.__kwdefaults__[name] = value
 
 
-def keep_record(pen: Pen) -> None:
+def keep_record(pen: Pen, gate: Gate) -> None:
     """Have whatever opens a store open one that is recorded."""
     from harken.app import store
 
-    store.opened_store = _recording(store.opened_store, pen)
+    store.opened_store = _recording(store.opened_store, pen, gate)
 
 
-def _recording(opens: Callable[..., Any], pen: Pen) -> Callable[..., Any]:
+def _recording(opens: Callable[..., Any], pen: Pen, gate: Gate) -> Callable[..., Any]:
     def open_recorded(*args: Any) -> Any:
         found = opens(*args)
-        return replace(found, store=RecordedStore(found.store, pen))
+        return replace(found, store=RecordedStore(found.store, pen, gate))
 
     return open_recorded
 
@@ -108,7 +108,7 @@ def live(order: Order) -> int:
     # for whoever wonders what it waits for
     signal.signal(signal.SIGUSR1, lambda *_: asyncio.get_running_loop().call_soon_threadsafe(_tell_tasks))
     who = f"{order.name}-{os.getpid()}"
-    keep_record(Pen(Path(order.history) / f"{who}.jsonl", who))
+    keep_record(Pen(Path(order.history) / f"{who}.jsonl", who), Gate(Path(order.history) / f"{order.name}.gate"))
     role: Any = order.role
     return run(Path(order.directory), port=order.port, role=role, timings=timings_of(order.pace))
 
