@@ -22,6 +22,8 @@ __all__ = ["FileStamps", "file_stamps", "watch"]
 
 SUFFIXES = (".yaml", ".yml")
 LOOK_SECONDS = 1.0
+SETTLE_SECONDS = 0.25
+"""A file that changed is loaded once it stayed the same for so long: an editor may empty it before it writes it."""
 RETRY_SECONDS = 5.0
 
 FileStamps = dict[str, tuple[int, int]]
@@ -53,11 +55,14 @@ def file_stamps(directory: Path) -> FileStamps:
 
 
 async def _watch_directory(directory: Path, reload_wanted: asyncio.Event, known: FileStamps) -> None:
+    before = known
     while True:
-        if (found := file_stamps(directory)) != known:
+        found = file_stamps(directory)
+        if found == before != known:
             known = found
             reload_wanted.set()
-        await asyncio.sleep(LOOK_SECONDS)
+        before = found
+        await asyncio.sleep(LOOK_SECONDS if found == known else SETTLE_SECONDS)
 
 
 async def _watch_workflows(directory: Path, reload_wanted: asyncio.Event) -> None:
