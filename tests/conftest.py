@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -18,9 +20,15 @@ pytest.register_assert_rewrite("tests.services.trackers", "tests.services.whole"
 PROCESS_SECONDS = 400
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     if memory := in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
+    # nobody's keys, settings and caches: what one test leaves there is not found by another worker or clone
+    home = tempfile.mkdtemp(prefix="harken-home-")
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    os.environ["HOME"] = home
+    for name in [name for name in os.environ if name.startswith("XDG_")]:
+        del os.environ[name]
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from harken.app import App
 from harken.app.application import Role, not_reading
 from harken.errors import Misconfigured
 from harken.operate.run_file import drop_run_file, write_run_file
-from tests.servers.directory import free_port
+from tests.servers.ports import free_port
 from tests.system.kill.outside_world import HOOKS, signed
 
 HOOK = "/webhooks/generic/hooks"

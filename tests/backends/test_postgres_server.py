@@ -21,7 +21,7 @@ from harken.testing import HandClock
 from harken.testing.store.gathering import gathers
 from harken.testing.store.world import Given, definitions
 from tests.backends.postgres_database import server, session, url
-from tests.servers.directory import free_port
+from tests.servers.ports import free_port
 from tests.servers.postgres import PostgresServer
 
 __all__ = ["server", "session", "url"]

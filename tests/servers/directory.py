@@ -1,11 +1,10 @@
-"""What every test server needs: a directory that its user owns, a free port, a certificate for loopback."""
+"""What every test server needs: a directory that its user owns, a certificate for loopback."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.memory_files import in_memory
 
-__all__ = ["START_SECONDS", "ServerDirectory", "free_port"]
+__all__ = ["START_SECONDS", "ServerDirectory"]
 
 START_SECONDS = 300.0
 """A server may take this long on a busy machine; one that fails says so at once."""
@@ -90,9 +89,3 @@ class ServerDirectory:
 
     def remove(self) -> None:
         shutil.rmtree(self.path)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

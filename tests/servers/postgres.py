@@ -14,7 +14,8 @@ from urllib.parse import quote
 import asyncpg  # type: ignore[import-untyped]
 
 from tests.downloads.debian import environment, program
-from tests.servers.directory import START_SECONDS, ServerDirectory, free_port
+from tests.servers.directory import START_SECONDS, ServerDirectory
+from tests.servers.ports import free_port
 
 __all__ = ["PostgresServer"]
 

@@ -13,7 +13,8 @@ from urllib.parse import quote
 from redis import ConnectionError, Redis
 
 from tests.downloads.debian import environment, program
-from tests.servers.directory import START_SECONDS, ServerDirectory, free_port
+from tests.servers.directory import START_SECONDS, ServerDirectory
+from tests.servers.ports import free_port
 
 __all__ = ["RedisServer"]
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from harken.testing.fakes.mail import FakeMail
 from tests.downloads.debian import program
+from tests.servers.ports import free_port
 
 USER, PASSWORD = "ana@example.com", 'not "a" \\ real pässword'
 SETTINGS = """
@@ -126,19 +127,12 @@ def _owner() -> tuple[int, int]:
     return (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
-
-
 @contextmanager
 def serving() -> Iterator[Dovecot]:
     dovecot = program("dovecot-imapd")
     home = Path(tempfile.mkdtemp(prefix="harken-dovecot-"))
     home.chmod(0o755)
-    plain, tls = _free_ports()
+    plain, tls = free_port(), free_port()
     FakeMail(home)  # writes a certificate and its key there
     (home / "mail").mkdir()
     shutil.chown(home / "mail", *_owner())

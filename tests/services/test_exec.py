@@ -61,7 +61,7 @@ async def test_a_poller_in_shell_is_read_page_by_page(host: Host):
     assert subjects(first) == ["1", "2", "3"]
     fourth = events(second)[0]
     assert (fourth.subject, fourth.state, fourth.data["square"]) == ("4", "new", 16)
-    assert left_behind("count.sh") == []
+    assert left_behind(str(POLLERS / "count.sh")) == []
 
 
 async def test_one_process_serves_many_reads(service: Ledger):

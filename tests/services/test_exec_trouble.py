@@ -112,13 +112,15 @@ async def test_a_poller_that_hangs_is_ended_with_all_that_it_started(
 
 async def test_children_of_a_poller_are_ended_with_it(tmp_path, host):
     script = tmp_path / "family.sh"
-    script.write_text("#!/bin/sh\nsleep 613 & sleep 613 & read line\nread line\nwait\n")
+    # ours alone: another clone may run its tests at the same time
+    nap = f"sleep {1_000_000 + os.getpid()}"
+    script.write_text(f"#!/bin/sh\n{nap} & {nap} & read line\nread line\nwait\n")
     script.chmod(0o755)
     source = StdioPoller(Query(command=[str(script)], timeout=0.3), host)
     with pytest.raises(RetryLater, match="did not answer initialize"):
         await source.poll(None, START)
 
-    assert running("sleep 613") == []
+    assert running(nap) == []
 
 
 async def test_text_on_stdout_is_a_failure_and_not_an_empty_answer(tricked, tmp_path):

@@ -70,10 +70,10 @@ async def poll_once(port: int, host: Host, cursor: Any = None, **account: Any) -
     return await Folder(Query(), Account.model_validate({**settings, **account}), host).poll(cursor, START)
 
 
-async def trouble(host: Host, greeting: bytes = GREETING, **replies: bytes) -> HarkenError:
+async def trouble(host: Host, greeting: bytes = GREETING, timeout: float = 2, **replies: bytes) -> HarkenError:
     async with scripted(replies, greeting) as port:
         with pytest.raises(HarkenError) as caught:
-            await poll_once(port, host)
+            await poll_once(port, host, timeout=timeout)
     assert PASSWORD not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
     return caught.value
 
@@ -110,11 +110,12 @@ class TestServers:
             with pytest.raises(RetryLater, match=r"longer than 0\.3 s") as caught:
                 await poll_once(port, host, timeout=0.3)
         assert caught.value.reason == "timeout"
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
 
     async def test_a_server_that_never_stops_talking_is_left(self, host: Host):
         flood = (b"* OK " + b"still here " * 100 + b"\r\n") * 20_000
-        problem = await trouble(host, search=flood)
+        # time enough for a busy machine to read all of it: it is the number of bytes that ends the conversation
+        problem = await trouble(host, search=flood, timeout=100)
         assert isinstance(problem, RetryLater)
         assert problem.reason == "failed"
 

@@ -90,7 +90,7 @@ async def test_its_records_are_events_and_its_state_is_the_cursor(shop: Shop, ho
     assert changed == {("orders/2", "2026-01-05T09:30:00Z")}
     assert "since" in shop.asked[-1]
     assert second[-1].cursor["state"]["bookmarks"]["orders"]["replication_key_value"] == "2026-01-05T09:30:00Z"
-    assert (left_behind("tap-rest-api-msdk"), zombies()) == ([], [])
+    assert (left_behind(str(program("tap-rest-api-msdk"))), zombies()) == ([], [])
 
 
 async def test_its_streams_are_found_and_selected(shop: Shop, host: Host):

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from harken.errors import RetryLater
-from tests.system.kill.outside_world import free_port
+from tests.servers.ports import free_port
 
 __all__ = ["Nursery", "Replica", "until"]
 

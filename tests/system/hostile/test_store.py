@@ -12,7 +12,7 @@ import aiohttp
 import apsw
 import pytest
 
-from tests.servers.directory import free_port
+from tests.servers.ports import free_port
 from tests.system.hostile.misbehaving_server import HOOK, Harken, launched, started, types, until, write
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("hostile-store")]

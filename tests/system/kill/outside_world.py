@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import os
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from itertools import cycle, islice
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -216,26 +213,6 @@ def configure(directory: Path, listing: str, sink: str) -> None:
     for name, trigger in {"posting": "feed: items", "hooks": HOOKS}.items():
         (workflows / f"{name}.yaml").write_text(posting(name, trigger, sink, ("one", "two")))
     (workflows / "quick.yaml").write_text(QUICK)
-
-
-def free_port() -> int:
-    """Below those that the system hands out, and for each test process others: nobody gets it while its Harken is
-    between two lives."""
-    for port in islice(_ports, 100):
-        with socket.socket() as taken, suppress(OSError):
-            taken.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
-
-
-def _own_ports() -> Iterator[int]:
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    own = range(20_000 + worker % WORKERS, 30_000, WORKERS)
-    return cycle(Random().sample(own, len(own)))
-
-
-WORKERS = 16
-_ports = _own_ports()
 
 
 async def answers(url: str, seconds: float) -> Any:

@@ -18,7 +18,8 @@ from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.runs import OPEN, Run
 from harken.testing.store.records import all_pages
-from tests.system.kill.outside_world import Nursery, Sender, Shop, Sink, answers, configure, free_port, listing_of_now
+from tests.servers.ports import free_port
+from tests.system.kill.outside_world import Nursery, Sender, Shop, Sink, answers, configure, listing_of_now
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 ROUNDS = 500 if SOAK else 60

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from email.utils import format_datetime
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -257,7 +258,7 @@ class AzureDevOps(FakeServer):
         scopes = self._scopes(request)
         project = request.match_info.get("project")
         if self.clock.time() < self._limited_until:
-            left = str(int(self._limited_until - self.clock.time()))
+            left = str(ceil(self._limited_until - self.clock.time()))
             return json_reply({}, 429, {"Retry-After": left, "X-RateLimit-Remaining": "0"})
         if request.match_info["organization"] != "acme":
             return _error(404, "OrganizationNotFoundException")

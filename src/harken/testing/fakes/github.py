@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -250,7 +251,7 @@ class GitHub(FakeServer):
         wait = max(0.0, self._limited_until - self.clock.time())
         if reply.status != 304:
             self.remaining -= 1
-        until = int(self.clock.time() + self.skew + (wait or 3600))
+        until = ceil(self.clock.time() + self.skew + (wait or 3600))
         limits = {"Limit": ALLOWED, "Remaining": 0 if wait else self.remaining, "Reset": until}
         reply.headers.update({f"X-RateLimit-{name}": str(value) for name, value in limits.items()})
         reply.headers["Date"] = format_datetime(self.now(), usegmt=True)

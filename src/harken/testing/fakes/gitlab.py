@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -177,7 +178,7 @@ class GitLab(FakeServer):
         told = {
             "RateLimit-Limit": str(ALLOWED),
             "RateLimit-Remaining": "0" if wait else "1900",
-            "RateLimit-Reset": str(int(self.clock.time() + (wait or 60))),
+            "RateLimit-Reset": str(ceil(self.clock.time() + (wait or 60))),
             "Date": format_datetime(self.now().replace(microsecond=0), usegmt=True),
         }
         reply.headers.update(told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -96,7 +97,7 @@ class GoogleServer(FakeServer):
         until, reason, status = self.limited
         wait = until - self.clock.time()
         if wait > 0:
-            return google_error(status, reason, {"Retry-After": f"{wait:.0f}"} if status == 429 else None)
+            return google_error(status, reason, {"Retry-After": str(ceil(wait))} if status == 429 else None)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         ends, scopes = self._tokens.get(token, (0.0, frozenset[str]()))
         if scheme != "Bearer" or self.clock.time() >= ends:

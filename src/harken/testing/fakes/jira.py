@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
+from math import ceil
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -434,7 +435,7 @@ class Jira(Tickets, FakeServer):
     async def _authorize(self, request: web.Request, view: Handler) -> web.Response:
         wait = self.limited_until - self.clock.time()
         if wait > 0:
-            headers = {"Retry-After": f"{wait:.0f}", "X-RateLimit-Remaining": "0", "X-RateLimit-Limit": "100"}
+            headers = {"Retry-After": str(ceil(wait)), "X-RateLimit-Remaining": "0", "X-RateLimit-Limit": "100"}
             return _error(429, "Rate limit exceeded.", headers)
         if self.login == "captcha":
             headers = {"X-Seraph-LoginReason": "AUTHENTICATION_DENIED"}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -212,7 +213,7 @@ class PagerDuty(FakeServer):
         reply = await self._guarded(request, view)
         wait = max(0.0, self._limited_until - self.clock.time())
         left = 0 if wait else self.remaining
-        headers = {"ratelimit-limit": ALLOWED, "ratelimit-remaining": left, "ratelimit-reset": int(wait) or 60}
+        headers = {"ratelimit-limit": ALLOWED, "ratelimit-remaining": left, "ratelimit-reset": ceil(wait) or 60}
         reply.headers.update({name: str(value) for name, value in headers.items()})
         reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
         return reply
