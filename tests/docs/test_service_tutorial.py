@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shlex
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.docs.wheel import build_wheel, installed
+from tests.servers.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("tutorial")]
 
@@ -27,31 +27,14 @@ COMMANDS = [text for language, text in BLOCKS if language == "sh"]
 BAKERY, SERVICE, TEST = [text for language, text in BLOCKS if language == "python"]
 SETTINGS, WORKFLOW = [text for language, text in BLOCKS if language == "yaml"]
 
-# what the page's `pip install --editable` does, without asking anybody for a build
-PIP = """\
-#!{python}
-import sys
-sys.path.insert(0, {root!r})
-from pathlib import Path
-from tests.cli.editable_plugin import plugged
-assert sys.argv[1:] == ["install", "--editable", "./harken-bakery[dev]"], sys.argv
-plugged(Path("harken-bakery"), Path({site!r}))
-"""
-
 
 class Reader:
     """Does what the page says, in a directory of their own."""
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(self, home: Path, port: int, environ: Mapping[str, str]) -> None:
         self.home = home
         self._port = port
-        tools = home / "tools"
-        tools.mkdir()
-        pip = tools / "pip"
-        pip.write_text(PIP.format(python=sys.executable, root=str(ROOT), site=str(home / "site")))
-        pip.chmod(0o700)
-        path = [str(tools), str(Path(sys.executable).parent), os.environ["PATH"]]
-        self._environ = {**os.environ, "PATH": os.pathsep.join(path), "PYTHONPATH": str(home / "site")}
+        self._environ = environ
 
     def writes(self, file: str, text: str) -> None:
         path = self.home / file
@@ -99,16 +82,16 @@ def with_definitions(source: str, text: str) -> str:
     return source
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A fresh environment in which the wheel is installed, and nothing of this clone is to be found."""
+    place = tmp_path_factory.mktemp("installed")
+    return installed(build_wheel(place), place)
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Reader:
-    return Reader(tmp_path, free_port())
+def reader(tmp_path: Path, environ: dict[str, str]) -> Reader:
+    return Reader(tmp_path, free_port(), environ)
 
 
 def test_the_tutorial_goes_as_it_says(reader: Reader) -> None:
