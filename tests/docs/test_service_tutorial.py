@@ -90,8 +90,10 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture
-def reader(tmp_path: Path, environ: dict[str, str]) -> Reader:
-    return Reader(tmp_path, free_port(), environ)
+def reader(tmp_path: Path, environ: dict[str, str]) -> Iterator[Reader]:
+    reader = Reader(tmp_path, free_port(), environ)
+    yield reader
+    reader.does("pip uninstall --yes --quiet harken-bakery")
 
 
 def test_the_tutorial_goes_as_it_says(reader: Reader) -> None:

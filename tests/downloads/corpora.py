@@ -6,7 +6,7 @@ import shutil
 import sys
 import tarfile
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tests.downloads import NotBrought, bring, find
 from tests.downloads.commands import run
@@ -40,21 +40,31 @@ def _unpack(name: str, directory: Path) -> None:
     version, files = CORPORA[name]
     work = directory / ".work"
     work.mkdir()
-    with tarfile.open(_download(f"{name}=={version}", work)) as packed:
-        packed.extractall(work / "unpacked", [one for one in packed if fnmatch(one.name, files)], filter="data")
-    (inside,) = (work / "unpacked").iterdir()
-    for entry in inside.iterdir():
-        entry.rename(directory / entry.name)
+    with tarfile.open(_download(name, version, work)) as packed:
+        for one in packed:
+            # not extractall: before Python 3.11.4 it has no filter against paths that lead elsewhere
+            if fnmatch(one.name, files) and (content := packed.extractfile(one)) is not None:
+                _write(directory, PurePosixPath(one.name), content.read())
     shutil.rmtree(work)
 
 
-def _download(wanted: str, work: Path) -> Path:
+def _write(directory: Path, name: PurePosixPath, content: bytes) -> None:
+    """Write a file of the archive, without the directory in which an archive has everything."""
+    if name.is_absolute() or ".." in name.parts:
+        raise NotBrought(f"the archive has a file outside of it: {name}")
+    path = directory.joinpath(*name.parts[1:])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _download(name: str, version: str, work: Path) -> Path:
     why = ""
+    # as a source distribution, but not the tools that build it: those would be built first, too
+    words = ["download", "--no-binary", name, "--no-deps", "--quiet", "--dest", str(work), f"{name}=={version}"]
     # pip finds a source distribution's name by building it: quickly with what is installed, else in isolation
     for building in ("--no-build-isolation", "--use-pep517"):
-        words = ["download", "--no-binary", ":all:", "--no-deps", "--quiet", building, "--dest", str(work), wanted]
         try:
-            run([sys.executable, "-m", "pip", *words])
+            run([sys.executable, "-m", "pip", *words, building])
         except NotBrought as error:
             why = str(error)
         for archive in work.glob("*.tar.gz"):

@@ -29,7 +29,7 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            port = probe.getsockname()[1]
+            port = int(probe.getsockname()[1])
         if _reserve(port):
             return port
     raise AssertionError("unreachable")
