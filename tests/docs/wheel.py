@@ -46,6 +46,9 @@ def fresh_machine(place: Path) -> dict[str, str]:
         for entry in Path(installed).iterdir():
             if not entry.name.startswith(OURS) and entry.suffix != ".pth":
                 (packages / entry.name).symlink_to(entry)
+    # a program, which its package looks for beside itself
+    (packages / "bin").mkdir()
+    (packages / "bin" / "ruff").symlink_to(Path(sysconfig.get_path("scripts")) / "ruff")
     return {
         "PATH": os.pathsep.join([str(tools), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": str(home),

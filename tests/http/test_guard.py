@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import IPv6Address
 
 import pytest
 
@@ -256,3 +257,12 @@ async def test_a_redirect_to_a_name_that_leads_inside_is_refused(server: Server)
     with pytest.raises(Refused, match=r"sly\.example is at 169\.254\.169\.254"):
         await client.request("GET", server.url(host="app.example"), allow_private=True)
     await client.close()
+
+
+def test_a_6to4_address_is_judged_by_the_address_it_leads_to_whatever_python_says_of_the_range(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python 3.11.2 of Debian 12 calls the whole range private."""
+    monkeypatch.setattr(IPv6Address, "is_global", property(lambda self: False))
+    check_address("elsewhere", "2002:808:808::1", False)
+    check_address("intranet", "2002:7f00:1::", True)

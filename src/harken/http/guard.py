@@ -160,7 +160,10 @@ def _effective_addresses(address: Address) -> list[Address]:
         return [address]
     if _within(address, _MAPS_TO_IPV4):
         return [IPv4Address(int(address) & 0xFFFFFFFF)]
-    return [address, *(address.teredo or ()), *([address.sixtofour] if address.sixtofour else ())]
+    if address.sixtofour:
+        # the range itself is private by some versions of Python, and public by others
+        return [address.sixtofour]
+    return [address, *(address.teredo or ())]
 
 
 def _within(address: Address, networks: tuple[Network, ...]) -> bool:
