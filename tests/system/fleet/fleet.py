@@ -174,10 +174,11 @@ class Fleet:
         """Wait until there is a run for each of these, as trigger and key, and none is open."""
 
         async def is_quiet() -> bool:
-            counts = await self.store.counts()
-            if any(counts.get(f"runs_{status}") for status in OPEN):
+            if wanted - Counter((run.trigger, key) for run in await self.runs() for key in run.event_keys):
                 return False
-            return not wanted - Counter((run.trigger, key) for run in await self.runs() for key in run.event_keys)
+            # only now: a run that came after the count would be there, and open
+            counts = await self.store.counts()
+            return not any(counts.get(f"runs_{status}") for status in OPEN)
 
         await until(is_quiet, seconds, self.told)
 
