@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.servers.directory import free_port
+from tests.servers.ports import free_port
 from tests.system.hostile import crowd
 from tests.system.hostile.misbehaving_server import HOOK, PATIENCE, Harken, started, write
 
