@@ -17,6 +17,7 @@ import apsw
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.sqlite import encryption, leftovers
+from harken.backends.sqlite.checkpoints import LOG_PAGES, Checkpoints
 from harken.backends.sqlite.damage import Damage, find_damage, forget_pages
 from harken.backends.sqlite.encryption import encrypt
 from harken.backends.sqlite.errors import DAMAGED, reading, translate
@@ -66,6 +67,7 @@ class Database:
         writer: Writer | None = None,
         guard: FileGuard | None = None,
         damage: Damage | None = None,
+        checkpoints: Checkpoints | None = None,
         lock: int | None = None,
     ) -> None:
         self.path = path
@@ -73,6 +75,7 @@ class Database:
         self.writer = writer
         self._guard = guard
         self._damage = damage
+        self._checkpoints = checkpoints
         self.inline = writer is None or writer.inline
         self._clock = clock
         self._lock = lock
@@ -113,7 +116,9 @@ class Database:
             os.close(lock)
             raise
         damage = Damage(lambda: is_whole(path), clock, inline=inline)
-        return cls(path, tx, clock, Writer(tx, guard, damage, inline=inline, limit=limit), guard, damage, lock)
+        checkpoints = None if inline else Checkpoints(tx.connection, connect(path))
+        writer = Writer(tx, guard, damage, checkpoints, inline=inline, limit=limit)
+        return cls(path, tx, clock, writer, guard, damage, checkpoints, lock)
 
     @property
     def trouble(self) -> str:
@@ -184,11 +189,13 @@ class Database:
     def abandon(self) -> None:
         """Close the file without finishing queued writes, as a process that is killed does."""
         self._readers.shutdown(wait=not self.inline)
+        if self._checkpoints is not None:
+            self._checkpoints.stop()
         # a second call finds the files closed, and perhaps gone
         if self._guard is not None and self._lock is not None and (lost := self._guard.look()):
             self._keep_others_log(save=lost.only_log)
-        for tx in (*self._idle_readers, self.loop_reader, self.tx):
-            tx.connection.close(True)
+        for connection in self._connections():
+            connection.close(True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -197,8 +204,13 @@ class Database:
         """Prepare to close: SQLite would delete the log at our path, which may belong to another database by now."""
         if save:
             save_log(self.tx.connection)
-        for tx in (*self._idle_readers, self.loop_reader, self.tx):
-            tx.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        for connection in self._connections():
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+    def _connections(self) -> list[apsw.Connection]:
+        """All of them; the one that writes is the last."""
+        moving = [self._checkpoints.connection] if self._checkpoints is not None else []
+        return moving + [tx.connection for tx in (*self._idle_readers, self.loop_reader, self.tx)]
 
 
 def _open_for_writing(path: Path, clock: Clock, key: str) -> Transaction:
@@ -264,7 +276,7 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA fullfsync=ON")
-    connection.execute("PRAGMA wal_autocheckpoint=8000")
+    connection.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
     connection.execute("PRAGMA cache_size=-16000")
     return connection
 

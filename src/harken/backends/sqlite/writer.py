@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import apsw
 import structlog
 
+from harken.backends.sqlite.checkpoints import Checkpoints
 from harken.backends.sqlite.damage import Damage, forget_pages
 from harken.backends.sqlite.errors import DAMAGED, translate
 from harken.backends.sqlite.file_guard import FileGuard, LostFile
@@ -47,11 +48,19 @@ class Writer:
     """
 
     def __init__(
-        self, tx: Transaction, guard: FileGuard, damage: Damage, *, inline: bool = False, limit: int = 10_000
+        self,
+        tx: Transaction,
+        guard: FileGuard,
+        damage: Damage,
+        checkpoints: Checkpoints | None = None,
+        *,
+        inline: bool = False,
+        limit: int = 10_000,
     ) -> None:
         self._tx = tx
         self._guard = guard
         self._damage = damage
+        self._checkpoints = checkpoints
         self.inline = inline
         self._limit = limit
         self._queue: deque[Job] = deque()
@@ -127,6 +136,8 @@ class Writer:
         """The thread: write a group, then give the results to the event loop."""
         while (group := self._work.get()) is not None:
             self._reply(self._commit(group))
+            if self._checkpoints is not None:
+                self._checkpoints.finish()
 
     def _commit(self, group: list[Job]) -> list[Answer]:
         answers: list[Answer] = []
@@ -249,6 +260,8 @@ class Writer:
     def _refuse(self, lost: LostFile) -> StoreUnavailable:
         error = lost.error()
         if lost.only_log and str(error) != self.trouble:
+            if self._checkpoints is not None:
+                self._checkpoints.wait()
             save_log(self._tx.connection)
         self._update_trouble([(None, None, error)])
         return error
