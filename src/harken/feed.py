@@ -15,6 +15,7 @@ from harken.schedule import Every, Quiet, Schedule
 __all__ = [
     "AT_START",
     "INTERNAL",
+    "MEMORY_COUNTED",
     "Budget",
     "Digest",
     "Feed",
@@ -34,6 +35,9 @@ INTERNAL = "harken"
 
 AT_START = "paused at start (paused_on_boot)"
 """The pause reason of a job with `paused_on_boot`: it waits for a person at every start."""
+
+MEMORY_COUNTED = 20_000
+"""How many subjects of a feed's memory are counted at most: a feed may have millions, and a person waits."""
 
 Overlap = Literal["allow", "skip", "queue", "cancel_previous"]
 Way = Literal["poll", "push", "stream", "internal"]
@@ -165,7 +169,8 @@ class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):
     """The position and health of a feed. `revision` rises with every change of the feed or its triggers.
 
-    `seen` counts the new items that its reads have found, including deleted ones.
+    `memory` is how many subjects it remembers, or MEMORY_COUNTED if there are more: counting takes time. `seen` counts
+    the new items that its reads have found, including deleted ones.
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
@@ -207,6 +208,21 @@ class TestSchema:
         assert taken.token > 7
         assert await store.generation() == Generation()
         await store.close()
+
+    async def test_the_one_before_gets_its_indexes_and_keeps_its_rows(
+        self, given: Given, url: str, session: Any
+    ) -> None:
+        await given.settle(await given.running("s"))
+        script = files("harken.backends.postgres").joinpath("migrations", "0003_growth.sql").read_text()
+        grown = re.findall(r"CREATE INDEX (\w+)", script)
+        await session.execute(";".join(f"DROP INDEX {index}" for index in grown))
+        await session.execute("DELETE FROM harken_migrations WHERE number=3")
+        again = PostgresStore.at(url, given.clock, settings=QUICK)
+        assert (await again.counts())["events"] == 1
+        found = await session.fetch("SELECT indexname FROM pg_indexes WHERE schemaname=current_schema()")
+        assert set(grown) <= {row[0] for row in found}
+        assert "s" in await again.recall("inbox", ["s"])
+        await again.close()
 
     async def test_opening_for_reading_creates_no_schema(self, url: str) -> None:
         with pytest.raises(Misconfigured, match="there is no store"):

@@ -187,6 +187,13 @@ async def test_restore_is_refused_while_a_controller_runs(desk: Desk, tmp_path: 
     assert "harken controller stop" in err
 
 
+async def test_compacting_is_refused_while_a_controller_runs(desk: Desk) -> None:
+    code, _, err = await desk.types("store", "compact")
+    assert code == 1
+    assert "a controller is running" in err
+    assert "harken controller stop" in err
+
+
 async def test_the_controller_is_found(desk: Desk) -> None:
     assert (await desk.json("controller", "status"))["url"] == desk.served.controller.url
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from harken.app import App
@@ -116,6 +118,30 @@ def test_a_run_started_by_hand_waits_for_the_next_controller(terminal: Terminal)
     assert code == 0
     assert "begins with the next `harken start`" in out
     assert [run["status"] for run in terminal.json("runs", "list")] == ["ready"]
+
+
+@pytest.mark.usefixtures("started")
+def test_a_file_that_keeps_unused_space_is_named_and_compacted(terminal: Terminal) -> None:
+    file = terminal.directory / "harken.db"
+    with closing(apsw.Connection(str(file))) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+        connection.execute("PRAGMA auto_vacuum=NONE; VACUUM")
+        connection.execute("CREATE TABLE large AS SELECT zeroblob(3100000); DROP TABLE large")
+    code, out, _ = terminal.types("store", "check")
+    assert (code, "The store is sound.\n" in out, "3.0 MB of it unused" in out) == (0, True, True)
+    [space] = [row for row in terminal.json("doctor") if row["name"] == "space"]
+    assert (space["state"], "harken store compact" in space["fix"]) == ("warn", True)
+    code, out, err = terminal.types("store", "compact")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Writing {file} anew")
+    answer = terminal.json("store", "compact")
+    assert answer == {"store": str(file), "before": file.stat().st_size, "after": file.stat().st_size}
+    assert terminal.types("store", "check")[1] == "The store is sound.\n"
+
+
+def test_a_store_that_is_not_there_is_not_compacted(terminal: Terminal) -> None:
+    code, _, err = terminal.types("store", "compact")
+    assert (code, "there is no store at" in err) == (1, True)
 
 
 @pytest.mark.usefixtures("started")

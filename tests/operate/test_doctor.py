@@ -21,10 +21,12 @@ from harken.operate.doctor import (
     check_permissions,
     check_port,
     check_service_clocks,
+    check_space,
     check_store,
 )
 from harken.operate.rows import plain
 from harken.store.documents import START_MOVED
+from harken.store import Space
 from harken.testing import START
 from tests.operate.operator_world import POLLED, Office
 
@@ -38,7 +40,7 @@ async def test_a_healthy_office_has_only_the_models_to_warn_about(office: Office
     states = {check["name"]: check["state"] for check in answer["items"]}
     assert answer["ok"]
     assert states["models"] == "warn"
-    assert {"config", "store", "file system", "clock", "port", "permissions", "feeds"} <= set(states)
+    assert {"config", "store", "file system", "clock", "port", "permissions", "feeds", "space"} <= set(states)
 
 
 def test_errors_in_the_configuration_fail_with_the_first_of_them() -> None:
@@ -54,6 +56,16 @@ def test_a_store_in_trouble_fails(tmp_path: Path) -> None:
 def test_a_store_on_a_network_file_system_fails(tmp_path: Path, kind: str, state: str) -> None:
     mounts = [("/", "overlay"), (str(tmp_path.resolve()), kind)]
     assert check_file_system(place(tmp_path), mounts).state == state
+
+
+def test_a_store_that_keeps_its_unused_space_is_a_warning_with_the_command_that_helps() -> None:
+    advice = "Once: harken store compact"
+    assert check_space(Space(bytes=9 << 20, unused=5 << 20, advice=advice)).fix == advice
+    assert check_space(Space(bytes=9 << 20, unused=5 << 20, advice=advice)).state == "warn"
+    # what is used is most of it, or it is given back by itself
+    assert check_space(Space(bytes=9 << 20, unused=4 << 20, advice=advice)).state == "ok"
+    given_back = check_space(Space(bytes=9 << 20, unused=5 << 20))
+    assert (given_back.state, given_back.message) == ("ok", "the store takes 9 MB, 5 MB of it unused")
 
 
 def test_a_store_that_others_may_read_is_a_warning_with_the_command_that_mends_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import structlog
 
 from harken.app.alerts import Alerts
@@ -16,7 +18,7 @@ from harken.run.worker import Worker
 from harken.store import Store
 from harken.timings import Timings
 
-__all__ = ["do_housekeeping"]
+__all__ = ["do_housekeeping", "repeat_slices"]
 
 log = structlog.get_logger("harken.app")
 
@@ -59,7 +61,7 @@ async def do_housekeeping(
             if not jumped and await store.requeue_expired():
                 worker.nudge()
             if rounds % PRUNE_EVERY == 0:
-                await _prune(store, factory)
+                await _retain(store, factory, clock)
                 await drop_dead_replicas(store)
         except HarkenError as error:
             # what could not be done now is done in a later round
@@ -69,8 +71,23 @@ async def do_housekeeping(
             log.exception("housekeeping.failed")
 
 
-async def _prune(store: Store, factory: Factory) -> None:
+async def _retain(store: Store, factory: Factory, clock: Clock) -> None:
     keep = factory.loaded.settings.retention
     pushed = max((feed.memory_seconds for feed in factory.loaded.feeds if feed.way != "poll"), default=259_200.0)
-    while await store.prune(events=keep.events, ticks=keep.ticks, runs=keep.runs, pushed=pushed):
-        pass
+    ages = {"events": keep.events, "ticks": keep.ticks, "runs": keep.runs, "pushed": pushed}
+    await repeat_slices(lambda: store.prune(**ages), clock)
+    await repeat_slices(store.shrink, clock)
+
+
+async def repeat_slices(slice: Callable[[], Awaitable[int]], clock: Clock) -> int:
+    """Call it until it returns 0, and rest after each call as long as it took: others wait for the store as well.
+
+    Return the sum."""
+    total = 0
+    while True:
+        began = clock.monotonic()
+        done = await slice()
+        if not done:
+            return total
+        total += done
+        await clock.sleep(clock.monotonic() - began)

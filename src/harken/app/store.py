@@ -23,6 +23,7 @@ from harken.store.transfer import StoreTransfer
 __all__ = [
     "KEY",
     "OpenedStore",
+    "compact_file",
     "copy_between",
     "open_store",
     "opened_store",
@@ -96,6 +97,14 @@ async def wait_for_store(
 async def rekey_store(location: str, old: str, new: str) -> None:
     """Encrypt the store with another key."""
     await _backend(location).rekey(location, old, new)
+
+
+def compact_file(path: Path) -> Plain:
+    """Write a store's file anew without unused space. Raises Refused while another process writes it."""
+    from harken.backends.sqlite import SqliteStore
+
+    before, after = SqliteStore.compact(path)
+    return {"store": str(path), "before": before, "after": after}
 
 
 def _backend(location: str) -> type[Store]:

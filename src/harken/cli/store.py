@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from harken.cli.session import Session, command, keep_quiet
 from harken.cli.show import print_json, say
-from harken.errors import Refused
+from harken.errors import NotFound, Refused
 
 __all__ = ["store_command"]
 
@@ -16,7 +18,7 @@ NEW_KEY = "HARKEN_NEW_ENCRYPTION_KEY"
 
 @click.group("store", context_settings={"help_option_names": ["-h", "--help"]})
 def store_command() -> None:
-    """Check, back up, restore and rekey the store."""
+    """Check, compact, back up, restore and rekey the store."""
 
 
 @command(store_command, "check")
@@ -33,7 +35,43 @@ def check_store(session: Session) -> int:
             if answer["ok"]
             else f"{len(answer['problems'])} problems. Restore a backup, or ask for help."
         )
+        if answer["space"]["advice"]:
+            say(_space_line(answer["space"]))
     return 0 if answer["ok"] else 1
+
+
+def _space_line(space: dict[str, Any]) -> str:
+    return f"It takes {_megabytes(space['bytes'])}, {_megabytes(space['unused'])} of it unused. {space['advice']}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MB"
+
+
+@command(store_command, "compact")
+def compact_store(session: Session) -> None:
+    """Write the store's file anew, without unused space. Refused while a controller runs.
+
+    While it runs, Harken gives unused space back by itself, except in a file that was made without auto_vacuum:
+    after this it does there too. It needs as much free disk as the file has rows.
+    """
+    from harken.app.store import compact_file
+    from harken.operate.run_file import store_file
+
+    _refuse_running(session)
+    file = store_file(session.directory)
+    if file is None:
+        fix = "PostgreSQL uses the space of deleted rows again (all at once: VACUUM FULL), Redis frees it at once"
+        raise Refused("a server looks after its own space", fix=fix)
+    if not file.exists():
+        raise NotFound(f"there is no store at {file}", fix="Nothing has to be done")
+    if not session.as_json:
+        say(f"Writing {file} anew ({_megabytes(file.stat().st_size)}). Stopping this does no harm.")
+    answer = compact_file(file)
+    if session.as_json:
+        print_json(answer)
+        return
+    say(f"It took {_megabytes(answer['before'])}, and takes {_megabytes(answer['after'])} now.")
 
 
 @command(store_command, "backup")

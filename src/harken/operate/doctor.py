@@ -25,7 +25,7 @@ from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
-from harken.store import FUTURE_SECONDS
+from harken.store import FUTURE_SECONDS, Space
 
 __all__ = ["Check", "doctor"]
 
@@ -55,6 +55,7 @@ async def doctor(context: Context) -> Plain:
         check_store(context.store.trouble, place),
         check_file_system(place, _mounts()),
         check_disk(place),
+        check_space(await context.store.space()),
         check_permissions(place),
         check_clock(context.clock.now(), newest[0].recorded_at if newest else None, await _ahead(context)),
         check_service_clocks(_by_service(context)),
@@ -128,6 +129,14 @@ def check_disk(place: Site) -> Check:
             name="disk", state=state, message=f"{free} MB free in {folder}", fix="Free space, or shorten `retention:`"
         )
     return Check(name="disk", message=f"{free // 1024} GB free")
+
+
+def check_space(space: Space) -> Check:
+    unused = f", {space.unused // MEGABYTE} MB of it unused" if space.unused >= MEGABYTE else ""
+    message = f"the store takes {space.bytes // MEGABYTE} MB{unused}"
+    if space.advice and space.unused * 2 > space.bytes and space.unused >= MEGABYTE:
+        return Check(name="space", state="warn", message=message, fix=space.advice)
+    return Check(name="space", message=message)
 
 
 def check_permissions(place: Site) -> Check:

@@ -10,7 +10,7 @@ import msgspec
 
 from harken.clock import from_unix
 from harken.event import Known, Outcome, Recorded, Span, Verdict
-from harken.feed import Feed, FeedState, TriggerState
+from harken.feed import MEMORY_COUNTED, Feed, FeedState, TriggerState
 from harken.operate.rows import outcome_of, title_of
 from harken.operate.trigger_status import mend_advice
 from harken.operate.wording import ago, count, schedule_text, stamp, when
@@ -441,7 +441,7 @@ def _feed_details(missing: Missing, state: FeedState) -> dict[str, Any]:
         "health": state.health.state if not state.health.clean else "ok",
         "error": state.health.message if not state.health.clean else "",
         "covered": [f"{stamp(span.start)} to {stamp(span.end)}" for span in state.coverage[-5:]],
-        "remembers": state.memory,
+        "remembers": f"{MEMORY_COUNTED} or more" if state.memory >= MEMORY_COUNTED else state.memory,
         "trigger_paused": missing.trigger.paused,
         "start_line": stamp(missing.trigger.start_line),
         "near": list(missing.near),

@@ -64,7 +64,8 @@ async def check_config(context: Context) -> Plain:
 async def check_store(context: Context) -> Plain:
     """Look for inconsistencies; `problems` is empty when the store is sound."""
     problems = list(await context.store.check())
-    return {"ok": not problems, "problems": problems}
+    space = await context.store.space()
+    return {"ok": not problems, "problems": problems, "space": plain(space)}
 
 
 async def backup(context: Context, *, target: str) -> Plain:

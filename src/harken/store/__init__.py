@@ -28,6 +28,7 @@ from harken.store.values import (
     Opened,
     Page,
     Settlement,
+    Space,
     Stale,
     Tick,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "Registry",
     "Runs",
     "Settlement",
+    "Space",
     "Stale",
     "Store",
     "Tick",

@@ -27,6 +27,7 @@ from harken.store.values import (
     Opened,
     Page,
     Settlement,
+    Space,
     Stale,
 )
 
@@ -278,6 +279,13 @@ class Upkeep(Protocol):
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
         """Delete a small slice of rows older than so many seconds. Return how many; call it again and again."""
         ...
+
+    async def shrink(self) -> int:
+        """Give a small slice of unused space back where the store has to be told to. Return how many bytes; call it
+        again and again."""
+        ...
+
+    async def space(self) -> Space: ...
 
     async def check(self) -> Sequence[str]:
         """Every inconsistency found, as sentences; empty when the store is sound."""

@@ -36,6 +36,7 @@ __all__ = [
     "Opened",
     "Page",
     "Settlement",
+    "Space",
     "Stale",
     "Tick",
 ]
@@ -321,6 +322,14 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     held: Mapping[str, int] = {}
     dead: int = 0
     retrying: int = 0
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store takes on its disk or in memory. `advice`: why it does not give `unused` back, and what helps."""
+
+    bytes: int
+    unused: int = 0
+    advice: str = ""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from harken.backends.postgres.queue import release_flood, release_held
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.rows import FEED, feed_of, trigger_of
 from harken.errors import NotFound
-from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Opened
 
@@ -37,6 +37,9 @@ t.done + coalesce(n.done, 0) AS done, {_SPENT.format("runs", 1)} AS runs, {_SPEN
 (SELECT trigger, sum(fired)::bigint AS fired, sum(done)::bigint AS done, max(fired_at) AS fired_at
 FROM tallies GROUP BY trigger) n
 ON n.trigger=t.id"""
+
+COUNT_MEMORY = f"""SELECT count(*) FROM
+(SELECT 1 FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1) LIMIT {MEMORY_COUNTED}) counted"""
 
 
 class PostgresDefinitions(DatabaseUser):
@@ -270,7 +273,7 @@ async def _feed_state(tx: Transaction, feed: str) -> FeedState:
     found = await feed_states(tx, "name=$1", feed)
     if not found:
         raise NotFound(f"there is no feed {feed!r}")
-    count = await tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=$1)", feed)
+    count = await tx.value(COUNT_MEMORY, feed)
     return msgspec.structs.replace(found[0], memory=count)
 
 

@@ -21,6 +21,13 @@ __all__ = ["PostgresFeeds"]
 ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
 
+FORGOTTEN_AT_ONCE = 1_000
+"""Subjects that one transaction marks or forgets, so that nothing waits long for the feed's row."""
+FORGET_OLDER = """DELETE FROM memory WHERE feed=$1 AND mid=ANY(ARRAY
+(SELECT mid FROM memory WHERE feed=$1 AND absent IN (false, true) AND last_seen<$2 LIMIT $3))"""
+MARK_ABSENT = """UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND mid=ANY(ARRAY
+(SELECT mid FROM memory WHERE feed=$1 AND NOT absent AND last_seen<$2 LIMIT $3))"""
+
 _SET_IDLE = """next_due=u.due, last_success=u.last, last_tick=u.last, span_end=u.last, span_seen=u.seen,
 watermark=coalesce(u.watermark, f.watermark), health=coalesce(u.health, f.health),
 cursor=coalesce(u.cursor, f.cursor), reads=f.reads+u.count"""
@@ -52,7 +59,18 @@ class PostgresFeeds(PostgresDefinitions, PostgresLeases, PostgresCommits):
         return await self._database.autocommit(_recall, feed, memory_ids, writes=False) if memory_ids else {}
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
-        return await self._database.write(_forget, feed, token, listed, before, timed=False)
+        # mark what is listed before anything is forgotten: an interruption then forgets too little, never too much
+        for begin in range(0, max(1, len(listed)), FORGOTTEN_AT_ONCE):
+            some = listed[begin : begin + FORGOTTEN_AT_ONCE]
+            await self._database.write(_mark_listed, feed, token, some, timed=False)
+        total = 0
+        if before is None:
+            return total
+        while forgotten := await self._database.write(_forget, feed, token, micros(before), timed=False):
+            total += forgotten
+            if forgotten < FORGOTTEN_AT_ONCE:
+                break
+        return total
 
     async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
         return await self._database.write(_record_idle, reads, timed=False) if reads else ()
@@ -79,19 +97,20 @@ async def _recall(tx: Transaction, feed: str, memory_ids: Sequence[str]) -> dict
     return known
 
 
-async def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
+async def _mark_listed(tx: Transaction, feed_name: str, token: int, listed: Sequence[str]) -> None:
     feed = await lock_feed(tx, feed_name, leased=True)
     check_lease(token, feed.token, feed.until, tx.now)
     mids = [tx.seal.name(name) for name in listed]
     await tx.do("UPDATE memory SET last_seen=$1 WHERE feed=$2 AND mid=ANY($3::bytea[])", tx.now, feed.id, mids)
-    if before is None:
-        return 0
-    if feed.identity == "transition":
-        # keep the count of changes, so that a subject that comes back gets a new key
-        forget = "UPDATE memory SET state=NULL, absent=true WHERE feed=$1 AND last_seen<$2 AND NOT absent"
-    else:
-        forget = "DELETE FROM memory WHERE feed=$1 AND last_seen<$2"
-    return await tx.do(forget, feed.id, micros(before))
+
+
+async def _forget(tx: Transaction, feed_name: str, token: int, before: int) -> int:
+    feed = await lock_feed(tx, feed_name, leased=True)
+    check_lease(token, feed.token, feed.until, tx.now)
+    if feed.identity != "transition":
+        return await tx.do(FORGET_OLDER, feed.id, before, FORGOTTEN_AT_ONCE)
+    # keep the count of changes, so that a subject that comes back gets a new key
+    return await tx.do(MARK_ABSENT, feed.id, before, FORGOTTEN_AT_ONCE)
 
 
 async def _record_idle(tx: Transaction, reads: Sequence[IdleRead]) -> list[str]:

@@ -9,15 +9,26 @@ from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING
 from harken.backends.verdicts import decode_verdicts
 from harken.errors import Refused
+from harken.store import Space
 
 __all__ = ["PostgresUpkeep"]
 
 SLICE = 1000
 """How many rows of a table one call looks at, so that nothing waits long for it."""
 
+SLICES_PASSED = 10
+"""How many slices without a row that may go are passed over in one call."""
+
 REQUEUE_EXPIRED = f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
 WHERE seq=ANY(ARRAY(SELECT seq FROM runs WHERE state={RUNNING}
 AND lease_until<(SELECT coalesce($1, harken_now())) FOR UPDATE SKIP LOCKED))"""
+
+# nothing lists the subjects of a pushed feed, so only time tells
+FORGET_PUSHED = """DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM feeds f CROSS JOIN LATERAL
+(SELECT feed, mid FROM memory WHERE feed=f.id AND absent IN (false, true) AND last_seen<$1 LIMIT $2) m
+WHERE f.pushed LIMIT $2)"""
+FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
+(SELECT feed, mid FROM memory WHERE absent AND last_seen<$1 ORDER BY last_seen LIMIT $2)"""
 
 CHECK_SECONDS = 600.0
 _MAY_RUN = f"state IN ({READY}, {RUNNING}, {WAITING})"
@@ -54,7 +65,18 @@ class PostgresUpkeep(DatabaseUser):
         return await self._database.autocommit(_requeue_expired)
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
-        return await self._database.write(_prune, events, ticks, runs, pushed)
+        for _ in range(SLICES_PASSED):
+            deleted, more = await self._database.write(_prune, events, ticks, runs, pushed)
+            if deleted or not more:
+                break
+        return deleted
+
+    async def shrink(self) -> int:
+        """Nothing: autovacuum makes room of what was deleted, and the next rows use it."""
+        return 0
+
+    async def space(self) -> Space:
+        return await self._database.read(_space)
 
     async def check(self) -> Sequence[str]:
         return await self._database.read(_check)
@@ -68,26 +90,35 @@ class PostgresUpkeep(DatabaseUser):
         await self._database.close()
 
 
+async def _space(tx: Transaction) -> Space:
+    return Space(bytes=await tx.value("SELECT pg_database_size(current_database())"))
+
+
 async def _requeue_expired(tx: Transaction) -> int:
     return await tx.do(REQUEUE_EXPIRED, tx.given_now)
 
 
-async def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
-    """Delete a slice of the old rows of each table. Ids rise with time, so the old rows come first."""
+async def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> tuple[int, bool]:
+    """Delete a slice of the old rows of each table. Return how many, and whether there are more that are old.
+
+    Ids rise with time, so the old rows come first.
+    """
     await _fold_tallies(tx)
-    deleted = await _delete_runs(tx, tx.now - round(runs * 1e6))
+    deleted, more = await _delete_runs(tx, tx.now - round(runs * 1e6))
     for table, column, seconds in (
         ("ticks", "ended_at", ticks),
         ("events", "recorded_at", events),
         ("buried", "at", events),
     ):
-        old = await _oldest(tx, table, "id", column, tx.now - round(seconds * 1e6))
+        old, older = await _oldest(tx, table, "id", column, tx.now - round(seconds * 1e6))
         if old and table == "events":
             old = await _unneeded(tx, old)
         if old:
             deleted += await tx.do(f"DELETE FROM {table} WHERE id=ANY($1::bigint[])", old)
-    deleted += await _delete_memory(tx, "f.pushed", tx.now - round(pushed * 1e6))
-    return deleted + await _delete_memory(tx, "m.absent", tx.now - round(runs * 1e6))
+        more = more or older
+    deleted += await tx.do(FORGET_PUSHED, tx.now - round(pushed * 1e6), SLICE)
+    deleted += await tx.do(FORGET_ABSENT, tx.now - round(runs * 1e6), SLICE)
+    return deleted, more
 
 
 async def _fold_tallies(tx: Transaction) -> None:
@@ -101,24 +132,27 @@ async def _fold_tallies(tx: Transaction) -> None:
     )
 
 
-async def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
-    """The old rows of the next slice of the table. After a slice with a young row the next begins at the start."""
+async def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> tuple[list[int], bool]:
+    """The old rows of the next slice of the table, and whether more may follow.
+
+    After a slice with a young row the next begins at the start.
+    """
     begin = tx.cache.pruned_to.get(table, 0)
     rows = await tx.rows(f"SELECT {key}, {column} FROM {table} WHERE {key}>$1 ORDER BY {key} LIMIT {SLICE}", begin)
     is_last = len(rows) < SLICE or (rows[-1][1] or before) >= before
     end = 0 if is_last else rows[-1][0]
     tx.on_commit.append(lambda: tx.cache.pruned_to.update({table: end}))
-    return [id for id, at in rows if at is not None and at < before]
+    return [id for id, at in rows if at is not None and at < before], not is_last
 
 
-async def _delete_runs(tx: Transaction, before: int) -> int:
-    old = await _oldest(tx, "runs", "seq", "created_at", before)
+async def _delete_runs(tx: Transaction, before: int) -> tuple[int, bool]:
+    old, more = await _oldest(tx, "runs", "seq", "created_at", before)
     delete = f"DELETE FROM runs WHERE seq=ANY($1::bigint[]) AND state>={DONE} AND finished_at<$2 RETURNING seq"
     deleted = [row[0] for row in await tx.rows(delete, old, before)] if old else []
     if deleted:
         await tx.do("DELETE FROM journal WHERE run=ANY($1::bigint[])", deleted)
         await tx.do("DELETE FROM run_events WHERE run=ANY($1::bigint[])", deleted)
-    return len(deleted)
+    return len(deleted), more
 
 
 async def _unneeded(tx: Transaction, ids: list[int]) -> list[int]:
@@ -138,14 +172,6 @@ async def _unneeded(tx: Transaction, ids: list[int]) -> list[int]:
     )
     needed = {row[0] for row in gathered} | {id for id, runs in started.items() if runs & unfinished}
     return [id for id in ids if id not in needed]
-
-
-async def _delete_memory(tx: Transaction, condition: str, before: int) -> int:
-    return await tx.do(
-        f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
-        WHERE {condition} AND m.last_seen<$1 LIMIT {SLICE})""",
-        before,
-    )
 
 
 async def _check(tx: Transaction) -> list[str]:

@@ -27,7 +27,7 @@ from harken.backends.redis.transaction import Session, UsesSession
 from harken.backoff import Health
 from harken.errors import NotFound, StoreBusy
 from harken.event import Span
-from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Opened
 
@@ -127,7 +127,7 @@ async def _state(session: Session, feed: str) -> FeedState:
     row, count = await session.connection.execute(("HGETALL", key(f"f:{feed}")), ("HLEN", key(f"m:{feed}")))
     if not row:
         raise NotFound(f"there is no feed {feed!r}")
-    return msgspec.structs.replace(_feed_state(session, feed, hash_fields(row)), memory=count)
+    return msgspec.structs.replace(_feed_state(session, feed, hash_fields(row)), memory=min(count, MEMORY_COUNTED))
 
 
 def _feed_state(session: Session, name: str, row: Row) -> FeedState:

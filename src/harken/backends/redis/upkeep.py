@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from harken.backends.redis.connection import Connection
 from harken.backends.redis.transaction import Session, UsesSession
 from harken.errors import Refused
+from harken.store import Space
 
 __all__ = ["RedisUpkeep", "keys_beginning_with"]
 
 PRUNED_PER_CALL = 100
 """Rows of a kind that one call deletes: a few milliseconds, in which nobody else is served."""
+
+SLICES_PASSED = 50
+"""How many slices without a row that may go are passed over before it is left for the next round."""
 
 REQUEUED_PER_CALL = 500
 FEEDS_PER_CALL = 50
@@ -44,7 +48,11 @@ class RedisUpkeep(UsesSession):
         session = await self._ready()
         connection, now = session.connection, await session.now()
         limits = [now - round(seconds * 1e6) for seconds in (runs, ticks, events)]
-        deleted = int(await connection.write("upkeep.prune", session.arguments(), (*limits, PRUNED_PER_CALL)))
+        for _ in range(SLICES_PASSED):
+            write = connection.write("upkeep.prune", session.arguments(), (*limits, PRUNED_PER_CALL))
+            deleted, more = map(int, await write)
+            if deleted or not more:
+                break
         [feeds] = await connection.execute(("SMEMBERS", connection.key("pushed")))
         names = sorted(feed.decode() for feed in feeds)
         for begin in range(0, len(names), FEEDS_PER_CALL):
@@ -52,6 +60,15 @@ class RedisUpkeep(UsesSession):
             instructions = (now - round(pushed * 1e6), PRUNED_PER_CALL, some)
             deleted += int(await connection.write("upkeep.prune_pushed", session.arguments(), instructions))
         return deleted
+
+    async def shrink(self) -> int:
+        """Nothing: what was deleted is free memory at once."""
+        return 0
+
+    async def space(self) -> Space:
+        """The memory of the whole server: Redis does not tell whose it is."""
+        [info] = await (await self._ready()).connection.execute(("INFO", "memory"))
+        return Space(bytes=int(info["used_memory"]))
 
     async def check(self) -> Sequence[str]:
         """Look at everything, a slice at a time. Rows that change meanwhile are checked as they are then."""

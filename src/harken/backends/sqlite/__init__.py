@@ -12,6 +12,7 @@ from harken.backends.sqlite.feeds import SqliteFeeds
 from harken.backends.sqlite.records import SqliteRecords
 from harken.backends.sqlite.registry import SqliteRegistry
 from harken.backends.sqlite.runs import SqliteRuns
+from harken.backends.sqlite.space import compact
 from harken.backends.sqlite.upkeep import SqliteUpkeep, release_orphans
 from harken.clock import Clock, SystemClock
 
@@ -61,6 +62,12 @@ class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, Sqlite
     async def rekey(path: str | Path, old: str, new: str) -> None:
         with opening(_file(path)):
             rekey(_file(path), old, new)
+
+    @staticmethod
+    def compact(path: str | Path) -> tuple[int, int]:
+        """Write the file anew without unused pages. Return its size before and after."""
+        with opening(_file(path)):
+            return compact(_file(path))
 
     async def connect(self) -> Sequence[str]:
         return ()

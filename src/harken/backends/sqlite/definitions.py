@@ -17,7 +17,7 @@ from harken.backends.sqlite.leases import begin_generation
 from harken.backends.sqlite.queue import release_flood, release_held
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import NotFound
-from harken.feed import Feed, FeedState, Trigger, TriggerState
+from harken.feed import MEMORY_COUNTED, Feed, FeedState, Trigger, TriggerState
 from harken.schedule import Every
 from harken.store import FUTURE_SECONDS, Definitions, Listeners, MovedStart, Opened
 from harken.store.documents import WORKFLOW
@@ -30,6 +30,9 @@ TRIGGER_COLUMNS = """uid, name, epoch, start_line, paused, created_at, fired, la
 backfilling, done"""
 
 SPENT = "(SELECT amount FROM spent s WHERE s.trigger=triggers.id AND what=? AND since=?)"
+
+COUNT_MEMORY = f"""SELECT count(*) FROM
+(SELECT 1 FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?) LIMIT {MEMORY_COUNTED})"""
 
 
 class SqliteDefinitions(DatabaseUser):
@@ -301,7 +304,7 @@ def _state(tx: Transaction, feed: str) -> FeedState:
     found = feed_states(tx, "name=?", (feed,))
     if not found:
         raise NotFound(f"there is no feed {feed!r}")
-    count = tx.value("SELECT count(*) FROM memory WHERE feed=(SELECT id FROM feeds WHERE name=?)", (feed,))
+    count = tx.value(COUNT_MEMORY, (feed,))
     return msgspec.structs.replace(found[0], memory=count)
 
 

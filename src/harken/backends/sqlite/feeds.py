@@ -15,10 +15,13 @@ from harken.backends.sqlite.transaction import FeedRow, Transaction
 from harken.event import Event, Known
 from harken.store import Failure, IdleRead
 
-__all__ = ["SqliteFeeds"]
+__all__ = ["FORGET_OLDER", "MARK_ABSENT", "SqliteFeeds", "forget_older"]
 
 RECALL_INLINE = 256
 """So many look-ups in a warm cache cost less than changing threads."""
+
+FORGOTTEN_AT_ONCE = 500
+"""Subjects that one transaction marks or forgets: a few milliseconds, so that other writes need not wait."""
 
 ABSENT = "\0absent"
 """The state of a subject that its source no longer lists."""
@@ -27,6 +30,11 @@ IDLE_COLUMNS = """UPDATE feeds SET next_due=?, last_success=?, last_tick=?, span
 watermark=coalesce(?, watermark), health=coalesce(?, health), cursor=coalesce(?, cursor), reads=reads+?"""
 EXTEND_SPAN = f"{IDLE_COLUMNS}, span_count=span_count+? WHERE id=? AND span_result=?"
 BEGIN_SPAN = f"{IDLE_COLUMNS}, span_count=?, span_result=?, span_start=?, baselined=1 WHERE id=?"
+
+FORGET_OLDER = """DELETE FROM memory WHERE feed=? AND mid IN
+(SELECT mid FROM memory WHERE feed=? AND absent IN (0, 1) AND last_seen<? LIMIT ?)"""
+MARK_ABSENT = """UPDATE memory SET state=NULL, absent=1 WHERE feed=? AND mid IN
+(SELECT mid FROM memory WHERE feed=? AND absent=0 AND last_seen<? LIMIT ?)"""
 
 
 class SqliteFeeds(SqliteDefinitions, SqliteLeases, SqliteCommits):
@@ -44,7 +52,17 @@ class SqliteFeeds(SqliteDefinitions, SqliteLeases, SqliteCommits):
         return await self._database.write(_record_idle, reads)
 
     async def forget(self, feed: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
-        return await self._database.write(_forget, feed, token, listed, before)
+        # mark what is listed before anything is forgotten: an interruption then forgets too little, never too much
+        for begin in range(0, max(1, len(listed)), FORGOTTEN_AT_ONCE):
+            await self._database.write(_mark_listed, feed, token, listed[begin : begin + FORGOTTEN_AT_ONCE])
+        total = 0
+        if before is None:
+            return total
+        while forgotten := await self._database.write(_forget, feed, token, micros(before)):
+            total += forgotten
+            if forgotten < FORGOTTEN_AT_ONCE:
+                break
+        return total
 
     async def dead_letter(self, feed: str, event: Event, reason: str) -> None:
         await self._database.write(_dead_letter, feed, event, reason)
@@ -110,22 +128,27 @@ def _extend_span(tx: Transaction, feed: FeedRow, read: IdleRead) -> None:
         extend_coverage(tx, feed, read.covered)
 
 
-def _forget(tx: Transaction, feed_name: str, token: int, listed: Sequence[str], before: datetime | None) -> int:
+def _mark_listed(tx: Transaction, feed_name: str, token: int, listed: Sequence[str]) -> None:
     feed = tx.feed(feed_name)
     tx.check_lease(token, feed.shard)
     now = tx.now()
     for name in listed:
         tx.execute("UPDATE memory SET last_seen=? WHERE feed=? AND mid=?", (now, feed.id, tx.seal.name(name)))
-    if before is None:
-        return 0
-    if feed.identity == "transition":
-        # keep the count of changes, so that the subject has a new key when it comes back
-        tx.execute(
-            "UPDATE memory SET state=NULL, absent=1 WHERE feed=? AND last_seen<? AND NOT absent",
-            (feed.id, micros(before)),
-        )
-    else:
-        tx.execute("DELETE FROM memory WHERE feed=? AND last_seen<?", (feed.id, micros(before)))
+
+
+def _forget(tx: Transaction, feed_name: str, token: int, before: int) -> int:
+    feed = tx.feed(feed_name)
+    tx.check_lease(token, feed.shard)
+    if feed.identity != "transition":
+        return forget_older(tx, feed.id, before, FORGOTTEN_AT_ONCE)
+    # keep the count of changes, so that the subject has a new key when it comes back
+    tx.execute(MARK_ABSENT, (feed.id, feed.id, before, FORGOTTEN_AT_ONCE))
+    return tx.connection.changes()
+
+
+def forget_older(tx: Transaction, feed: int, before: int, limit: int) -> int:
+    """Delete up to `limit` subjects of the feed that were last seen before then."""
+    tx.execute(FORGET_OLDER, (feed, feed, before, limit))
     return tx.connection.changes()
 
 

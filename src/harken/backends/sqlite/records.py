@@ -21,7 +21,7 @@ from harken.backends.rows import (
     run_span,
     tick_of,
 )
-from harken.backends.run_states import DEAD, HELD, MOST_COUNTED, READY, STATES, backlogs_of
+from harken.backends.run_states import DEAD, DONE, HELD, MOST_COUNTED, READY, STATES, backlogs_of
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.definitions import feed_states, trigger_states
 from harken.backends.sqlite.transaction import Transaction
@@ -101,7 +101,8 @@ def _events(
     if trigger:
         feed = tx.value("SELECT feed FROM triggers WHERE name=?", (trigger,)) or feed
     if feed:
-        where.append("e.feed=(SELECT id FROM feeds WHERE name=?)")
+        # the plus sign keeps the planner from looking for a key through all events of the feed
+        where.append(f"{'+' if key else ''}e.feed=(SELECT id FROM feeds WHERE name=?)")
         bindings.append(feed)
     if key:
         where.append("e.kid=?")
@@ -168,9 +169,9 @@ def _runs(
         where.append("trigger=(SELECT id FROM triggers WHERE name=?)")
         bindings.append(trigger)
     if status:
-        where.append(f"state={STATES.index(status) if status in STATES else -1}")
+        where.append(_in_state(status))
     if event_id is not None:
-        where.append("(event=? OR seq IN (SELECT run FROM run_events WHERE event=?))")
+        where.append("seq IN (SELECT seq FROM runs WHERE event=? UNION SELECT run FROM run_events WHERE event=?)")
         bindings.extend((event_id, event_id))
 
     def read(before: int | None) -> list[tuple[int, Run]]:
@@ -184,6 +185,12 @@ def _runs(
 
     page = _page(read, PageBuilder(of_workflow, lambda item: item[0], before, limit))
     return Page(items=[run for _, run in page.items], next=page.next)
+
+
+def _in_state(status: str) -> str:
+    """The condition, with that of the partial index that has such runs."""
+    state = STATES.index(status) if status in STATES else -1
+    return f"state>{DONE} AND state={state}" if state > DONE else f"state={state}"
 
 
 def _run(tx: Transaction, run_id: str) -> Run | None:
@@ -274,8 +281,17 @@ def _backlogs(tx: Transaction) -> dict[str, Backlog]:
     return backlogs_of(tx.execute(_BACKLOGS).fetchall())
 
 
+# in one statement, so that all of it is of one moment; SQLite counts a whole table quickly, but not a part of it
+_COUNTS = f"""SELECT state, count(*) FROM runs WHERE state<{DONE} GROUP BY state
+UNION ALL SELECT state, count(*) FROM runs WHERE state>{DONE} GROUP BY state
+UNION ALL SELECT 'runs', (SELECT count(*) FROM runs)
+UNION ALL SELECT 'events', (SELECT count(*) FROM events)
+UNION ALL SELECT 'refused_events', (SELECT count(*) FROM buried)"""
+
+
 def _counts(tx: Transaction) -> dict[str, int]:
-    found = {f"runs_{STATES[row[0]]}": row[1] for row in tx.execute("SELECT state, count(*) FROM runs GROUP BY state")}
-    found["events"] = tx.value("SELECT count(*) FROM events")
-    found["refused_events"] = tx.value("SELECT count(*) FROM buried")
-    return found
+    found = dict(tx.execute(_COUNTS).fetchall())
+    by_state = {state: number for state, number in found.items() if isinstance(state, int)}
+    by_state[DONE] = found["runs"] - sum(by_state.values())
+    runs = {f"runs_{STATES[state]}": number for state, number in sorted(by_state.items()) if number}
+    return {**runs, "events": found["events"], "refused_events": found["refused_events"]}

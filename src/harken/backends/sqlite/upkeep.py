@@ -6,20 +6,56 @@ import os
 from collections.abc import Sequence
 
 import apsw
+import msgspec
 
 from harken.backends.run_states import READY, RUNNING
 from harken.backends.sqlite.connection import DatabaseUser
 from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
+from harken.backends.sqlite.feeds import forget_older
 from harken.backends.sqlite.leases import ORPHANED
+from harken.backends.sqlite.space import shrink, space
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
+from harken.store import Space
 from harken.store.documents import WORKFLOW
 
 __all__ = ["SqliteUpkeep", "release_orphans"]
 
-SLICE = 100
-"""Rows deleted per transaction: a few milliseconds, so that other writes need not wait."""
+SLICE_SECONDS = 0.005
+"""How long one transaction goes on deleting, so that other writes need not wait."""
+BATCH, BATCHES = 10, 50
+"""Rows of a kind between two looks at the clock, and how many batches a transaction may have."""
+LOOKED = 2_000
+"""How many rows that may not go, or feeds that have nothing to forget, are passed over in one batch."""
+
+
+class Aged(msgspec.Struct, frozen=True, kw_only=True):
+    """A table whose old rows go. `select` reads a batch of it: id, age, and whether the row may go."""
+
+    table: str
+    select: str
+
+
+def _aged(table: str, key: str, age: str, may_go: str = "1") -> Aged:
+    select = f"SELECT {key}, {age}, {may_go} FROM {table} WHERE {key}>:after ORDER BY {key} LIMIT {BATCH}"
+    return Aged(table=table, select=select)
+
+
+RUNS = _aged("runs", "seq", "created_at", "state>=6 AND finished_at<:before")
+TICKS = _aged("ticks", "id", "ended_at")
+BURIED = _aged("buried", "id", "at")
+# the plus signs keep the planner from looking through all open runs instead of those of the event
+EVENTS = _aged(
+    "events",
+    "id",
+    "recorded_at",
+    """NOT EXISTS (SELECT 1 FROM runs WHERE event=events.id AND +state<6)
+    AND NOT EXISTS (SELECT 1 FROM run_events g JOIN runs r ON r.seq=g.run WHERE g.event=events.id AND +r.state<6)""",
+)
+PUSHED = f"SELECT id FROM feeds WHERE pushed AND id>=? ORDER BY id LIMIT {LOOKED}"
+FORGET_ABSENT = """DELETE FROM memory WHERE (feed, mid) IN
+(SELECT feed, mid FROM memory WHERE absent AND last_seen<? ORDER BY last_seen LIMIT ?)"""
 
 CHECKS = {
     "runs that refer to an event that is gone: {}": """SELECT count(*) FROM runs WHERE state<6 AND event IS NOT NULL
@@ -48,6 +84,12 @@ class SqliteUpkeep(DatabaseUser):
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
         return await self._database.write(_prune, events, ticks, runs, pushed)
+
+    async def shrink(self) -> int:
+        return await self._database.write(shrink)
+
+    async def space(self) -> Space:
+        return await self._database.read(space)
 
     async def check(self) -> Sequence[str]:
         trouble = [self.trouble] if self.trouble else []
@@ -82,61 +124,69 @@ def release_orphans(tx: Transaction) -> None:
 
 
 def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: float) -> int:
-    """Delete one slice of old rows of each table. Ids rise with time, so the oldest rows have the lowest ids."""
-    now = tx.now()
+    """Delete old rows for a few milliseconds, a batch of each kind in turn. Ids rise with time: the old come first."""
+    now, until = tx.now(), tx.clock.monotonic() + SLICE_SECONDS
+    run_age, event_age = now - round(runs * 1e6), now - round(events * 1e6)
     tx.save_counters()
-    gone = _forget_runs(tx, now - round(runs * 1e6))
-    needed = _needed_events(tx)
-    for table, column, seconds in (
-        ("ticks", "ended_at", ticks),
-        ("events", "recorded_at", events),
-        ("buried", "at", events),
-    ):
-        before = now - round(seconds * 1e6)
-        old = _oldest(tx, table, "id", column, before)
-        for id in old:
-            if table != "events" or id not in needed:
-                tx.execute(f"DELETE FROM {table} WHERE id=?", (id,))
-                gone += 1
-    gone += _forget_subjects(tx, "f.pushed", now - round(pushed * 1e6))
-    return gone + _forget_subjects(tx, "m.absent", now - round(runs * 1e6))
-
-
-def _forget_runs(tx: Transaction, before: int) -> int:
     gone = 0
-    for seq in _oldest(tx, "runs", "seq", "created_at", before):
-        tx.execute("DELETE FROM runs WHERE seq=? AND state>=6 AND finished_at<?", (seq, before))
-        if tx.connection.changes():
-            tx.execute("DELETE FROM journal WHERE run=?", (seq,))
-            tx.execute("DELETE FROM run_events WHERE run=?", (seq,))
-            gone += 1
+    for _ in range(BATCHES):
+        deleted = (
+            _delete_runs(tx, run_age)
+            + _delete_oldest(tx, TICKS, now - round(ticks * 1e6))
+            + _delete_oldest(tx, EVENTS, event_age)
+            + _delete_oldest(tx, BURIED, event_age)
+            + _forget_pushed(tx, now - round(pushed * 1e6))
+            + _forget_absent(tx, run_age)
+        )
+        gone += deleted
+        if not deleted or tx.clock.monotonic() >= until:
+            break
     return gone
 
 
-def _oldest(tx: Transaction, table: str, key: str, column: str, before: int) -> list[int]:
-    """Ids of old rows within the next slice of the table; starts again when it meets a young row."""
-    begin = tx.pruned_to.get(table, 0)
-    rows = tx.execute(
-        f"SELECT {key}, {column} FROM {table} WHERE {key}>? ORDER BY {key} LIMIT {SLICE}", (begin,)
-    ).fetchall()
-    young = len(rows) < SLICE or (rows[-1][1] or before) >= before
-    tx.pruned_to[table] = 0 if young else rows[-1][0]
-    return [id for id, at in rows if at is not None and at < before]
+def _delete_runs(tx: Transaction, before: int) -> int:
+    old = _oldest(tx, RUNS, before)
+    for seq in old:
+        for table in ("journal", "run_events"):
+            tx.execute(f"DELETE FROM {table} WHERE run=?", (seq,))
+        tx.execute("DELETE FROM runs WHERE seq=?", (seq,))
+    return len(old)
 
 
-def _needed_events(tx: Transaction) -> set[int]:
-    """Events of open runs: they are kept whatever their age."""
-    plain = tx.execute("SELECT event FROM runs WHERE state<6 AND event IS NOT NULL")
-    gathered = tx.execute("SELECT event FROM run_events WHERE run IN (SELECT seq FROM runs WHERE state<6)")
-    return {row[0] for row in plain} | {row[0] for row in gathered}
+def _delete_oldest(tx: Transaction, aged: Aged, before: int) -> int:
+    old = _oldest(tx, aged, before)
+    for id in old:
+        tx.execute(f"DELETE FROM {aged.table} WHERE id=?", (id,))
+    return len(old)
 
 
-def _forget_subjects(tx: Transaction, which: str, before: int) -> int:
-    tx.execute(
-        f"""DELETE FROM memory WHERE (feed, mid) IN (SELECT m.feed, m.mid FROM memory m JOIN feeds f ON f.id=m.feed
-        WHERE {which} AND m.last_seen<? LIMIT {SLICE})""",
-        (before,),
-    )
+def _oldest(tx: Transaction, aged: Aged, before: int) -> list[int]:
+    """Ids of the next old rows that may go; starts again at the first row when it meets a young one."""
+    for _ in range(LOOKED // BATCH):
+        rows = tx.execute(aged.select, {"after": tx.pruned_to.get(aged.table, 0), "before": before}).fetchall()
+        last = len(rows) < BATCH or (rows[-1][1] or before) >= before
+        tx.pruned_to[aged.table] = 0 if last else rows[-1][0]
+        old = [id for id, at, may_go in rows if may_go and at is not None and at < before]
+        if old or last:
+            return old
+    return []
+
+
+def _forget_pushed(tx: Transaction, before: int) -> int:
+    """Forget subjects of pushed feeds, feed after feed: nothing lists them, so only time tells."""
+    begin, gone = tx.pruned_to.get("pushed", 0), 0
+    feeds = tx.execute(PUSHED, (begin,)).fetchall()
+    for (feed,) in feeds:
+        gone += forget_older(tx, feed, before, BATCH - gone)
+        if gone >= BATCH:
+            tx.pruned_to["pushed"] = feed
+            return gone
+    tx.pruned_to["pushed"] = feeds[-1][0] + 1 if len(feeds) == LOOKED else 0
+    return gone
+
+
+def _forget_absent(tx: Transaction, before: int) -> int:
+    tx.execute(FORGET_ABSENT, (before, BATCH))
     return tx.connection.changes()
 
 

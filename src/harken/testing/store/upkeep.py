@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from harken.feed import Feed
 from harken.runs import Finished, Park
 from harken.store import Store
 from harken.testing.store.claims import step
 from harken.testing.store.leases import rest
-from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions
+from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, Reopen, StoreWorld, definitions, feed
 
 __all__ = ["UpkeepContract"]
 
@@ -98,6 +100,66 @@ class UpkeepContract(StoreWorld):
         given.clock.advance(2 * DAY)
         await prune_all(given.store, pushed=3 * DAY)
         assert await given.store.recall("hook", ["s"]) == {}
+
+    async def test_only_pushed_and_absent_subjects_go_by_time_however_many_there_are(self, given: Given) -> None:
+        hooks = [msgspec.structs.replace(HOOK, name=f"hook{n}") for n in range(3)]
+        listing = feed("listing", identity="once")
+        opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, listing, *hooks)))
+        names = [f"s{n}" for n in range(150)]
+
+        async def all_of(name: str, token: int | None = None) -> None:
+            revision = opened.feeds[name].revision
+            await given.commit(*(given.entry(each) for each in names), feed=name, revision=revision, token=token)
+
+        for name in ("hook0", "hook1"):
+            await all_of(name)
+        for name in ("inbox", "listing"):
+            await all_of(name, given.lease.token)
+        given.clock.advance(4 * DAY)
+        await given.renew()
+        assert await given.store.forget("inbox", given.lease.token, names[100:], given.now(-DAY)) == 100
+        await all_of("hook2")
+        await prune_all(given.store, pushed=3 * DAY, runs=30 * DAY)
+        left = {name: len(await given.store.recall(name, names)) for name in opened.feeds if name != INTERNAL_FEED.name}
+        assert left == {"inbox": 150, "listing": 150, "hook0": 0, "hook1": 0, "hook2": 150}
+        given.clock.advance(31 * DAY)
+        await prune_all(given.store, pushed=99 * DAY, runs=30 * DAY)
+        assert sorted(await given.store.recall("inbox", names)) == sorted(names[100:])
+        assert len(await given.store.recall("listing", names)) == 150
+
+    async def test_a_sweep_of_many_subjects_keeps_what_is_listed(self, given: Given) -> None:
+        opened = await given.open(definitions(feeds=(feed("inbox", identity="once"), INTERNAL_FEED)))
+        names = [f"s{n}" for n in range(2_500)]
+        for begin in range(0, len(names), 500):
+            entries = [given.entry(each) for each in names[begin : begin + 500]]
+            await given.commit(*entries, revision=opened.feeds["inbox"].revision)
+        given.clock.advance(2 * DAY)
+        await given.renew()
+        assert await given.store.forget("inbox", given.lease.token, names[:1_200], given.now(-DAY)) == 1_300
+        assert sorted(await given.store.recall("inbox", names)) == sorted(names[:1_200])
+
+    async def test_old_runs_behind_many_that_may_not_go_are_found(self, given: Given) -> None:
+        for begin in range(0, 1_200, 200):
+            entries = [given.entry(f"h{n}", given.intent(f"h{n}", hold="flood")) for n in range(begin, begin + 200)]
+            await given.commit(*entries)
+        done = await given.running("s")
+        await given.settle(done)
+        given.clock.advance(2 * DAY)
+        await prune_all(given.store)
+        assert await given.store.run(done.id) is None
+        assert (await given.store.counts())["runs_held"] == 1_200
+        assert await given.store.check() == []
+
+    async def test_space_is_given_back_until_there_is_nothing_to_give(self, given: Given) -> None:
+        await given.commit(*(given.entry(f"s{n}") for n in range(200)))
+        given.clock.advance(2 * DAY)
+        await prune_all(given.store)
+        while await given.store.shrink():
+            pass
+        space = await given.store.space()
+        assert space.bytes > space.unused >= 0
+        assert space.advice == ""
+        assert await given.store.check() == []
 
     async def test_old_ticks_go_and_the_current_span_stays(self, given: Given) -> None:
         await given.store.record_idle([rest(given)])

@@ -16,11 +16,13 @@ end
 
 -- verb: prune
 -- with: run_states events memory
--- Delete runs, ticks and events that are older than these times, up to `slice` of each kind. Return how many.
+-- Delete runs, ticks and events that are older than these times, up to `slice` of each kind. Return {how many, 1 if
+-- there may be more that are old, otherwise 0}.
 local BUCKETS_PER_CALL = 10
 
 -- Numbers rise with time, so old rows are found at the beginning. Call `delete` on up to `slice` rows from where the
 -- last call stopped (the counter `progress`), until it returns 'young'; then the next call begins at the oldest row.
+-- Return whether the next call goes on.
 local function sweep(progress, prefix, field, buckets, slice, delete)
   local begin = tonumber(call('HGET', P .. 'n', progress)) or 0
   local looked, going_on = 0, 0
@@ -53,6 +55,7 @@ local function sweep(progress, prefix, field, buckets, slice, delete)
     going_on = (existing[BUCKETS_PER_CALL] + 1) * BUCKET
   end
   call('HSET', P .. 'n', progress, going_on)
+  return going_on > 0
 end
 
 local function is_open(id)
@@ -151,7 +154,7 @@ end
 
 local function prune(runs_before, ticks_before, events_before, slice)
   local deleted = 0
-  sweep('swept_run', 'rn:', '', 'rb', slice, function(number, id, key)
+  local more_runs = sweep('swept_run', 'rn:', '', 'rb', slice, function(number, id, key)
     local run = load_run(id)
     if tonumber(run.made) >= runs_before then
       return 'young'
@@ -163,7 +166,7 @@ local function prune(runs_before, ticks_before, events_before, slice)
     end
     return nil
   end)
-  sweep('swept_event', 'e:', 'v', 'eb', slice, function(event, row, key)
+  local more_events = sweep('swept_event', 'e:', 'v', 'eb', slice, function(event, row, key)
     if unpack_struct('>I8', row) >= events_before then
       return 'young'
     end
@@ -184,7 +187,7 @@ local function prune(runs_before, ticks_before, events_before, slice)
   deleted = deleted + prune_refused_events(events_before, slice)
   deleted = deleted + prune_absent(runs_before, slice)
   write_counts()
-  return deleted
+  return { deleted, (more_runs or more_events) and 1 or 0 }
 end
 
 -- verb: prune_pushed
