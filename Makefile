@@ -16,6 +16,9 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores + (core
 export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 DEMO ?=
+# measurements of `make bench`, all by default; with QUICK=1 only a look
+ONLY ?=
+QUICK ?=
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,8 +44,8 @@ check: setup ## Everything CI runs: ruff, mypy, import-linter, tests
 soak: setup servers ## The crash and property tests with many more rounds (an hour or more)
 	@HARKEN_SOAK=1 $(PYTEST) --timeout 14400 tests
 
-bench: setup servers ## Measure throughput, lag, memory and start time beside their limits
-	@$(BIN)/python -m bench
+bench: setup servers ## Measure throughput, lag, memory, start and growth; ONLY=growth,webhook for some of it
+	@$(BIN)/python -m bench$(if $(ONLY), --only $(ONLY))$(if $(QUICK), --quick)
 
 docs: setup ## Check that every link in the documentation resolves and every example loads
 	@$(BIN)/python -m pytest tests/docs

@@ -17,6 +17,7 @@ from bench.figures import Figure, table
 from bench.measurement_sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "fanout")
+NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "growth")
 RESULTS = Path("bench-results.json")
 
 

@@ -32,6 +32,11 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     fleet_feeds: int
     fleet_seconds: float
     takeover_feeds: int
+    growth_rows: int
+    growth_server_rows: int
+    growth_rate: float = 64.0
+    growth_seconds: float
+    growth_explained: int = 50
 
 
 FULL = Sizes(
@@ -50,6 +55,9 @@ FULL = Sizes(
     fleet_feeds=100,
     fleet_seconds=8.0,
     takeover_feeds=10_000,
+    growth_rows=1_000_000,
+    growth_server_rows=200_000,
+    growth_seconds=15.0,
 )
 QUICK = msgspec.structs.replace(
     FULL,
@@ -64,6 +72,9 @@ QUICK = msgspec.structs.replace(
     fleet_feeds=50,
     fleet_seconds=5.0,
     takeover_feeds=1_000,
+    growth_rows=200_000,
+    growth_server_rows=50_000,
+    growth_seconds=6.0,
 )
 TINY = msgspec.structs.replace(
     FULL,
@@ -89,4 +100,8 @@ TINY = msgspec.structs.replace(
     fleet_feeds=8,
     fleet_seconds=2.0,
     takeover_feeds=0,
+    growth_rows=300,
+    growth_server_rows=300,
+    growth_seconds=0.3,
+    growth_explained=2,
 )

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from types import ModuleType
 
 import msgspec
 import pytest
 
 from bench import fanout, fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
+from bench import fleet, growth, idle, poll, postgres, redis, scale, start, ticks, webhook
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
+from bench.processes import ROOT
 from tests.downloads import debian, skip_or_fail
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("bench")]
 
 # a takeover lasts as long as a lease
 SIZES = msgspec.structs.replace(TINY, takeover_feeds=100) if os.environ.get("HARKEN_SOAK") else TINY
-SERVERS = {postgres: "postgresql", redis: "redis-server", fleet: "postgresql"}
+SERVERS = {postgres: "postgresql", redis: "redis-server", fleet: "postgresql", growth: "postgresql"}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def assert_it_measures(measurement: ModuleType) -> None:
     assert said
 
 
-@pytest.mark.parametrize("name", ["postgres", "redis", "fleet"])
+@pytest.mark.parametrize("name", ["postgres", "redis", "fleet", "growth"])
 def test_without_its_server_a_measurement_says_so_and_the_command_fails(name, monkeypatch, tmp_path, capsys):
     def absent(package: str) -> None:
         skip_or_fail(f"Install it: apt-get install {package}")
@@ -61,6 +64,12 @@ def test_every_measurement_is_a_module_that_the_command_knows():
     modules = {webhook, poll, ticks, scale, idle, start, fanout, *SERVERS}
 
     assert {module.__name__.removeprefix("bench.") for module in modules} == set(NAMES)
+
+
+def test_make_bench_passes_on_what_is_asked_for():
+    command = ["make", "--dry-run", "--old-file=setup", "--old-file=servers", "bench", "ONLY=growth,webhook"]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert said.splitlines()[-1].endswith("/python -m bench --only growth,webhook")
 
 
 def test_a_goal_is_judged_by_the_value_or_by_the_ratio_to_the_limit():
