@@ -19,6 +19,8 @@ TIMES_EMPTY = 3.0
 EXPLAIN_MS = 10.0
 RETENTION_MS = 110.0
 MEGABYTE = 1 << 20
+PATIENCE = 1_200.0
+"""Seconds: filling a store takes minutes on a slow disk."""
 
 
 def measure(sizes: Sizes, say: Say) -> list[Figure]:
@@ -37,7 +39,8 @@ def _grown(store: StoreName, location: str, rows: int, sizes: Sizes, say: Say) -
         store=store, location=location, rows=rows, rate=sizes.growth_rate, seconds=sizes.growth_seconds,
         explained=sizes.growth_explained,
     )  # fmt: skip
-    grown = msgspec.convert(report("bench.growth_flow", msgspec.to_builtins(asked)), Grown)
+    say(f"{store}: filling it with {rows:,} events, runs and subjects, and measuring")
+    grown = msgspec.convert(report("bench.growth_flow", msgspec.to_builtins(asked), PATIENCE), Grown)
     what = f"{store}, {rows:,} events, runs and subjects"
     say(f"{what}: filled in {grown.filling:.0f} s, p99 {_ms(grown.full):.1f} ms, empty {_ms(grown.empty):.1f} ms")
     return [*_figures(what, grown), *(_space(what, grown) if grown.largest else ())]

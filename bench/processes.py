@@ -44,15 +44,15 @@ class Child:
         self._process = process
         self.pid = process.pid
 
-    def hear(self) -> Any:
-        """The next line that the child says. Raise when it ended instead."""
-        line = self.line()
+    def hear(self, patience: float = PATIENCE) -> Any:
+        """The next line that the child says. Raise when it ended instead, or says nothing for so many seconds."""
+        line = self.line(patience)
         return msgspec.json.decode(line)
 
-    def line(self) -> bytes:
+    def line(self, patience: float = PATIENCE) -> bytes:
         stream = cast(BinaryIO, self._process.stdout)
-        if not select.select([stream], [], [], PATIENCE)[0]:
-            raise RuntimeError(f"{self._process.args!r} said nothing for {PATIENCE:.0f} s")
+        if not select.select([stream], [], [], patience)[0]:
+            raise RuntimeError(f"{self._process.args!r} said nothing for {patience:.0f} s")
         line = stream.readline()
         if not line:
             raise RuntimeError(f"{self._process.args!r} ended with code {self._process.wait()}")
@@ -95,11 +95,11 @@ def child(*args: str) -> Iterator[Child]:
         started.end()
 
 
-def report(module: str, question: Any) -> Any:
+def report(module: str, question: Any, patience: float = PATIENCE) -> Any:
     """What a child that answers one question says."""
     with child(module) as asked:
         asked.tell(question)
-        return asked.hear()
+        return asked.hear(patience)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 import pytest
+from structlog.testing import capture_logs
 
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.definitions import COUNT_MEMORY
@@ -181,7 +182,9 @@ async def test_a_file_of_the_schema_before_gets_its_indexes_and_keeps_its_rows(p
         for index in grown:
             connection.execute(f"DROP INDEX {index}")
         connection.execute("PRAGMA user_version=4")
-    store = SqliteStore.at(path, clock, inline=True)
+    with capture_logs() as logs:
+        store = SqliteStore.at(path, clock, inline=True)
+    assert [(line["event"], line["schema"]) for line in logs] == [("store.migrating", 5)]
     found = store._database.tx.execute("SELECT name FROM sqlite_schema WHERE type='index'").fetchall()
     assert set(grown) <= {row[0] for row in found}
     assert (await store.counts())["events"] == 3

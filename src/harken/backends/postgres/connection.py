@@ -380,6 +380,9 @@ async def _migrate(connection: Any, place: str) -> None:
             " NOT NULL DEFAULT clock_timestamp())"
         )
     for number, name in enumerate(names[version:], start=version + 1):
+        if version:
+            # an index over millions of rows takes a while
+            log.info("store.migrating", schema=number, newest=len(names))
         await connection.execute(files(__package__).joinpath("migrations", name).read_text())
         await connection.execute("INSERT INTO harken_migrations (number, name) VALUES ($1, $2)", number, name)
 

@@ -13,7 +13,7 @@ from harken.store import Space
 
 __all__ = ["PostgresUpkeep"]
 
-SLICE = 1000
+SLICE = 500
 """How many rows of a table one call looks at, so that nothing waits long for it."""
 
 SLICES_PASSED = 10

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import structlog
 
 from harken.backends.encryption import AesSeal, PlainSeal, Seal, rewrap, unwrap, wrap
 from harken.backends.sqlite import encryption, leftovers
@@ -41,6 +42,8 @@ __all__ = [
     "rekey",
     "seal_for",
 ]
+
+log = structlog.get_logger("harken.store")
 
 T = TypeVar("T")
 
@@ -300,6 +303,9 @@ def migrate(connection: apsw.Connection) -> None:
         fix = "Use that version, or restore a backup made by this one"
         raise Misconfigured(f"the store was written by a newer Harken (schema {version}, ours {len(steps)})", fix=fix)
     for number, step in enumerate(steps[version:], start=version + 1):
+        if version:
+            # an index over millions of rows takes a while
+            log.info("store.migrating", schema=number, newest=len(steps))
         script = files(__package__).joinpath("migrations", step).read_text()
         connection.execute(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version={number}; COMMIT;")
     if not version:
