@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -109,6 +110,21 @@ async def test_explain_reads_no_whole_table(
     await explain(Context(given.store, None, None, given.clock, Timings()), name="mail", key=key)
     await given.store.runs(event_id=1)
     assert await unbounded(session, statements) == []
+
+
+async def test_only_the_number_of_all_runs_is_counted_row_by_row(
+    given: Given, session: Any, statements: dict[str, tuple[Any, ...]]
+) -> None:
+    await some_rows(given)
+    statements.clear()
+    assert await given.store.counts() == {"runs_done": 2, "events": 3, "refused_events": 0}
+    counting = next(sql for sql in statements if "runs" in sql)
+    for name, value in PLANNER_SETTINGS.items():
+        await session.execute(f"SET {name} = {value}")
+    plan = "\n".join(row[0] for row in await session.fetch(f"EXPLAIN {counting}"))
+    used = set(re.findall(r"using (\w+) on runs", plan))
+    assert "Seq Scan" not in plan
+    assert {"runs_ready", "runs_timed", "runs_claimed", "runs_blocked", "runs_ended"} <= used
 
 
 async def test_a_key_is_looked_for_among_its_namesakes_and_not_among_all_events_of_the_feed(
