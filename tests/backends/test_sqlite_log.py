@@ -57,7 +57,7 @@ async def test_the_log_is_moved_by_a_thread_of_its_own_and_begins_anew(
 async def test_no_commit_moves_the_log_itself(path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "LOG_PAGES", 10)
     asked: list[int] = []
-    monkeypatch.setattr(Checkpoints, "_start", lambda self, pages: asked.append(pages))
+    monkeypatch.setattr(Checkpoints, "_ask", lambda self, pages: asked.append(pages))
     store, given = await given_at(path, clock)
     size = path.stat().st_size
     for number in range(60):
@@ -76,7 +76,7 @@ def test_a_log_that_cannot_be_moved_is_said_once(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as writer, capture_logs() as logs:
         moving = Checkpoints(writer, Failing())  # type: ignore[arg-type]
         for _ in range(3):
-            moving._start(checkpoints.LOG_PAGES)
+            moving._ask(checkpoints.LOG_PAGES)
         moving._asked.put(None)
         assert moving._thread is not None
         moving._thread.join()

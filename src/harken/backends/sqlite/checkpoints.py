@@ -26,6 +26,7 @@ FEW_PAGES, REST_PAGES = 100, 1_000
 """The thread goes on until so few are left, or no fewer; the writer moves them itself, if they are not too many."""
 LARGEST_PAGES = 8 * LOG_PAGES
 """A log that became so long, because it grows faster than it is moved, the writer moves itself, however much it is."""
+WAIT_SECONDS = 10.0
 ROUNDS = 8
 """How often one attempt catches up with the writer."""
 
@@ -43,7 +44,11 @@ class Checkpoints:
         self._rest = False
         self._failed = ""
         self._asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        # from the beginning: a commit that cannot start a thread would fail after it is durable
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._run, name="harken-checkpoint", daemon=True
+        )
+        self._thread.start()
         # in the place of SQLite's own, which moves the log within the commit
         writer.set_wal_hook(self._on_commit)
 
@@ -54,13 +59,10 @@ class Checkpoints:
             self._due_at, self._rest = LOG_PAGES, False
         elif pages >= self._due_at and self._at_rest.is_set():
             self._at_rest.clear()
-            self._start(pages)
+            self._ask(pages)
         return int(apsw.SQLITE_OK)
 
-    def _start(self, pages: int) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="harken-checkpoint", daemon=True)
-            self._thread.start()
+    def _ask(self, pages: int) -> None:
         self._asked.put(pages)
 
     def finish(self) -> None:
@@ -70,8 +72,8 @@ class Checkpoints:
             self._move(self._writer)
 
     def wait(self) -> None:
-        """Until no attempt is under way."""
-        self._at_rest.wait()
+        """Until no attempt is under way, at most some seconds."""
+        self._at_rest.wait(WAIT_SECONDS)
 
     def stop(self) -> None:
         """End the thread; an attempt under way is interrupted, and what it has not moved stays in the log."""
@@ -83,10 +85,12 @@ class Checkpoints:
 
     def _run(self) -> None:
         while (pages := self._asked.get()) is not None:
-            left = self._catch_up()
-            self._rest = left is not None and (left <= REST_PAGES or pages >= LARGEST_PAGES)
-            self._due_at = pages + AGAIN_PAGES
-            self._at_rest.set()
+            try:
+                left = self._catch_up()
+                self._rest = left is not None and (left <= REST_PAGES or pages >= LARGEST_PAGES)
+                self._due_at = pages + AGAIN_PAGES
+            finally:
+                self._at_rest.set()
 
     def _catch_up(self) -> int | None:
         """Move the log until little is left; each time the writer has less time to add to it. None if that fails."""

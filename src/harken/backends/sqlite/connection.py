@@ -113,13 +113,13 @@ class Database:
                 leftovers.refuse_existing(path)
             tx = _open_for_writing(path, clock, key)
             guard = FileGuard(path, clock)
+            checkpoints = None if inline else Checkpoints(tx.connection, connect(path))
         except BaseException:
             if missing:
                 leftovers.remove_new(path, traces)
             os.close(lock)
             raise
         damage = Damage(lambda: is_whole(path), clock, inline=inline)
-        checkpoints = None if inline else Checkpoints(tx.connection, connect(path))
         writer = Writer(tx, guard, damage, checkpoints, inline=inline, limit=limit)
         return cls(path, tx, clock, writer, guard, damage, checkpoints, lock)
 
