@@ -16,8 +16,7 @@ import msgspec
 from bench.figures import Figure, table
 from bench.measurement_sizes import FULL, QUICK, TINY, Sizes
 
-NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "fanout")
-NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "growth")
+NAMES = ("webhook", "poll", "ticks", "scale", "idle", "start", "postgres", "redis", "fleet", "fanout", "growth")
 RESULTS = Path("bench-results.json")
 
 

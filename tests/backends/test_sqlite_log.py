@@ -26,18 +26,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "harken.db"
 
 
-async def test_the_log_is_moved_by_a_thread_of_its_own_and_begins_anew(
-    path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints, "LOG_PAGES", 40)
-    movers: list[str] = []
+@pytest.fixture
+def movers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads that moved the log, one after the other."""
+    found: list[str] = []
     move = Checkpoints._move
 
     def noted(self: Checkpoints, connection: apsw.Connection) -> int | None:
-        movers.append(threading.current_thread().name)
+        found.append(threading.current_thread().name)
         return move(self, connection)
 
     monkeypatch.setattr(Checkpoints, "_move", noted)
+    return found
+
+
+async def test_the_log_is_moved_by_a_thread_of_its_own_and_begins_anew(
+    path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch, movers: list[str]
+) -> None:
+    monkeypatch.setattr(checkpoints, "LOG_PAGES", 40)
     store, given = await given_at(path, clock)
     moving = store._database._checkpoints
     assert moving is not None
@@ -45,13 +51,29 @@ async def test_the_log_is_moved_by_a_thread_of_its_own_and_begins_anew(
         await given.commit(given.entry(f"s{number}"))
         moving.wait()
     assert movers[0] == "harken-checkpoint"
-    assert set(movers) == {"harken-checkpoint", "harken-store"}
     # a commit of one event takes some pages: without beginning anew it would be longer than 4 MB
     assert path.with_name("harken.db-wal").stat().st_size < 1_000_000
     await store.close()
     with closing(apsw.Connection(str(path))) as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (200,)
         assert connection.pragma("integrity_check") == "ok"
+
+
+async def test_the_writer_moves_the_little_that_is_left_so_that_the_log_begins_anew(
+    path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch, movers: list[str]
+) -> None:
+    def leave_little(self: Checkpoints, pages: int) -> None:
+        self._rest = True
+        self._at_rest.set()
+
+    monkeypatch.setattr(checkpoints, "LOG_PAGES", 40)
+    monkeypatch.setattr(Checkpoints, "_ask", leave_little)
+    store, given = await given_at(path, clock)
+    for number in range(200):
+        await given.commit(given.entry(f"s{number}"))
+    assert set(movers) == {"harken-store"}
+    assert path.with_name("harken.db-wal").stat().st_size < 1_000_000
+    await store.close()
 
 
 async def test_no_commit_moves_the_log_itself(path: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:

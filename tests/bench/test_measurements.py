@@ -7,8 +7,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from bench import fanout, fleet, idle, poll, postgres, redis, scale, start, ticks, webhook
-from bench import fleet, growth, idle, poll, postgres, redis, scale, start, ticks, webhook
+from bench import fanout, fleet, growth, idle, poll, postgres, redis, scale, start, ticks, webhook
 from bench.__main__ import NAMES, main
 from bench.figures import Figure, at_least, at_most, table
 from bench.measurement_sizes import TINY
