@@ -25,8 +25,8 @@ from harken.operate.doctor import (
     check_store,
 )
 from harken.operate.rows import plain
-from harken.store.documents import START_MOVED
 from harken.store import Space
+from harken.store.documents import START_MOVED
 from harken.testing import START
 from tests.operate.operator_world import POLLED, Office
 
