@@ -218,10 +218,12 @@ async def _inherit(tx: Transaction, feed: Feed, new: int, earlier: int, *, same_
 async def _edit_feed(tx: Transaction, feed: Feed, row: Any) -> None:
     before = decode_feed(tx.seal.open(row["definition"]))
     await tx.do(
-        "UPDATE feeds SET definition=$1, identity=$2, shard=$3, revision=revision+1, removed_at=NULL WHERE id=$4",
+        """UPDATE feeds SET definition=$1, identity=$2, shard=$3, pushed=$4, revision=revision+1, removed_at=NULL
+        WHERE id=$5""",
         tx.shut_json(feed),
         feed.identity,
         feed.shard,
+        feed.way != "poll",
         row["id"],
     )
     if before.identity != feed.identity:

@@ -158,8 +158,8 @@ def _open_feeds(tx: Transaction, definitions: Definitions, changed: set[str], no
         elif feed.name in changed or row[3] is not None or tx.seal.open(row[2]) != encoded:
             before = decode_feed(tx.seal.open(row[2]))
             tx.execute(
-                "UPDATE feeds SET definition=?, shard=?, revision=revision+1, removed_at=NULL WHERE id=?",
-                (tx.seal.shut(encoded), feed.shard, row[1]),
+                "UPDATE feeds SET definition=?, shard=?, pushed=?, revision=revision+1, removed_at=NULL WHERE id=?",
+                (tx.seal.shut(encoded), feed.shard, feed.way != "poll", row[1]),
             )
             if before.identity != feed.identity:
                 _begin_epoch(tx, feed, row[1], now)

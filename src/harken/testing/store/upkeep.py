@@ -161,6 +161,28 @@ class UpkeepContract(StoreWorld):
         assert space.advice == ""
         assert await given.store.check() == []
 
+    async def test_a_feed_that_is_no_longer_pushed_forgets_nothing_by_time(self, given: Given) -> None:
+        opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, HOOK)))
+        await given.commit(given.entry("s"), feed="hook", revision=opened.feeds["hook"].revision, token=None)
+        polled = feed("hook", identity="once")
+        await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, polled), generation="g2"))
+        given.clock.advance(4 * DAY)
+        await prune_all(given.store, pushed=3 * DAY)
+        assert "s" in await given.store.recall("hook", ["s"])
+
+    async def test_a_feed_that_is_pushed_now_forgets_what_it_knew_as_a_poll_after_its_time(self, given: Given) -> None:
+        polled = feed("hook", identity="once")
+        opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, polled)))
+        await given.commit(
+            given.entry("s"), feed="hook", revision=opened.feeds["hook"].revision, token=given.lease.token
+        )
+        given.clock.advance(DAY)
+        opened = await given.open(definitions(feeds=(INBOX, INTERNAL_FEED, HOOK), generation="g2"))
+        await given.commit(given.entry("t"), feed="hook", revision=opened.feeds["hook"].revision, token=None)
+        given.clock.advance(2.5 * DAY)
+        await prune_all(given.store, pushed=3 * DAY)
+        assert set(await given.store.recall("hook", ["s", "t"])) == {"t"}
+
     async def test_old_ticks_go_and_the_current_span_stays(self, given: Given) -> None:
         await given.store.record_idle([rest(given)])
         await given.store.record_idle([rest(given, "unchanged")])

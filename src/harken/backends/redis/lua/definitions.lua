@@ -2,7 +2,7 @@
 -- The configured feeds and triggers: made current, paused, resumed, reset.
 
 -- verb: open
--- with: queue
+-- with: queue memory
 -- Make a configuration current. Return the epoch of the store, or -1 if the definitions are no longer at `revision`.
 -- Whatever depends on how far feeds have read is decided here, the rest by the caller.
 
@@ -104,7 +104,18 @@ local function inherit(feed, from, same_identity, baseline)
     return
   end
   call('COPY', P .. 'm:' .. from, P .. 'm:' .. feed)
-  call('COPY', P .. 'mo:' .. from, P .. 'mo:' .. feed)
+end
+
+-- Write the list by which the memory of a pushed feed is forgotten: each subject when it was last seen, oldest first.
+local function order_memory(feed)
+  local noted = {}
+  local memory = call('HGETALL', P .. 'm:' .. feed)
+  for i = 1, #memory, 2 do
+    noted[#noted + 1] = pack('>I8', read_memory(memory[i + 1]).last) .. memory[i]
+  end
+  table.sort(noted)
+  call('UNLINK', P .. 'mo:' .. feed)
+  call_all('RPUSH', P .. 'mo:' .. feed, noted)
 end
 
 -- A change of a feed is {op, name, definition, whether it is pushed, identity, feed it inherits from or false, whether
@@ -117,6 +128,7 @@ local function change_feed(change)
     call('HINCRBY', key, 'revision', 1)
     return
   end
+  local becomes_pushed = pushed and call('HGET', key, 'pushed') ~= '1'
   call('HSET', key, 'definition', text(definition), 'pushed', pushed and '1' or '', 'identity', identity,
     'shard', int(shard))
   call(pushed and 'SADD' or 'SREM', P .. 'pushed', feed)
@@ -125,6 +137,9 @@ local function change_feed(change)
     call('SADD', P .. 'feeds', feed)
     if from then
       inherit(feed, from, same_identity, baseline)
+      if pushed then
+        order_memory(feed)
+      end
     end
     return
   end
@@ -132,6 +147,9 @@ local function change_feed(change)
   call('HINCRBY', key, 'revision', 1)
   if not same_identity then
     begin_new_epoch(feed, baseline)
+  end
+  if becomes_pushed then
+    order_memory(feed)
   end
   if rescheduled and (call('HGET', key, 'clean') or '1') == '1' then
     -- the due time was computed from the old schedule; a backoff after failures stays
