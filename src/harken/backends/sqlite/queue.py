@@ -132,10 +132,16 @@ def _is_over_budget(tx: Transaction, trigger: TriggerRow, now: int) -> bool:
 
 
 def _set_limits(tx: Transaction, trigger: TriggerRow, intent: Intent, seq: int, now: int, *, starts: bool) -> None:
-    """Store the run's quiet span and whether it still counts against the budget; a claimed run is counted now."""
+    """Store the run's quiet span and whether it still counts against the budget; a claimed run is counted now.
+
+    An event that joins a gathering run may come without a span, for example after an edit: the run keeps its own."""
     quiet = (None, None) if intent.quiet is None else (micros(intent.quiet.start), micros(intent.quiet.end))
     counts = trigger.budget is not None and not starts
-    tx.execute("UPDATE runs SET quiet_from=?, quiet_until=?, budgeted=? WHERE seq=?", (*quiet, counts, seq))
+    tx.execute(
+        """UPDATE runs SET quiet_from=coalesce(?, quiet_from), quiet_until=coalesce(?, quiet_until), budgeted=?
+        WHERE seq=?""",
+        (*quiet, counts, seq),
+    )
     if trigger.budget is not None and starts:
         spend(tx, trigger.id, "runs", 1, now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harken.event import Span
+from harken.feed import Budget
 from harken.runs import Again
 from harken.schedule import Quiet, quiet_hours
 from harken.store import GatherInto
@@ -27,6 +28,20 @@ class QuietHoursContract(StoreWorld):
     async def test_a_digest_that_is_full_waits_for_the_end(self, given: Given, quiet: Span) -> None:
         into = GatherInto("k", given.now(10 * HOUR), 2)
         [run_id, _] = await given.fires("a", "b", gather=into, quiet=quiet)
+        assert await given.claims() == []
+        assert (await given.run(run_id)).due_at == quiet.end
+        given.clock.advance(HOUR)
+        assert [claim.id for claim in await given.claims()] == [run_id]
+
+    async def test_a_digest_keeps_its_quiet_hours_when_an_event_without_any_joins(
+        self, given: Given, quiet: Span
+    ) -> None:
+        limited = trigger("mail", budget=Budget(runs_per_hour=5))
+        await given.open(definitions(triggers=(limited,), generation="g2"))
+        await given.refresh()
+        into = GatherInto("k", given.now(10 * HOUR), 2)
+        [run_id] = await given.fires("a", gather=into, quiet=quiet)
+        await given.fires("b", gather=into)
         assert await given.claims() == []
         assert (await given.run(run_id)).due_at == quiet.end
         given.clock.advance(HOUR)
