@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
+from harken.errors import StoreUnavailable
 from harken.event import Verdict
 from harken.feed import Budget
 from harken.runs import Claimed, Finished
@@ -114,6 +115,32 @@ async def test_of_runs_that_cancel_the_previous_one_is_left(given: Given, replic
     assert len(await claim_all(replicas, 12)) == 1
     assert (await replicas[0].counts())["runs_cancelled"] == 11
     assert await replicas[0].check() == []
+
+
+@pytest.mark.parametrize("overlap", ["cancel_previous", "skip", "queue"])
+async def test_a_run_that_two_replicas_insert_at_once_is_not_displaced_by_itself(
+    given: Given, replicas: list[PostgresStore], session: Any, overlap: str
+) -> None:
+    pages = [
+        given.page(given.entry(subject, given.intent("same", overlap=overlap, slot="k")), token=None)
+        for subject in ("a", "b")
+    ]
+    await session.execute("BEGIN; LOCK TABLE slots IN EXCLUSIVE MODE")
+    pushes = [asyncio.create_task(replicas[n].commit(page)) for n, page in enumerate(pages)]
+    await both_wait_for_slots(session)
+    await session.execute("COMMIT")
+    answers = [answer for answer in await asyncio.gather(*pushes) if isinstance(answer, Committed)]
+    verdicts = [answer.verdicts[0][0] for answer in answers]
+    assert sorted(verdict.outcome for verdict in verdicts) == ["duplicate", "fired"]
+    assert [claim.id for claim in await claim_all(replicas, 5)] == [verdicts[0].run_id] == [verdicts[1].run_id]
+    assert await replicas[0].check() == []
+
+
+async def both_wait_for_slots(session: Any) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE relation='slots'::regclass AND NOT granted"
+    async with asyncio.timeout(WAIT):
+        while await session.fetchval(waiting) < 2:
+            continue
 
 
 async def test_replicas_gather_in_one_run_until_it_is_full(given: Given, replicas: list[PostgresStore]) -> None:
@@ -246,6 +273,25 @@ async def test_an_invalid_push_does_not_fail_those_that_share_its_commit(
     answers = await asyncio.gather(*work, return_exceptions=True)
     assert [type(answer) for answer in answers] == [Committed, Committed, ValueError, Committed]
     assert sorted(await given.subjects()) == ["fine", "first", "good"]
+
+
+async def test_pushes_whose_shared_commit_is_cancelled_get_an_answer_and_may_be_sent_again(
+    given: Given, replicas: list[PostgresStore], session: Any
+) -> None:
+    pages = [given.page(given.entry(name, given.intent(name)), token=None) for name in "abc"]
+    await session.execute("BEGIN; SELECT 1 FROM feeds FOR UPDATE")
+    first, *others = [asyncio.create_task(replicas[0].commit(page)) for page in pages]
+    assert await asyncio.wait(others, timeout=MOMENT) == (set(), set(others))
+    first.cancel()
+    await asyncio.wait([first])
+    [shared] = [task for task in asyncio.all_tasks() if task.get_name() == "store-commit"]
+    shared.cancel()
+    answers = await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), WAIT)
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    await session.execute("COMMIT")
+    again = await asyncio.gather(*(replicas[0].commit(page) for page in pages))
+    assert [type(answer) for answer in again] == [Committed] * 3
+    assert sorted(await given.subjects()) == ["a", "b", "c"]
 
 
 async def test_pushes_under_an_old_revision_are_all_stale(given: Given, replicas: list[PostgresStore]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 
+from harken.backends.postgres.transaction import Overtaken
 from harken.errors import HarkenError, Misconfigured, StoreBusy, StoreUnavailable
 
 __all__ = ["is_worth_repeating", "refusal", "translate"]
@@ -46,7 +47,8 @@ def _code_of(error: BaseException) -> str:
 
 
 def is_worth_repeating(error: BaseException) -> bool:
-    return _code_of(error) in SERIALIZATION_FAILURES
+    """Whether another transaction was in the way, which the next try finds done."""
+    return isinstance(error, Overtaken) or _code_of(error) in SERIALIZATION_FAILURES
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from harken.backends.postgres.queue import CommitShare
-from harken.errors import HarkenError
+from harken.errors import HarkenError, StoreUnavailable
 from harken.store import Commit, Committed, Stale
 
 __all__ = ["GroupCommit", "may_share"]
@@ -66,17 +66,13 @@ class GroupCommit:
         task.add_done_callback(self._tasks.discard)
 
     async def _commit_group(self, key: GroupKey, group: Waiting) -> None:
+        # if this task is cancelled, nobody knows what the store has: who is told so sends again, and repeats are found
+        answers: Sequence[Answer] = [StoreUnavailable("the commit was broken off", after=1.0)] * len(group)
         try:
             answers = await self._write_group([wanted for wanted, _ in group])
         finally:
             self._start_next(key)
-        for (_, future), answer in zip(group, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            _answer(group, answers)
 
     async def _write_group(self, commits: Sequence[Commit]) -> list[Answer]:
         entries = [entry for one in commits for entry in one.entries]
@@ -99,6 +95,16 @@ class GroupCommit:
             return await self._write(wanted, ())
         except Exception as error:
             return error
+
+
+def _answer(group: Waiting, answers: Sequence[Answer]) -> None:
+    for (_, future), answer in zip(group, answers, strict=True):
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
 
 def _split(whole: Committed, commits: Sequence[Commit]) -> list[Committed]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from harken.backends.budgets import budget_room, window
 from harken.backends.codec import micros
 from harken.backends.postgres.statements import UnnestRows
-from harken.backends.postgres.transaction import Transaction, TriggerRow
+from harken.backends.postgres.transaction import Overtaken, Transaction, TriggerRow
 from harken.backends.run_states import (
     BLOCKED,
     CANCELLED,
@@ -192,12 +192,18 @@ class Resolver:
                 return _duplicate(trigger, run_id)
             taken = await _take_slot(tx, slot, intent.overlap, request.seq)
             if taken is None:
+                if await tx.value("SELECT 1 FROM runs WHERE id=$1", run_id):
+                    # it has the slot itself: another replica inserted it while we waited
+                    return _duplicate(trigger, run_id)
                 return Verdict(trigger=trigger.name, outcome="skipped", reason=NOT_OVER)
             state = READY if taken else BLOCKED
         if trigger.budget is not None and state == READY and await self._is_over_budget(trigger, intent):
             state, hold = HELD, "budget"
         row = self._run_row(request, state, hold, slot)
         if not await _insert_runs(tx, [row], self._holder):
+            if slot is not None and not intent.hold:
+                # another replica inserted it while we waited for the slot, which we may have taken from it meanwhile
+                raise Overtaken
             return _duplicate(trigger, run_id)
         if row.state == RUNNING and trigger.budget is not None:
             await _spend(tx, trigger.id, "runs", 1)

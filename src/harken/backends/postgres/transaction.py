@@ -13,7 +13,7 @@ from harken.backends.encryption import Seal
 from harken.errors import LeaseLost, NotFound
 from harken.feed import Budget, Trigger
 
-__all__ = ["LockedFeed", "Rollback", "RowCache", "Transaction", "TriggerRow", "check_lease", "lock_feed"]
+__all__ = ["LockedFeed", "Overtaken", "Rollback", "RowCache", "Transaction", "TriggerRow", "check_lease", "lock_feed"]
 
 
 class Rollback(Exception):
@@ -22,6 +22,10 @@ class Rollback(Exception):
     def __init__(self, answer: Any) -> None:
         super().__init__(str(answer))
         self.answer = answer
+
+
+class Overtaken(Exception):
+    """Another replica has just written what this transaction was about to write: it is rolled back and done again."""
 
 
 class TriggerRow:
