@@ -16,6 +16,7 @@ from harken.errors import HarkenError, NeedsAttention, Refused, RetryLater
 from harken.services.email import Account, EmailDestination, whoami
 from harken.source import Host, Message
 from harken.testing.fakes.mail import PASSWORD, FakeMail
+from tests.services.names import Names
 from tests.services.outlets import OnMail
 
 SERVER = {"host": "mail.example.com", "sender": "harken@example.com"}
@@ -159,6 +160,24 @@ class TestServer:
                 Message(to="a@example.com", text="hi")
             )
         assert not mail.mails
+
+    async def test_a_name_that_leads_to_a_private_address_is_refused(
+        self, mail: FakeMail, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        Names(monkeypatch, mail_example_com=[["93.184.215.14", "10.0.0.5"]])
+        account = Account.model_validate(SERVER)
+        with pytest.raises(Refused, match=r"mail\.example\.com is at 10\.0\.0\.5, a private address"):
+            await whoami(account, replace(host, allow_private=False))
+
+    async def test_a_name_that_leads_elsewhere_after_the_check_is_not_asked_again(
+        self, tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        names = Names(monkeypatch, mail_example_com=[["127.0.0.1"], ["169.254.169.254"]])
+        fake = FakeMail(tmp_path, security="none")
+        async with fake.serve():
+            account = Account.model_validate({**SERVER, "port": fake.port, "security": "none"})
+            await EmailDestination(account, host).deliver(Message(to="ana@example.com", text="hi"))
+        assert (len(fake.mails), names.asked) == (1, ["mail.example.com"])
 
     async def test_tls_from_the_first_byte(self, tmp_path: Path, host: Host):
         fake = FakeMail(tmp_path, security="ssl")

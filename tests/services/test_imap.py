@@ -17,6 +17,7 @@ from harken.testing import START, HandClock
 from harken.testing.fakes.gmail import written
 from harken.testing.source import SourceContract
 from tests.services.dovecot import PASSWORD, Dovecot, serving
+from tests.services.names import Names
 from tests.services.reading import events, read, subjects
 
 DAY = 86_400.0
@@ -292,6 +293,22 @@ class TestAccount:
         guarded = Host(http=host.http, clock=host.clock, random=host.random)
         with pytest.raises(Refused, match="private address"):
             await read(folder(mail, guarded))
+
+    async def test_a_name_that_leads_to_a_private_address_is_refused(
+        self, mail: Dovecot, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        Names(monkeypatch, mail_example_com=[["93.184.215.14", "10.0.0.5"]])
+        guarded = Host(http=host.http, clock=host.clock, random=host.random)
+        with pytest.raises(Refused, match=r"mail\.example\.com is at 10\.0\.0\.5, a private address"):
+            await read(folder(mail, guarded, {"host": "mail.example.com"}))
+
+    async def test_a_name_that_leads_elsewhere_after_the_check_is_not_asked_again(
+        self, mail: Dovecot, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        names = Names(monkeypatch, localhost=[["127.0.0.1"], ["169.254.169.254"]])
+        plain = Account.model_validate(mail.account(host="localhost", tls=False, port=mail.plain))
+        assert (await whoami(plain, host))["inbox"] == 0
+        assert names.asked == ["localhost"]
 
     async def test_no_server_is_tried_later(self, mail: Dovecot, host: Host):
         with pytest.raises(RetryLater, match="failed"):

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from harken.errors import NeedsAttention, RetryLater
-from harken.services.sql import Query
+from harken.errors import NeedsAttention, Refused, RetryLater
+from harken.services.sql import Account, Query
+from harken.services.sql.check import whoami
 from harken.services.sql.statements import one_select
 from harken.source import Host
 from harken.testing import START
+from tests.services.names import Names
 from tests.services.reading import read, subjects
 from tests.services.sql.databases import Db, Hand, MariaDb, PostgresDb, SqliteDb, order, rows_of
 
@@ -197,3 +199,41 @@ async def nobody_sleeps(db: PostgresDb | MariaDb) -> None:
     async with asyncio.timeout(20):
         while await asleep(db):
             pass
+
+
+@SERVERS
+class TestAddress:
+    @only("address", ["169.254.169.254", "fe80::1", "224.0.0.1"])
+    async def test_a_name_that_leads_to_an_address_that_is_never_allowed_is_refused(
+        self, db: Db, host: Host, monkeypatch: pytest.MonkeyPatch, address: str
+    ):
+        Names(monkeypatch, db_example_com=[["127.0.0.1", address]])
+        with pytest.raises(Refused, match=f"db.example.com is at {address}"):
+            await read(rows_of(host, by_name(db)))
+
+    async def test_a_name_that_leads_elsewhere_after_the_check_is_not_asked_again(
+        self, db: Db, hand: Hand, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        await hand.do(order(1))
+        names = Names(monkeypatch, db_example_com=[["127.0.0.1"], ["169.254.169.254"]])
+        assert await whoami(Account.model_validate({"url": by_name(db)}), host)
+        assert names.asked == ["db.example.com"]
+
+    async def test_the_next_address_of_a_name_is_tried_when_one_does_not_answer(
+        self, db: Db, hand: Hand, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        Names(monkeypatch, db_example_com=[["127.0.0.9", "127.0.0.1"]])
+        assert await whoami(Account.model_validate({"url": by_name(db)}), host)
+
+    async def test_the_certificate_is_checked_for_the_name_and_not_for_the_address(
+        self, db: PostgresDb | MariaDb, hand: Hand, host: Host, monkeypatch: pytest.MonkeyPatch
+    ):
+        Names(monkeypatch, db_example_com=[["127.0.0.1"]])
+        trusted = {"tls": "verify", "ca": str(db.server.certificate)}
+        with pytest.raises(NeedsAttention, match="not trusted"):
+            await whoami(Account.model_validate({"url": by_name(db), **trusted}), host)
+
+
+def by_name(db: Db) -> str:
+    """The address of the server with a name for its host."""
+    return db.url.replace("127.0.0.1", "db.example.com")

@@ -15,6 +15,7 @@ import msgspec
 
 from harken.errors import HarkenError, NeedsAttention
 from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
+from harken.services.sql.drivers.dialling import checked_addresses
 from harken.services.sql.drivers.errors import (
     not_installed,
     refused_error,
@@ -155,21 +156,38 @@ def _settings(version: str, seconds: float) -> list[str]:
 def _connection(address: Address, seconds: float) -> Connection:
     try:
         import aiomysql
-        from pymysql.constants import CLIENT  # type: ignore[import-untyped]
+        from pymysql.constants import CLIENT, CR  # type: ignore[import-untyped]
     except ImportError:
         raise not_installed("aiomysql") from None
 
-    class Encrypted(aiomysql.Connection):  # type: ignore[misc]
-        """Refuses a server without TLS; aiomysql would go on unencrypted, and might send the password."""
+    class Guarded(aiomysql.Connection):  # type: ignore[misc]
+        """Connects to a checked address of its host; for the rest, such as the certificate, the name counts."""
+
+        async def _connect(self) -> None:
+            if self._unix_socket:
+                await super()._connect()
+                return
+            problem: Exception = OSError("no address")
+            for found in await checked_addresses(address.host, address.port):
+                self._host = found
+                try:
+                    await super()._connect()
+                    return
+                except aiomysql.OperationalError as error:
+                    if error.args[0] != CR.CR_CONN_HOST_ERROR:
+                        raise
+                    problem = error
+            raise problem
 
         async def _request_authentication(self) -> None:
-            if not self.server_capabilities & CLIENT.SSL:
+            self._host = address.host
+            if address.tls in ("require", "verify") and not self.server_capabilities & CLIENT.SSL:
+                # aiomysql would go on unencrypted, and might send the password
                 raise NeedsAttention(f"{address.label} offers no TLS", fix="Switch it on there, or write tls: prefer")
             await super()._request_authentication()
 
-    kind = Encrypted if address.tls in ("require", "verify") else aiomysql.Connection
     socket = address.host if address.host.startswith("/") else None
-    connection = kind(
+    connection = Guarded(
         host="localhost" if socket else address.host,
         port=address.port,
         unix_socket=socket,

@@ -15,6 +15,7 @@ import msgspec
 
 from harken.errors import HarkenError
 from harken.services.sql.drivers import Address, RowBuffer, Rows, Session, tls_context
+from harken.services.sql.drivers.dialling import GuardedLoop
 from harken.services.sql.drivers.errors import (
     not_installed,
     refused_error,
@@ -123,6 +124,7 @@ async def _connect(address: Address, seconds: float) -> Connection:
         database=address.database or None,
         ssl=modes.get(address.tls, address.tls),
         timeout=seconds,
+        loop=GuardedLoop(),
         # a pooler may give each transaction another connection, which does not have our prepared statements
         statement_cache_size=0,
         server_settings={"application_name": "harken"},
