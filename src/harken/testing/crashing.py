@@ -1,10 +1,12 @@
-"""A store that dies when told to: before or after any verb, as a power cut does."""
+"""A store that dies when told to, before or after any verb, as a power cut does; or is locked for a while."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+from harken.errors import StoreUnavailable
 
 __all__ = ["Crash", "CrashingStore"]
 
@@ -30,6 +32,7 @@ class CrashingStore:
         self._left: int | None = None
         self._after = False
         self._only = ""
+        self._locked: tuple[int, bool, str] = (0, False, "")
 
     def crash(self, verbs: int, *, after: bool, only: str = "") -> None:
         """Die at the verb that comes after so many others: before it is passed on, or when it has taken effect.
@@ -37,9 +40,16 @@ class CrashingStore:
         `only` counts verbs of one name."""
         self._left, self._after, self._only = verbs, after, only
 
+    def lock(self, verbs: int, *, after: bool = False, only: str = "") -> None:
+        """Fail at so many verbs to come, as a locked database does. `after`: it takes effect, and its answer is lost.
+
+        `only` counts and concerns verbs of one name."""
+        self._locked = (verbs, after, only)
+
     def spare(self) -> None:
-        """Take a crash back that has not come yet."""
+        """Take back what has not come yet."""
         self._left = None
+        self._locked = (0, False, "")
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
@@ -47,6 +57,9 @@ class CrashingStore:
             return found
 
         async def verb(*args: Any, **kwargs: Any) -> Any:
+            locked, late = self._count_locked(name)
+            if locked and not late:
+                raise StoreUnavailable("the database is locked")
             for happening in self._due(name):
                 await happening()
             due = self._count(name)
@@ -56,6 +69,8 @@ class CrashingStore:
             self._heard(name, args, kwargs, answer)
             if due:
                 self._die()
+            if locked:
+                raise StoreUnavailable("the database did not answer")
             return answer
 
         return verb
@@ -70,6 +85,14 @@ class CrashingStore:
             return False
         self._left -= 1
         return self._left < 0
+
+    def _count_locked(self, verb: str) -> tuple[bool, bool]:
+        """Whether the verb fails, and whether it takes effect before."""
+        left, late, only = self._locked
+        if self.dead.is_set() or not left or only not in ("", verb) or verb == "close":
+            return False, False
+        self._locked = (left - 1, late, only)
+        return True, late
 
     def _die(self) -> None:
         self.dead.set()

@@ -19,8 +19,9 @@ from harken.source import Batch, Cursor
 
 __all__ = ["Change", "Fault", "Item", "View", "World", "WorldSource"]
 
-View: TypeAlias = Literal["listing", "since", "log"]
-"""What the API offers: all current items; those changed since a time; or a log of every change."""
+View: TypeAlias = Literal["listing", "since", "log", "forward"]
+"""What the API offers: all current items; those changed since a time; a log of every change; or such a log that goes
+only forward: who asks with a cursor has everything up to it, and it is never shown again."""
 
 FaultKind: TypeAlias = Literal["timeout", "rate_limited", "unavailable", "garbage", "forbidden", "malformed", "offline"]
 HANG_SECONDS = 86_400.0
@@ -130,6 +131,7 @@ class WorldSource:
     cap: int = 0
     conditional: bool = False
     served: list[tuple[float, Batch]] = field(default_factory=list)
+    passed: int = 0
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         await self.world.clock.sleep(self.world.latency)
@@ -139,7 +141,7 @@ class WorldSource:
         return batch
 
     def _answer(self, cursor: dict[str, Any], since: datetime) -> Batch:
-        if self.view == "log":
+        if self.view in ("log", "forward"):
             return self._log(cursor)
         if self.view == "since":
             return self._since(cursor, since)
@@ -147,9 +149,11 @@ class WorldSource:
 
     def _log(self, cursor: dict[str, Any]) -> Batch:
         last = cursor.get("serial", 0)
+        if self.view == "forward":
+            last = self.passed = max(self.passed, last)
         rest = [item for item in self.world.log() if item.serial > last]
         page = rest[: self.page_size]
-        following = {"serial": page[-1].serial} if page else cursor
+        following = {"serial": page[-1].serial} if page else {"serial": last} if last else {}
         return Batch(events=_events(page), cursor=following or None, more=len(rest) > len(page))
 
     def _since(self, cursor: dict[str, Any], since: datetime) -> Batch:

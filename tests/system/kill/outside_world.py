@@ -6,10 +6,13 @@ import asyncio
 import hashlib
 import hmac
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle, islice
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -20,6 +23,7 @@ from harken.testing.fakes import Answer, Listing
 
 NURSERY = Path(__file__).with_name("process_forker.py")
 SECRET = "not much of a secret"
+PAGE = 10
 
 MAIN = """
 store: harken.db
@@ -108,6 +112,49 @@ class Shop:
             await asyncio.sleep(self._random.uniform(0.1, 0.6))
 
 
+class Belts:
+    """Sources that only go forward: who asks with a cursor is never shown again what is before it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.put: list[tuple[str, str]] = []
+        self.read_twice = asyncio.Event()
+        self._reads: Counter[str] = Counter(dict.fromkeys(names, 0))
+        self._items: dict[str, dict[int, str]] = {name: {} for name in names}
+
+    async def bring(self, random: Random) -> None:
+        """Put items on the belts, all the time."""
+        while True:
+            name = random.choice(self.names)
+            number = len(self.put) + 1
+            self._items[name][number] = f"item-{number}"
+            self.put.append((name, f"item-{number}"))
+            await asyncio.sleep(random.uniform(0.01, 0.1))
+
+    async def show(self, request: web.Request) -> web.Response:
+        name, after = request.match_info["name"], int(request.query["after"])
+        self._reads[name] += 1
+        if min(self._reads.values()) > 1:
+            self.read_twice.set()
+        items = self._items[name] = {number: id for number, id in self._items[name].items() if number > after}
+        shown = list(items)[:PAGE]
+        cursor = shown[-1] if shown else after
+        more = len(items) > len(shown)
+        return web.json_response({"items": [items[number] for number in shown], "cursor": cursor, "more": more})
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        app = web.Application()
+        app.add_routes([web.get("/{name}", self.show)])
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
 LIMITED = Answer(status=429, headers={"Retry-After": "1"})
 BROKEN = Answer(status=502, body=b"<html>")
 
@@ -167,13 +214,18 @@ class Nursery:
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, directory: Path, port: int) -> AsyncIterator[Nursery]:
+    async def at(
+        cls, directory: Path, port: int, services: Mapping[str, str] = MappingProxyType({})
+    ) -> AsyncIterator[Nursery]:
+        """`services` are installed beside Harken's own: modules of this folder, by the kind of their plugin."""
+        environment = {**os.environ, "PYTHONPATH": str(_installed(directory, services))} if services else None
         with (directory / "harken.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, str(NURSERY), str(directory), str(port)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                env=environment,
             )
         try:
             yield cls(process)
@@ -193,6 +245,16 @@ class Nursery:
         assert self._process.stdout
         self._process.stdin.write(f"{word}\n".encode())
         return int(await self._process.stdout.readline())
+
+
+def _installed(directory: Path, services: Mapping[str, str]) -> Path:
+    """A folder for PYTHONPATH that tells which module has the plugin of a kind."""
+    info = directory / "installed" / "kill_test_services-1.0.dist-info"
+    info.mkdir(parents=True)
+    lines = "".join(f"{kind} = {module}:plugin\n" for kind, module in services.items())
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kill-test-services\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[harken.services]\n{lines}")
+    return info.parent
 
 
 def feed(name: str, integration: str, listing: str) -> str:

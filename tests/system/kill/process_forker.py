@@ -34,10 +34,13 @@ NEEDED = (
 
 def main(directory: Path, port: int) -> None:
     from harken.app import run
+    from harken.backends.sqlite import writer
     from harken.services import registry
 
     for name in NEEDED:
         import_module(name)
+    # lives are short here: a database that is locked for a second counts as locked for long
+    writer.BUSY_MS = 100
     # a child has better things to do with its short life than to import every service
     dict(registry())
     child = 0

@@ -64,7 +64,7 @@ def everything_was_shown(stage: Stage) -> None:
     """What a source still has at the end, it must have been asked for."""
     for number, plan in enumerate(stage.scenario.feeds):
         world, told = stage.worlds[number], stage.model.feeds[f"f{number}"]
-        items = world.log() if plan.view == "log" else world.listing()
+        items = world.log() if plan.view in ("log", "forward") else world.listing()
         if plan.view == "since":
             start = max(told.starts).timestamp()
             at = {change.id: change.at for change in world._changes}

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from harken.backends.sqlite import SqliteStore
 from harken.clock import from_unix
+from harken.errors import StoreUnavailable
 from harken.event import Event
 from harken.feed import INTERNAL
 from harken.ingest.commit import RuleCache
@@ -168,6 +169,8 @@ class Stage:
         elif isinstance(it, p.Crashing):
             self.store.crash(it.verbs, after=it.after, only=it.only)
             self._down, self._again = it.down, it.again
+        elif isinstance(it, p.Locked):
+            self.store.lock(it.verbs, after=it.after, only=it.only)
         elif isinstance(it, p.Restart):
             await self.stop()
             await self.clock.sleep(it.down)
@@ -211,6 +214,16 @@ class Stage:
     def _script(self, feed: int, change: Change) -> None:
         self.worlds[feed].script([change])
 
+    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
+        """Do it again while the database is locked, as people and senders of webhooks do."""
+        while True:
+            try:
+                await act()
+            except StoreUnavailable:
+                await self.clock.sleep(5.0)
+            else:
+                return
+
     async def _turn(self, it: p.Turn) -> None:
         if it.trigger >= len(self.scenario.triggers):
             return
@@ -228,16 +241,17 @@ class Stage:
         else:
             await self._operate(it.what, name, definition.feed)
             return
-        await self.intake.apply(self.definitions())
+        await self._insist(lambda: self.intake.apply(self.definitions()))
 
     async def _operate(self, what: str, name: str, feed: str) -> None:
-        if what == "pause":
-            await self.store.pause(name, "a test")
-        elif what == "resume":
-            await self.store.resume(name)
-        else:
-            await self.store.reset(name, cursor=what == "reset_cursor")
-        await self.intake.refresh(feed)
+        acts: dict[str, Callable[[], Awaitable[object]]] = {
+            "pause": lambda: self.store.pause(name, "a test"),
+            "resume": lambda: self.store.resume(name),
+            "reset": lambda: self.store.reset(name, cursor=False),
+            "reset_cursor": lambda: self.store.reset(name, cursor=True),
+        }
+        await self._insist(acts[what])
+        await self._insist(lambda: self.intake.refresh(feed))
         self.worker.nudge()
 
     async def _push(self, numbers: tuple[int, ...]) -> None:
@@ -245,7 +259,7 @@ class Stage:
         for number in numbers:
             key = f"hook-{number}"
             event = Event(subject=key, key=key, type="hook", data={"state": "open"}, occurred_at=self._dated(number))
-            await self.intake.committer.push("push", [event], Read(now=self.clock.now()))
+            await self._insist(lambda: self.intake.committer.push("push", [event], Read(now=self.clock.now())))  # noqa: B023
             self.accepted.add(key)
 
     def _dated(self, number: int) -> Any:
@@ -254,8 +268,8 @@ class Stage:
 
     async def _tidy(self) -> None:
         day = 86_400.0
-        await self.store.prune(events=90 * day, ticks=7 * day, runs=90 * day, pushed=3 * day)
-        await self.store.requeue_expired()
+        await self._insist(lambda: self.store.prune(events=90 * day, ticks=7 * day, runs=90 * day, pushed=3 * day))
+        await self._insist(self.store.requeue_expired)
 
     async def _drain(self) -> None:
         """Let everything that is under way come to its end."""
@@ -263,6 +277,8 @@ class Stage:
         self.store.meanwhile.clear()
         self._again = None
         await self.wait(900.0)
+        # runs that a commit handed over to nobody, because its answer was lost
+        await self.store.requeue_expired()
         for world in self.worlds:
             world.faults.clear()
         for number in range(len(self.scenario.triggers)):

@@ -132,6 +132,8 @@ def _for_one(it: Any) -> Any:
     """What befalls the process of a single one befalls the first of many."""
     if isinstance(it, scenarios.Crashing):
         return Hazard(0, "crash", it.verbs, it.after, min(it.down, LONGEST), it.only)
+    if isinstance(it, scenarios.Locked):
+        return Hazard(0, "cut", it.verbs, it.after, 40.0, it.only)
     if isinstance(it, scenarios.Restart):
         return Leave(0, min(it.down, LONGEST))
     return it

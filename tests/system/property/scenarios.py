@@ -100,6 +100,15 @@ class Crashing:
 
 
 @dataclass(frozen=True)
+class Locked:
+    """The database is locked at so many store verbs to come; `after`: they take effect, but their answers are lost."""
+
+    verbs: int
+    after: bool = False
+    only: str = ""
+
+
+@dataclass(frozen=True)
 class Restart:
     down: float
 
@@ -147,7 +156,21 @@ class Tidy:
 
 
 Happening: TypeAlias = (
-    Put | Burst | Remove | Flap | Trouble | Crashing | Restart | Jump | Lid | Wait | Turn | Meanwhile | Push | Tidy
+    Put
+    | Burst
+    | Remove
+    | Flap
+    | Trouble
+    | Crashing
+    | Locked
+    | Restart
+    | Jump
+    | Lid
+    | Wait
+    | Turn
+    | Meanwhile
+    | Push
+    | Tidy
 )
 
 
@@ -249,6 +272,11 @@ def crashes() -> st.SearchStrategy[Happening]:
     )
 
 
+def locks() -> st.SearchStrategy[Happening]:
+    only = st.sampled_from(("commit", "commit", "settle", "journal", "record_idle", ""))
+    return st.builds(Locked, st.integers(1, 5), st.booleans(), only)
+
+
 def passages() -> st.SearchStrategy[Happening]:
     return st.one_of(
         st.builds(Jump, _secs(-2_000.0, -30.0, 30.0, 2_000.0)),
@@ -265,6 +293,8 @@ STORIES: tuple[tuple[Happening, ...], ...] = (
     # the process dies around the commit, and the source says that nothing changed, or shows it no more
     (Put(0, 3, 0), Crashing(0, False, 0.0, None, "commit"), Wait(400.0)),
     (Wait(400.0), Put(0, 4, 0), Crashing(1, False, 5_000.0, None, "commit"), Wait(400.0), Remove(0, 4)),
+    # the database is locked when the page is to be stored, and the process goes on
+    (Wait(65.0), Put(0, 5, 0), Locked(1, False, "commit"), Wait(65.0), Put(0, 1, 1), Wait(65.0)),
 )
 
 
@@ -282,7 +312,7 @@ def scenarios(draw: st.DrawFn, view: str, *, more: bool = False) -> Scenario:
         + [wait] * 5
         + [turn] * 2
         + [crashes()] * 2
-        + [meanwhile, troubles(len(feeds)), passages(), st.just(Tidy())]
+        + [meanwhile, troubles(len(feeds)), locks(), passages(), st.just(Tidy())]
     )
     if more:
         ops += [st.builds(Push, st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple))] * 2

@@ -11,6 +11,7 @@ from tests.system.property.scenarios import (
     Flap,
     Jump,
     Lid,
+    Locked,
     Meanwhile,
     Push,
     Put,
@@ -104,3 +105,15 @@ def test_a_trigger_that_looks_back_finds_what_was_recorded_long_before_it_happen
     late = TriggerPlan(feed=0, condition=1, early=False, startup="backfill", backfill=600.0, max_age=3000.0)
     script = (Put(0, 2, 0, -14_400.0), Crashing(2, True, 5000.0), Wait(65.0))
     played(Scenario(feeds=(feed,), triggers=(late,), script=script, seed=1), room)
+
+
+def test_a_page_that_could_not_be_stored_is_asked_for_again(room: Path) -> None:
+    feed = FeedPlan(view="forward", identity="once", page_size=2)
+    script = (Wait(65.0), Burst(0, 6, 5, True), Locked(1, only="commit"), Wait(400.0))
+    played(Scenario(feeds=(feed,), triggers=(PLAIN,), script=script), room)
+
+
+def test_a_page_that_was_stored_without_an_answer_is_not_taken_twice(room: Path) -> None:
+    feed = FeedPlan(view="forward", identity="once", page_size=2)
+    script = (Wait(65.0), Burst(0, 6, 5, True), Locked(1, after=True, only="commit"), Wait(400.0))
+    played(Scenario(feeds=(feed,), triggers=(PLAIN,), script=script), room)

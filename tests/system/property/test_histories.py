@@ -61,6 +61,11 @@ class TestEachOccurrenceStartsOneRun:
         played(scenario, room)
 
     @examples(0.15)
+    @given(scenario=scenarios.scenarios("forward"))
+    def test_of_a_source_that_only_goes_forward(self, scenario: scenarios.Scenario, room: Path) -> None:
+        played(scenario, room)
+
+    @examples(0.1)
     @given(scenario=scenarios.scenarios("log"))
     def test_of_a_log(self, scenario: scenarios.Scenario, room: Path) -> None:
         played(scenario, room)
