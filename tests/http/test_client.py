@@ -9,6 +9,7 @@ import pytest
 from harken.clock import SystemClock
 from harken.errors import NeedsAttention, Refused, RetryLater
 from harken.http import Client, HttpSettings, Reply, Validators
+from harken.http.client import _timeout
 from harken.rate_limit import RateLimit
 from tests.http.loopback import Dns, Server, reply, start
 
@@ -226,6 +227,12 @@ async def test_a_server_that_hangs_is_a_timeout_and_leaves_the_caller_able_to_re
     await asyncio.sleep(0)
     assert (raised.value.reason, raised.value.after) == ("timeout", None)
     stuck.set()
+
+
+@pytest.mark.parametrize(("seconds", "connecting"), [(30.0, 5.0), (3.0, 3.0)], ids=["its own", "not above the whole"])
+def test_connecting_has_a_limit_of_its_own(seconds: float, connecting: float) -> None:
+    limits = _timeout(seconds, 5.0)
+    assert (limits.total, limits.sock_connect) == (seconds, connecting)
 
 
 async def test_redirects_share_one_timeout(client: Client, server: Server) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harken.backoff import Health
-from harken.errors import StoreBusy
+from harken.errors import LeaseLost, StoreBusy
 from harken.ingest.idle_reads import AT_ONCE, IdleReads
 from harken.store import IdleRead
 from harken.testing import START
@@ -18,16 +18,21 @@ OLD = 4
 
 
 class RecordingStore:
-    """Notes what is written; when `full` it refuses. `meanwhile` is called during the first write."""
+    """Notes what is written; when `full` it refuses. `meanwhile` is called during the first write.
+
+    The leases of the feeds in `lost` belong to another replica."""
 
     def __init__(self) -> None:
         self.written: list[Sequence[IdleRead]] = []
         self.full = False
+        self.lost: set[str] = set()
         self.meanwhile: Any = None
 
     async def record_idle(self, reads: Sequence[IdleRead]) -> Sequence[str]:
         if self.full:
             raise StoreBusy("the disk is full")
+        if self.lost & {one.feed for one in reads}:
+            raise LeaseLost("another replica reads it")
         self.written.append(reads)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
@@ -86,3 +91,26 @@ async def test_what_could_not_be_written_waits_for_the_next_time() -> None:
     await reads.flush()
     [[written]] = store.written
     assert (written.count, written.cursor, written.health) == (2, 2, recovered)
+
+
+async def test_a_lost_lease_is_told_and_costs_only_the_reads_of_its_feed() -> None:
+    store: Any = RecordingStore()
+    reads = IdleReads(store)
+    for name in "abc":
+        reads.add(idle_read(name))
+    store.lost = {"b"}
+    with pytest.raises(LeaseLost):
+        await reads.flush()
+    assert [[one.feed for one in batch] for batch in store.written] == [["a"], ["c"]]
+
+
+async def test_now_and_then_all_are_written_and_what_could_not_be_is_kept() -> None:
+    store: Any = RecordingStore()
+    reads = IdleReads(store)
+    reads.add(idle_read("a"))
+    store.full = True
+    await reads.write()
+    assert (store.written, len(reads)) == ([], 1)
+    store.full = False
+    await reads.write()
+    assert ([[one.feed for one in batch] for batch in store.written], len(reads)) == ([["a"]], 0)

@@ -11,7 +11,7 @@ import pytest
 
 from harken.backends.sqlite import SqliteStore
 from harken.errors import LeaseLost, StoreUnavailable
-from harken.ingest.leases import ShardLeases
+from harken.ingest.leases import EXPIRY_SLACK, ShardLeases
 from harken.store import Definitions
 from harken.tasks import cancel_and_wait
 from harken.testing import HandClock, VirtualClock, virtual
@@ -298,3 +298,35 @@ async def test_what_nobody_takes_is_read_beyond_the_fair_share_and_kept(store: S
     one.leases.peers = 3
     await one.leases.balance()
     assert len(one.leases.held) == 2
+
+
+async def test_a_shard_that_was_given_up_is_not_renewed(store: SqliteStore, clock: HandClock) -> None:
+    one = Replica(store, clock, "one")
+    await one.leases.balance()
+    one.leases.peers = 2
+    await one.leases.balance()
+    clock.advance(LEASE_SECONDS / 2)
+    await one.leases.balance()
+    assert len(one.leases.held) == len(await store.leases()) == 3
+
+
+async def test_what_nobody_takes_is_watched_anew_when_the_number_of_replicas_changes(
+    store: SqliteStore, clock: HandClock
+) -> None:
+    one = Replica(store, clock, "one")
+    one.leases.peers = 2
+    clock.advance(LEASE_SECONDS)
+    await one.leases.balance()
+    one.leases.peers = 3
+    for _ in range(2):
+        clock.advance(LEASE_SECONDS / 2)
+        await one.leases.balance()
+    assert len(one.leases.held) == 2
+
+
+async def test_the_next_look_is_when_the_lease_of_another_ends(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
+    await one.leases.balance()
+    clock.advance(LEASE_SECONDS - 0.5)
+    await two.leases.balance()
+    assert two.leases._pause() == pytest.approx(0.5 + EXPIRY_SLACK)

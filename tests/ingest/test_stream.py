@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from harken.backends.sqlite import SqliteStore
 from harken.errors import NeedsAttention, RetryLater
@@ -15,6 +16,7 @@ from harken.ingest.intake import Intake
 from harken.source import Batch, Cursor
 from harken.store import Definitions
 from harken.testing import VirtualClock, run_virtual
+from harken.testing.crashing import CrashingStore
 from tests.ingest.process import NoExecutor
 
 FEED = Feed(name="orders", kind="broker", integration="broker", way="stream", identity="once", first="deliver")
@@ -25,7 +27,9 @@ DEFINITIONS = Definitions(
 
 
 class Broker:
-    """Delivers what is not acknowledged. `errors` are those with which the next connections break."""
+    """Delivers what is not acknowledged. `errors` are those with which the next connections break.
+
+    So many connections as `ends` says are closed by the broker at once, without an error."""
 
     def __init__(self, clock: VirtualClock, *, shared: bool = False) -> None:
         self._clock = clock
@@ -33,12 +37,16 @@ class Broker:
         self.queue: list[str] = []
         self.acknowledged: list[str] = []
         self.errors: list[Exception] = []
+        self.ends = 0
         self.began: list[Cursor] = []
         self.after_delivery: list[int] = []
         self.store: SqliteStore | None = None
 
     async def stream(self, cursor: Cursor) -> AsyncIterator[Batch]:
         self.began.append(cursor)
+        if self.ends:
+            self.ends -= 1
+            return
         while True:
             if self.errors:
                 raise self.errors.pop(0)
@@ -55,9 +63,12 @@ class Broker:
         return len((await self.store.events(limit=100)).items)
 
 
-async def start(clock: VirtualClock, path: Path, broker: Broker) -> tuple[SqliteStore, Intake]:
+async def start(clock: VirtualClock, path: Path, broker: Broker, locked: int = 0) -> tuple[SqliteStore, Intake]:
+    """`locked`: so many commits fail, because the database is locked."""
     store = broker.store = SqliteStore.at(path, clock, inline=True)
-    intake = Intake(store, clock, Random(1), NoExecutor(), lambda feed: broker, holder="test")
+    used: Any = CrashingStore(store)
+    used.lock(locked, only="commit")
+    intake = Intake(used, clock, Random(1), NoExecutor(), lambda feed: broker, holder="test")
     await intake.start(DEFINITIONS)
     return store, intake
 
@@ -83,6 +94,34 @@ def test_a_batch_is_committed_before_it_is_acknowledged(tmp_path: Path) -> None:
         assert broker.after_delivery == [1, 2, 3]
         assert await runs(store) == 3
         assert (await store.state("orders")).cursor == "o3"
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_batch_that_could_not_be_committed_is_asked_for_again_from_the_cursor_before_it(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        store, intake = await start(clock, tmp_path / "s.db", broker, locked=2)
+        broker.queue += ["o1", "o2"]
+        await clock.sleep(60.0)
+        assert broker.began == [None, None, None]
+        assert (broker.acknowledged, await runs(store)) == (["o1", "o2"], 2)
+        await intake.stop()
+        await store.close()
+
+    run_virtual(main)
+
+
+def test_a_stream_that_the_broker_ends_is_opened_again(tmp_path: Path) -> None:
+    async def main(clock: VirtualClock) -> None:
+        broker = Broker(clock)
+        broker.ends = 3
+        store, intake = await start(clock, tmp_path / "s.db", broker)
+        broker.queue += ["o1"]
+        await clock.sleep(60.0)
+        assert (len(broker.began), broker.acknowledged) == (4, ["o1"])
         await intake.stop()
         await store.close()
 

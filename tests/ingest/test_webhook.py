@@ -57,15 +57,16 @@ async def ask(
     method: str = "POST",
     path: str = "/webhooks/shop/1",
     hang_up: bool = False,
+    last: bytes = b"",
     length: int | None = None,
     closed: str = "",
 ) -> tuple[int, Any, dict[str, str]]:
-    """The status, the answer and the headers of one request, whose body comes in these parts.
+    """The status, the answer and the headers of one request, whose body comes in these parts, and `last` at last.
 
     `length` is what the sender says of the body, `closed` why the listener ended the request.
     """
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-    messages.append({"type": "http.disconnect"} if hang_up else {"type": "http.request", "body": b""})
+    messages.append({"type": "http.disconnect"} if hang_up else {"type": "http.request", "body": last})
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -91,6 +92,13 @@ def serving(gate: Gate, sender: Sender | None = None, max_bytes: int = 100) -> W
     webhooks = Webhooks(anything, HandClock())
     webhooks.serve({"shop/1": Endpoint(feed="hooks", source=sender or Sender(), max_bytes=max_bytes)})
     return webhooks
+
+
+@pytest.mark.parametrize("parts", [[], [b"first "], [b"first ", b"sec"]], ids=["one", "two", "three"])
+async def test_a_body_reaches_its_source_whole_in_however_many_parts_it_comes(parts: list[bytes]) -> None:
+    sender = Sender()
+    status, _, _ = await ask(serving(Gate([NEW], [NEW]), sender), *parts, last=b"third")
+    assert (status, [one.body for one in sender.requests]) == (202, [b"".join([*parts, b"third"])])
 
 
 @pytest.mark.parametrize(

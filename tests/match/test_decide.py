@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harken.event import Event, Span, Verdict
-from harken.feed import Digest, Feed, Trigger, TriggerState
+from harken.feed import Digest, Feed, Spacing, Trigger, TriggerState
 from harken.match import Read, Rules, Sighting, compile_rules, match
 from harken.match.decide import CATCH_UP, SPREAD
 from harken.schedule import Quiet, quiet_hours
@@ -199,3 +199,37 @@ def test_what_was_there_before_by_a_clock_that_is_behind_says_so() -> None:
         "happened at 2026-01-05 23:23:20Z, before the start line 2026-01-05 23:30:00Z "
         "(also by the service's clock, which is 5m behind)"
     )
+
+
+def test_a_run_that_is_due_at_the_very_beginning_of_quiet_hours_waits_and_one_before_does_not() -> None:
+    [at] = intents(rules(quiet=NIGHT), event(), now=berlin(5, 22))
+    [before] = intents(rules(quiet=NIGHT), event(), now=berlin(5, 21, 59))
+    assert (at.due_at, before.due_at) == (berlin(6, 7), berlin(5, 21, 59))
+
+
+@pytest.mark.parametrize(
+    ("first", "spacing", "read", "delivered"),
+    [
+        ("all", None, {}, ["a", "b", "c"]),
+        ("deliver", None, {"first": True}, ["a", "b", "c"]),
+        ("deliver", Spacing(per_tick=2), {"first": True}, ["b", "c"]),
+        ("deliver", Spacing(per_tick=9), {"first": True}, ["a", "b", "c"]),
+        ("deliver", None, {"first": True, "page": 1}, []),
+        ("deliver", None, {}, []),
+        ("baseline", None, {"first": True}, []),
+    ],
+    ids=["all", "first read", "the newest", "fewer than the newest", "a later page", "a later read", "baseline"],
+)
+def test_which_events_from_before_the_start_line_are_delivered(
+    first: Any, spacing: Spacing | None, read: dict[str, Any], delivered: list[str]
+) -> None:
+    given = rules(start=NOW, spacing=spacing)
+    given.feed = msgspec.structs.replace(FEED, first=first)
+    found = intents(given, *(event(name, age=3600) for name in "abc"), **read)
+    assert [intent.run_key for intent in found] == delivered
+
+
+def test_the_input_of_a_run_is_rendered_from_its_event_at_every_depth() -> None:
+    mapping = {"id": "{{.trigger.event.id}}", "deep": {"list": ["{{.trigger.key}}", 7, None]}, "plain": "text"}
+    [intent] = intents(rules(mapping=mapping), event("a"))
+    assert msgspec.json.decode(intent.input) == {"id": "a", "deep": {"list": ["a", 7, None]}, "plain": "text"}

@@ -141,6 +141,17 @@ async def test_retry_after_is_honoured(clock: VirtualClock, tmp_path: Path) -> N
 
 
 @virtual
+async def test_a_retry_after_that_is_longer_than_any_wait_of_ours_is_not_cut(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with running_world(clock, tmp_path, steps(do("a"))) as world:
+        world.service.says = [RetryLater("busy", after=7_200)]
+        began = clock.time()
+        await world.end()
+        assert clock.time() - began >= 7_200
+
+
+@virtual
 async def test_used_up_tries_make_a_dead_letter_with_the_reason(clock: VirtualClock, tmp_path: Path) -> None:
     async with running_world(clock, tmp_path, steps(do("a"))) as world:
         world.service.says = [RetryLater("away")] * 9
