@@ -127,6 +127,11 @@ def test_garbage_instead_of_json_is_retried_later(body: bytes) -> None:
         answer.json()
 
 
+def test_json_with_numbers_and_letters_that_it_cannot_have_is_mended() -> None:
+    body = rb'{"a": NaN, "b": [-Infinity, 1], "c": "half a \ud83d pair", "d": "\ud83d\ude00 \u00e4"}'
+    assert reply(200, body).json() == {"a": None, "b": [None, 1], "c": "half a \ufffd pair", "d": "😀 ä"}
+
+
 def test_json_is_decoded_with_or_without_a_byte_order_mark() -> None:
     assert reply(200, b'{"a": [1, "\xc3\xbc"]}').json() == {"a": [1, "ü"]}
     assert reply(200, b"\xef\xbb\xbf[1]").json() == [1]

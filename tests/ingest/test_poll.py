@@ -309,6 +309,16 @@ async def test_idle_reads_are_written_before_a_commit_of_the_same_feed() -> None
     assert idle_at_commit == [1]
 
 
+async def test_an_idle_read_that_comes_back_unwritten_during_a_commit_of_its_feed_is_not_written_after_it() -> None:
+    store = NotedStore(listener())
+    reader = Reader(HandClock(), store, Batch(cursor="c0"), Batch(events=[event("a")], cursor="c1"))
+    await reader.tick()
+    store.refuses = lambda commit: reader.idle_reads.add(store.idle[0])
+    await reader.tick()
+    await reader.idle_reads.flush()
+    assert ([one.cursor for one in store.idle], [one.cursor for one in store.commits]) == (["c0"], ["c1"])
+
+
 async def test_an_event_of_a_trigger_that_came_during_the_read_fires_for_it() -> None:
     store = NotedStore(listener())
     reader = Reader(HandClock(), store, Batch(events=[event("a")], cursor="new"))
