@@ -252,3 +252,16 @@ async def test_what_is_written_with_a_parking(
     unwritten = Unwritten([record(path) for path in records], events)
     await park(pages, clock, CLAIMED, feed(clock), Park(), unwritten)
     assert (pages.written, pages.parked) == (before, [("r1", last)])
+
+
+@virtual
+async def test_what_another_branch_adds_while_a_write_fails_is_kept_behind_it(clock: VirtualClock) -> None:
+    journal, pages = begin(clock)
+    pages.seconds, pages.answers = 1.0, [LeaseLost("another worker has it")]
+    journal.add(record("a"), pure=False)
+    writing = asyncio.create_task(journal.flush_effects())
+    await asyncio.sleep(0.5)
+    journal.add(record("b"), pure=False)
+    with pytest.raises(LeaseLost):
+        await writing
+    assert [one.path for one in journal.take_unwritten().records] == ["a", "b"]

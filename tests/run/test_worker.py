@@ -333,6 +333,28 @@ async def test_a_running_run_that_is_asked_to_stop_is_cancelled(clock: VirtualCl
 
 
 @virtual
+async def test_a_run_that_was_claimed_and_has_not_begun_is_cancelled_alone(clock: VirtualClock, tmp_path: Path) -> None:
+    async with running_world(clock, tmp_path, steps(do("a")), parallel=1, timings=Timings(claim_seconds=30)) as world:
+        world.service.seconds = 50
+        runs = [await world.start() for _ in range(3)]
+        await begun(world)
+        # as commits hand them over that reserved room before the first run began
+        world.worker.accept(await world.sqlite.claim(world.worker.holder, 2, 30.0))
+        await world.sqlite.cancel(runs[2])
+        run = await world.until(runs[2])
+        assert (run.status, run.error) == ("cancelled", "asked to stop before it began")
+        assert [(await world.until(run_id)).status for run_id in runs[:2]] == ["done", "done"]
+
+
+@virtual
+async def test_a_worker_that_has_stopped_extends_no_claims(clock: VirtualClock, tmp_path: Path) -> None:
+    async with running_world(clock, tmp_path, steps(do("a"))) as world:
+        await world.end()
+        await world.worker.stop(grace_seconds=0)
+        assert [task for task in asyncio.all_tasks() if task.get_name() == "heartbeat"] == []
+
+
+@virtual
 async def test_a_stopped_worker_hands_its_run_back_and_it_goes_on_elsewhere(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
