@@ -111,6 +111,12 @@ class GatherContract(StoreWorld):
         await given.renew()
         assert (await gathers(given, "b")).run_id == first.run_id
 
+    async def test_a_gathering_run_that_was_released_is_not_held_when_its_window_closes(self, given: Given) -> None:
+        verdict = await gathers(given, "a", hold="flood")
+        await given.store.release("mail")
+        given.clock.advance(WINDOW)
+        assert [claim.id for claim in await given.claims()] == [verdict.run_id]
+
     async def test_a_held_run_is_not_claimed(self, given: Given) -> None:
         verdict = await given.decides("s", hold="flood")
         assert verdict.outcome == "held"
