@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from harken.backends.postgres import PostgresStore, Settings
+from harken.backends.run_states import DONE
 from harken.errors import StoreUnavailable
 from harken.event import Verdict
 from harken.feed import Budget
@@ -204,6 +205,19 @@ async def test_a_revision_rises_after_transactions_that_write_under_the_old_one(
     assert await asyncio.wait([pausing], timeout=MOMENT) == (set(), {pausing})
     await session.execute("COMMIT")
     assert (await pausing).paused == "holiday"
+
+
+async def test_a_held_run_that_another_replica_releases_meanwhile_is_not_released_again(
+    given: Given, replicas: list[PostgresStore], session: Any
+) -> None:
+    [run_id] = await given.fires("s", hold="flood")
+    await session.execute("BEGIN; SELECT 1 FROM runs FOR UPDATE")
+    releasing = asyncio.create_task(replicas[1].release("mail"))
+    assert await asyncio.wait([releasing], timeout=MOMENT) == (set(), {releasing})
+    # it is released there, claimed, and over
+    await session.execute(f"UPDATE runs SET state={DONE}, hold=NULL, finished_at=1; COMMIT")
+    assert await releasing == 0
+    assert await given.status(run_id) == "done"
 
 
 async def test_a_lease_is_taken_over_after_transactions_that_write_under_it(
