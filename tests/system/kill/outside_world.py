@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from itertools import cycle, islice
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
