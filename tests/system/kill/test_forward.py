@@ -22,7 +22,8 @@ from harken.backends.sqlite import SqliteStore
 from harken.clock import SystemClock
 from harken.runs import OPEN, Run
 from harken.testing.store.records import all_pages
-from tests.system.kill.outside_world import Belts, Nursery, answers, free_port
+from tests.servers.ports import free_port
+from tests.system.kill.outside_world import Belts, Nursery, answers
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 LIVES = 40 if SOAK else 4
