@@ -1,0 +1,45 @@
+"""What a ticket should show for its newest run. Labels are a projection of the run, repaired until they match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from harken.runs import RunState
+from harken.tickets.lifecycle import Lifecycle
+
+__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "desired_state", "repairs_allowed"]
+
+ENQUEUED_AFTER = timedelta(seconds=5)
+"""A run that starts sooner is never shown as enqueued: each label is a write, and some platforms mail it."""
+
+LATEST_REPAIRS = 5
+"""So often in an hour we put our label back on one ticket; then another account is fighting with us."""
+
+_SHOWN: dict[RunState, Lifecycle] = {
+    "gathering": Lifecycle.ENQUEUED,
+    "ready": Lifecycle.ENQUEUED,
+    "blocked": Lifecycle.ENQUEUED,
+    "held": Lifecycle.WAITING,
+    "waiting": Lifecycle.WAITING,
+    "running": Lifecycle.IN_PROGRESS,
+    "done": Lifecycle.DONE,
+    "failed": Lifecycle.FAILED,
+    "dead": Lifecycle.FAILED,
+}
+
+
+def desired_state(run: RunState, began: datetime, now: datetime, shown: Lifecycle | None) -> Lifecycle | None:
+    """The state that the ticket should show; None for none. `began`: when the run came into its state.
+
+    A cancelled run shows nothing: the ticket can be claimed again.
+    """
+    wanted = _SHOWN.get(run)
+    if wanted is Lifecycle.ENQUEUED and now - began < ENQUEUED_AFTER:
+        return shown
+    return wanted
+
+
+def repairs_allowed(repairs: Sequence[datetime], now: datetime) -> bool:
+    """Whether our label may be put back once more on a ticket where that was done at these times."""
+    return sum(now - repair < timedelta(hours=1) for repair in repairs) < LATEST_REPAIRS

@@ -1,0 +1,74 @@
+"""Who may start a pipeline: whoever put the trigger label on the ticket, not whoever wrote the ticket."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Access", "Actor", "Trust", "Trusted", "judge"]
+
+
+class Access(IntEnum):
+    """What an account may do in the project, as far as we could read it."""
+
+    UNKNOWN = 0
+    NONE = 1
+    READ = 2
+    TRIAGE = 3
+    WRITE = 4
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who put the label on. `id` stays when the account is renamed. `form`: an issue form did it for its author."""
+
+    id: str
+    login: str
+    bot: bool = False
+    form: bool = False
+    access: Access = Access.UNKNOWN
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """`label` is the access that is needed, `anyone`, or the names of those who may. Names are logins or ids."""
+
+    label: Literal["write", "triage", "anyone"] | tuple[str, ...] = "write"
+    bots: tuple[str, ...] = ()
+    untrusted: Literal["skip", "hold"] = "skip"
+
+
+class Trusted(msgspec.Struct, frozen=True, kw_only=True):
+    """`yes`, or the reason why not."""
+
+    yes: bool
+    reason: str = ""
+
+
+def judge(actor: Actor | None, trust: Trust, own_id: str) -> Trusted:
+    """Decide whether a label counts that this account put on. None is an account that could not be found out."""
+    if actor is None or not actor.id:
+        return Trusted(yes=False, reason="it could not be found out who put the label on")
+    if actor.id == own_id:
+        return Trusted(yes=False, reason="the label was put on by our own account")
+    if actor.form:
+        return Trusted(yes=False, reason=f"an issue form put the label on for {actor.login}")
+    if actor.bot:
+        return _named(actor, trust.bots, "is a bot that is not listed in trust.bots")
+    if isinstance(trust.label, tuple):
+        return _named(actor, trust.label, "is not listed in trust.label")
+    if trust.label == "anyone":
+        return Trusted(yes=True)
+    needed = Access.WRITE if trust.label == "write" else Access.TRIAGE
+    if actor.access >= needed:
+        return Trusted(yes=True)
+    if actor.access is Access.UNKNOWN:
+        return Trusted(yes=False, reason=f"it could not be found out what {actor.login} may do")
+    return Trusted(yes=False, reason=f"{actor.login} has no {trust.label} access")
+
+
+def _named(actor: Actor, names: tuple[str, ...], otherwise: str) -> Trusted:
+    """Logins are compared whole and without case; an id survives a change of the login."""
+    wanted = {name.casefold() for name in names}
+    listed = actor.id in names or (bool(actor.login) and actor.login.casefold() in wanted)
+    return Trusted(yes=True) if listed else Trusted(yes=False, reason=f"{actor.login or actor.id} {otherwise}")

@@ -1,0 +1,58 @@
+"""Where a ticket stands, and which changes of it are an occurrence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from harken.tickets import Routes, Scope, Ticket, standing
+
+SCOPE = Scope(routes=Routes(by_label={"fix": "fix-bug", "scan": "security-scan"}))
+
+
+def ticket(*labels: str, **changes: Any) -> Ticket:
+    plain = {"id": "1", "ref": "#1", "title": "t", "url": "", "status": "open", "closed": False}
+    return Ticket(labels=labels, **{**plain, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "pipeline"),
+    [
+        (ticket(), "unrouted", ""),
+        (ticket("bug"), "unrouted", ""),
+        (ticket("Fix"), "ready:fix", "fix-bug"),
+        (ticket("fix", "harken:pending"), "ready:fix", "fix-bug"),
+        (ticket("harken:pending"), "unrouted", ""),
+        (ticket("fix", "harken:enqueued"), "claimed:enqueued", ""),
+        (ticket("fix", "harken:in-progress"), "claimed:in-progress", ""),
+        (ticket("fix", "harken:done"), "claimed:done", ""),
+        (ticket("fix", "harken:failed"), "claimed:failed", ""),
+        (ticket("fix", "harken:waiting"), "claimed:waiting", ""),
+        (ticket("fix", closed=True), "closed", ""),
+    ],
+)
+def test_only_a_labelled_open_ticket_without_a_run_is_ready(given: Ticket, state: str, pipeline: str) -> None:
+    found = standing(given, SCOPE)
+    assert (found.state, found.pipeline) == (state, pipeline)
+    assert found.ready is not bool(found.reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [("Active", "ready:fix"), ("DONE", "status:DONE"), ("Not Active", "status:Not Active")]
+)
+def test_statuses_are_compared_whole(status: str, state: str) -> None:
+    for field in ("open_states", "trigger_statuses"):
+        scope = msgspec.structs.replace(SCOPE, **{field: frozenset({"active"})})
+        assert standing(ticket("fix", status=status), scope).state == state
+
+
+def test_a_comment_or_another_label_changes_nothing() -> None:
+    before = standing(ticket("fix"), SCOPE)
+    assert standing(ticket("fix", "urgent", "harken:urgent", title="changed"), SCOPE) == before
+
+
+def test_another_trigger_label_is_another_occurrence() -> None:
+    same = Scope(routes=Routes(by_label={"fix": "fix-bug", "fix-again": "fix-bug"}))
+    assert standing(ticket("fix"), same).state != standing(ticket("fix-again"), same).state
