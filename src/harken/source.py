@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from harken.http import Client, Metered, Reply, ServiceClock
+    from harken.ticket import TicketTracker
 
 __all__ = [
     "Act",
@@ -264,6 +265,7 @@ class Plugin:
     `extra(query, account)` names the extra of Harken that its packages come with, or nothing.
     `recipient(to)` raises if a message can never reach this address.
     `tools` are for agents; `discover(query, account, host)` returns those that only the source knows.
+    `tracker(project, account, host)` is for tickets that start pipelines.
     """
 
     kind: str
@@ -292,3 +294,4 @@ class Plugin:
     recipient: Callable[[str], object] | None = None
     tools: Mapping[str, Tool] = field(default_factory=dict)
     discover: Callable[[Any, Any, Host], Awaitable[Mapping[str, Tool]]] | None = None
+    tracker: Callable[[str, Any, Host], TicketTracker] | None = None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from harken.tickets import ProjectScope, Resolution, Ticket, resolve
+from harken.ticket import Ticket
+from harken.tickets import ProjectScope, Resolution, resolve
 
 
 def ticket(**changes: Any) -> Ticket:

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harken.tickets import Routes, Scope, Ticket, standing
+from harken.ticket import Ticket
+from harken.tickets import Routes, Scope, standing
 
 SCOPE = Scope(routes=Routes(by_label={"fix": "fix-bug", "scan": "security-scan"}))
 

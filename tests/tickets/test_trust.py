@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from harken.tickets import Access, Actor, Trust, judge
+from harken.ticket import Access, Actor
+from harken.tickets import Trust, judge
 
 OWN = "999"
 

@@ -5,14 +5,11 @@ from harken.tickets.projection import ENQUEUED_AFTER, LATEST_REPAIRS, desired_st
 from harken.tickets.resolution import ProjectScope, Resolution, resolve
 from harken.tickets.routing import Route, Routes, route
 from harken.tickets.standing import Scope, Standing, standing
-from harken.tickets.ticket import Ticket
-from harken.tickets.trust import Access, Actor, Trust, Trusted, judge
+from harken.tickets.trust import Trust, Trusted, judge
 
 __all__ = [
     "ENQUEUED_AFTER",
     "LATEST_REPAIRS",
-    "Access",
-    "Actor",
     "Lifecycle",
     "LifecycleLabels",
     "ProjectScope",
@@ -21,7 +18,6 @@ __all__ = [
     "Routes",
     "Scope",
     "Standing",
-    "Ticket",
     "Trust",
     "Trusted",
     "desired_state",

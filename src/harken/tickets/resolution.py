@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harken.tickets.ticket import Ticket
+from harken.ticket import Ticket
 
 __all__ = ["ProjectScope", "Resolution", "resolve"]
 

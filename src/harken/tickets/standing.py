@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from harken.ticket import Ticket
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
 from harken.tickets.routing import Routes, route
-from harken.tickets.ticket import Ticket
 
 __all__ = ["Scope", "Standing", "standing"]
 

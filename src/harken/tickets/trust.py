@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Literal
 
 import msgspec
 
-__all__ = ["Access", "Actor", "Trust", "Trusted", "judge"]
+from harken.ticket import Access, Actor
 
-
-class Access(IntEnum):
-    """What an account may do in the project, as far as we could read it."""
-
-    UNKNOWN = 0
-    NONE = 1
-    READ = 2
-    TRIAGE = 3
-    WRITE = 4
-
-
-class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who put the label on. `id` stays when the account is renamed. `form`: an issue form did it for its author."""
-
-    id: str
-    login: str
-    bot: bool = False
-    form: bool = False
-    access: Access = Access.UNKNOWN
+__all__ = ["Trust", "Trusted", "judge"]
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,170 @@
+"""Tickets as every platform can tell them, and what a service with tickets can do for the engine.
+
+A ticket is an issue of GitHub, GitLab or Jira, or a work item of Azure DevOps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import IntEnum
+from typing import Protocol
+
+import msgspec
+
+__all__ = [
+    "Access",
+    "Actor",
+    "CodeHost",
+    "Comment",
+    "LabelChange",
+    "PullRequest",
+    "Ticket",
+    "TicketPage",
+    "TicketTracker",
+]
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """`id` never changes, also when the ticket is moved or its project renamed; `ref` is what people call it.
+
+    `number` is what the platform's addresses need. `status` is the platform's own word; `closed` is what the platform
+    says, whatever the status is called. `version` is the platform's version of the ticket: it changes with each write.
+    `repo` is the repository of the ticket, `area_path` its place in Azure DevOps; empty where there is none.
+    """
+
+    id: str
+    ref: str
+    title: str
+    url: str
+    status: str
+    closed: bool
+    number: str = ""
+    text: str = ""
+    labels: tuple[str, ...] = ()
+    repo: str = ""
+    area_path: str = ""
+    author: str = ""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    version: str = ""
+
+
+class TicketPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list. `next` asks for the page after it; None if this is the last."""
+
+    tickets: Sequence[Ticket]
+    next: str | None = None
+
+
+class Access(IntEnum):
+    """What an account may do in the project, as far as we could read it."""
+
+    UNKNOWN = 0
+    NONE = 1
+    READ = 2
+    TRIAGE = 3
+    WRITE = 4
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """An account. `id` stays when it is renamed. `form`: an issue form acted for whoever opened the ticket."""
+
+    id: str
+    login: str
+    bot: bool = False
+    form: bool = False
+    access: Access = Access.UNKNOWN
+
+
+class LabelChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A label was put on (`added`) or taken off. Without an actor: the account is gone, or was never told."""
+
+    label: str
+    added: bool
+    actor: Actor | None
+    at: datetime | None
+
+
+class Comment(msgspec.Struct, frozen=True, kw_only=True):
+    """`id` is what an edit needs. `text` is what people read, in Markdown where the platform has it."""
+
+    id: str
+    text: str
+    author: Actor | None = None
+    created_at: datetime | None = None
+    url: str = ""
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to open: `head` is merged into `base`; one that is open from `head` already is taken instead."""
+
+    repo: str
+    head: str
+    base: str
+    title: str
+    text: str = ""
+
+
+class TicketTracker(Protocol):
+    """The tickets of one project: a repository, a project of GitLab or Azure DevOps, a project key of Jira.
+
+    A list that cannot be read raises; it is never empty because of an error. Nothing here is retried or remembered:
+    that is the engine's. Every text of a ticket is a stranger's.
+    """
+
+    async def list_labelled(self, labels: Sequence[str], *, closed: bool, page: str | None = None) -> TicketPage:
+        """Tickets with any of these labels, in any order; closed ones only if `closed`. Repeats are fine."""
+        ...
+
+    async def list_changed(self, since: datetime, *, page: str | None = None) -> TicketPage:
+        """Tickets that changed at this time or later, oldest change first. Repeats are fine, gaps are not."""
+        ...
+
+    async def get(self, id: str) -> Ticket | None:
+        """Read one ticket by its `id` or `number`; None if it is gone."""
+        ...
+
+    async def label_history(self, ticket: Ticket) -> Sequence[LabelChange] | None:
+        """Who put which label on and off, oldest first; None if that cannot be read."""
+        ...
+
+    async def access_of(self, actor: Actor) -> Access:
+        """What the account may do in this project; UNKNOWN if that cannot be read."""
+        ...
+
+    async def own_account(self) -> Actor:
+        """The account of our credential."""
+        ...
+
+    async def swap_labels(self, ticket: Ticket, add: Sequence[str], remove: Sequence[str]) -> Ticket:
+        """Put labels on and take others off, with as few writes as the platform allows. All other labels stay.
+
+        A label that is there or gone already is no error. Returns the ticket after the write."""
+        ...
+
+    async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        """Make those labels of the project that are missing, and return them; nothing where labels need no making."""
+        ...
+
+    async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:
+        """All comments, oldest first, or those at this time and later."""
+        ...
+
+    async def comment(self, ticket: Ticket, text: str) -> Comment: ...
+
+    async def edit_comment(self, ticket: Ticket, id: str, text: str) -> Comment | None:
+        """Replace the text of a comment; None if the comment is gone."""
+        ...
+
+    async def transition(self, ticket: Ticket, status: str) -> Ticket:
+        """Move the ticket into the status of this name, compared whole. Raise NeedsAttention if it cannot."""
+        ...
+
+
+class CodeHost(Protocol):
+    """A platform that has repositories too."""
+
+    async def ensure_pull_request(self, wanted: PullRequest) -> str:
+        """Open the request, or find the open one from the same branch. Return its address for people."""
+        ...
