@@ -20,7 +20,7 @@ class Query(BaseModel):
     url: str
 
 
-class Belt:
+class ForwardQueue:
     def __init__(self, query: Query, account: Any, host: Host) -> None:
         self._url = query.url
         self._host = host
@@ -33,4 +33,4 @@ class Belt:
         return Batch(events=events, cursor=shown["cursor"], more=shown["more"], complete=False)
 
 
-plugin = Plugin(kind="forward", query=Query, source=Belt, floor_seconds=1.0)
+plugin = Plugin(kind="forward", query=Query, source=ForwardQueue, floor_seconds=1.0)

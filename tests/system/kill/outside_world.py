@@ -112,7 +112,7 @@ class Shop:
             await asyncio.sleep(self._random.uniform(0.1, 0.6))
 
 
-class Belts:
+class ForwardQueues:
     """Sources that only go forward: who asks with a cursor is never shown again what is before it."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -123,7 +123,7 @@ class Belts:
         self._items: dict[str, dict[int, str]] = {name: {} for name in names}
 
     async def bring(self, random: Random) -> None:
-        """Put items on the belts, all the time."""
+        """Put items on the queues, all the time."""
         while True:
             name = random.choice(self.names)
             number = len(self.put) + 1

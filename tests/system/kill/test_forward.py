@@ -23,11 +23,11 @@ from harken.clock import SystemClock
 from harken.runs import OPEN, Run
 from harken.testing.store.records import all_pages
 from tests.servers.ports import free_port
-from tests.system.kill.outside_world import Belts, Nursery, answers
+from tests.system.kill.outside_world import ForwardQueues, Nursery, answers
 
 SOAK = bool(os.environ.get("HARKEN_SOAK"))
 LIVES = 40 if SOAK else 4
-BELTS = 3
+QUEUES = 3
 WAIT_AFTER_LOCK = 5.0
 """Seconds after which a feed is read again that could not be stored."""
 
@@ -48,9 +48,9 @@ steps:
 
 
 class Scene:
-    def __init__(self, directory: Path, nursery: Nursery, belts: Belts, url: str) -> None:
+    def __init__(self, directory: Path, nursery: Nursery, queues: ForwardQueues, url: str) -> None:
         self.store = directory / "harken.db"
-        self.nursery, self.belts, self.url = nursery, belts, url
+        self.nursery, self.queues, self.url = nursery, queues, url
 
     async def live(self, random: Random, *, locked: bool) -> None:
         """One life, which kill -9 ends: soon, or after what could not be stored was read again."""
@@ -89,7 +89,7 @@ class Scene:
         for _ in range(200):
             await asyncio.sleep(0.3)
             runs = await self.runs()
-            if len(runs) >= len(self.belts.put) and not any(run.status in OPEN for run in runs):
+            if len(runs) >= len(self.queues.put) and not any(run.status in OPEN for run in runs):
                 break
         os.kill(pid, signal.SIGTERM)
         return await self.nursery.reap()
@@ -104,13 +104,13 @@ class Scene:
 
 @asynccontextmanager
 async def scene(directory: Path) -> AsyncIterator[Scene]:
-    belts, port = Belts([f"belt{number}" for number in range(BELTS)]), free_port()
-    async with belts.serve() as shown, Nursery.at(directory, port, services={"forward": "forward_service"}) as nursery:
+    queues, port = ForwardQueues([f"queue{number}" for number in range(QUEUES)]), free_port()
+    async with queues.serve() as shown, Nursery.at(directory, port, services={"forward": "forward_service"}) as nursery:
         (directory / "harken.yaml").write_text("store: harken.db\n")
         (directory / "workflows").mkdir()
-        for name in belts.names:
+        for name in queues.names:
             (directory / "workflows" / f"{name}.yaml").write_text(WORKFLOW.format(name=name, url=shown))
-        yield Scene(directory, nursery, belts, f"http://127.0.0.1:{port}")
+        yield Scene(directory, nursery, queues, f"http://127.0.0.1:{port}")
 
 
 async def test_a_source_that_only_goes_forward_loses_nothing_while_the_database_is_locked_now_and_then(
@@ -121,7 +121,7 @@ async def test_a_source_that_only_goes_forward_loses_nothing_while_the_database_
     random = Random(seed)
     async with scene(tmp_path) as on:
         await begin(on)
-        bringing = asyncio.create_task(on.belts.bring(random))
+        bringing = asyncio.create_task(on.queues.bring(random))
         for number in range(LIVES):
             await on.live(random, locked=number % 2 == 0)
         bringing.cancel()
@@ -130,7 +130,7 @@ async def test_a_source_that_only_goes_forward_loses_nothing_while_the_database_
         log = (tmp_path / "harken.log").read_text()[-3_000:]
         assert code == 0, log
         found = Counter((run.trigger, key) for run in await on.runs() for key in run.event_keys)
-        wanted = Counter(on.belts.put)
+        wanted = Counter(on.queues.put)
         assert "another program holds the database" in (tmp_path / "harken.log").read_text()
         assert wanted - found == Counter(), f"lost {len(wanted - found)} of {len(wanted)}; {log}"
         assert found - wanted == Counter(), f"doubled; {log}"
@@ -138,9 +138,9 @@ async def test_a_source_that_only_goes_forward_loses_nothing_while_the_database_
 
 
 async def begin(on: Scene) -> None:
-    """The first read of each belt is its baseline: nothing that comes later may be taken for old."""
+    """The first read of each queue is its baseline: nothing that comes later may be taken for old."""
     pid = await on.nursery.start()
     await answers(f"{on.url}/health/ready", 90)
-    await asyncio.wait_for(on.belts.read_twice.wait(), 60)
+    await asyncio.wait_for(on.queues.read_twice.wait(), 60)
     os.kill(pid, signal.SIGKILL)
     await on.nursery.reap()
