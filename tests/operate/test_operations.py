@@ -250,7 +250,8 @@ async def test_a_backup_never_overwrites(office: Office, tmp_path: Path) -> None
 
 async def test_a_sound_store_has_no_problems(office: Office) -> None:
     await office.shows(office.incident("INC-1"))
-    assert await office.ask("store.check") == {"ok": True, "problems": []}
+    found = await office.ask("store.check")
+    assert (found["ok"], found["problems"], found["space"]["advice"]) == (True, [], "")
 
 
 async def test_what_needs_an_engine_says_to_start_one(office: Office) -> None:

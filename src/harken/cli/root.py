@@ -82,7 +82,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Look after it": {
         "config": ("harken.cli.config", "Check the configuration."),
-        "store": ("harken.cli.store", "Check, back up, restore and rekey the store."),
+        "store": ("harken.cli.store", "Check, compact, back up, restore and rekey the store."),
         "service": ("harken.cli.service", "Start with the machine: systemd or launchd."),
         "controller": ("harken.cli.start", "Start, stop or ask after the controller."),
     },
