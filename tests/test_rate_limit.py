@@ -280,6 +280,13 @@ def test_retry_after_blocks_the_credential_only_where_it_means_too_many_calls(cl
     assert budget.blocked_until is None
 
 
+def test_a_success_that_asks_for_a_pause_beside_its_quota_blocks_too(clock: HandClock) -> None:
+    budget = RateLimit(clock)
+    quota = {"X-RateLimit-Remaining": "40", "X-RateLimit-Limit": "200", "X-RateLimit-Reset": str(START + 300)}
+    budget.learn(CIMultiDict({**quota, "Retry-After": "30"}), 200)
+    assert (budget.blocked_until, budget.level.why) == (START + 30, "asked")
+
+
 def test_403_with_retry_after_is_too_many_calls(clock: HandClock) -> None:
     budget = RateLimit(clock)
     budget.learn(headers(Retry_After=60), 403)

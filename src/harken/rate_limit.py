@@ -151,7 +151,9 @@ class RateLimit:
             return
         now = self._clock.time()
         self._learn_quota(headers, remaining, now)
-        if is_rate_limited(status, headers) and (wait := requested_wait(status, headers, now)):
+        # a success that has Retry-After beside its quota: Azure DevOps delays our calls, and will until we pause
+        limited = is_rate_limited(status, headers) or (status == 200 and "Retry-After" in headers)
+        if limited and (wait := requested_wait(status, headers, now)):
             until = now + wait
             if until > self._blocked_until:
                 self._blocked_until = until
