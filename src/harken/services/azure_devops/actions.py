@@ -5,17 +5,18 @@ https://learn.microsoft.com/en-us/rest/api/azure/devops/wit/work-items/update
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from harken.errors import NeedsAttention, RetryLater
+from harken.errors import NeedsAttention
 from harken.kit.comments import nonempty_text, step_mark
 from harken.kit.fields import text_of
 from harken.kit.models import ParamsModel
 from harken.services.azure_devops.api import MAX_ITEMS, Api
-from harken.services.azure_devops.event import Item, item_of, tags_of
+from harken.services.azure_devops.changes import Patch, change_item, find_tag, set_field, set_tags, state_of
+from harken.services.azure_devops.event import Item, tags_of
 from harken.services.azure_devops.query import Tag
 from harken.services.azure_devops.text import html_of
 from harken.source import Act, Call
@@ -24,11 +25,7 @@ __all__ = ["ACTIONS"]
 
 LONGEST = 30_000
 MAX_PAGES = 20
-MAX_TRIES = 5
-# somebody changed the work item after we read it: our own test of its revision failed, or the server's did
-_CHANGED_MEANWHILE = (412, 409)
 _READ = ("System.State", "System.Tags", "System.WorkItemType", "System.TeamProject")
-_Patch = list[dict[str, Any]]
 
 
 class _OnItem(ParamsModel):
@@ -55,7 +52,7 @@ async def comment(call: Call) -> dict[str, Any]:
     if await _is_written(api, params.work_item, mark):
         return {"work_item": params.work_item, "changed": False}
     html = f"<div>{html_of(params.text)}</div><div><small>{mark}</small></div>"
-    written = await api.patch(params.work_item, [_set("System.History", html)])
+    written = await api.patch(params.work_item, [set_field("System.History", html)])
     api.check(written, f"a comment on {params.work_item}")
     return {"work_item": params.work_item, "changed": True}
 
@@ -81,22 +78,20 @@ def _comment_text(update: Any) -> str:
 
 async def add_tag(call: Call) -> dict[str, Any]:
     """Add the tag; other tags are never touched."""
-    return await _change_tags(call, lambda tags, tag: [*tags, tag] if _find_tag(tags, tag) is None else tags)
+    return await _change_tags(call, lambda tags, tag: [*tags, tag] if find_tag(tags, tag) is None else tags)
 
 
 async def remove_tag(call: Call) -> dict[str, Any]:
     """Remove the tag if the work item has it."""
-    return await _change_tags(call, lambda tags, tag: [one for one in tags if one != _find_tag(tags, tag)])
+    return await _change_tags(call, lambda tags, tag: [one for one in tags if one != find_tag(tags, tag)])
 
 
 async def _change_tags(call: Call, change: Callable[[list[str], str], list[str]]) -> dict[str, Any]:
-    def patch(item: Item) -> _Patch:
+    def patch(item: Item) -> Patch:
         before = tags_of(item.fields)
-        after = change(before, call.params.tag)
-        # `add` would merge our tags with the existing ones, and so never remove one
-        return [_set("System.Tags", "; ".join(after), op="replace" if before else "add")] if after != before else []
+        return set_tags(before, change(before, call.params.tag))
 
-    item, changed = await _change_item(call, patch)
+    item, changed = await _change(call, patch)
     return {"work_item": call.params.work_item, "tags": tags_of(item.fields), "changed": changed}
 
 
@@ -104,59 +99,19 @@ async def set_state(call: Call) -> dict[str, Any]:
     """Move the work item to the state, with the comment in the same change. Do nothing if it is there already."""
     params: Move = call.params
 
-    def patch(item: Item) -> _Patch:
-        if _state(item).casefold() == params.state.strip().casefold():
+    def patch(item: Item) -> Patch:
+        if state_of(item).casefold() == params.state.strip().casefold():
             return []
-        comment = [_set("System.History", html_of(params.comment))] if params.comment.strip() else []
-        return [_set("System.State", params.state.strip()), *comment]
+        comment = [set_field("System.History", html_of(params.comment))] if params.comment.strip() else []
+        return [set_field("System.State", params.state.strip()), *comment]
 
-    item, changed = await _change_item(call, patch)
-    return {"work_item": params.work_item, "state": _state(item), "changed": changed}
-
-
-async def _change_item(call: Call, patch: Callable[[Item], _Patch]) -> tuple[Item, bool]:
-    """Read the work item and change that revision of it. Start again when somebody else changed it meanwhile."""
-    api, id = Api(call.account, call.host), call.params.work_item
-    for _ in range(MAX_TRIES):
-        reply = await api.get(api.url("_apis", "wit", "workitems", str(id)), {"fields": ",".join(_READ)})
-        api.check(reply, f"work item {id}")
-        item = item_of(reply.json())
-        operations = patch(item)
-        if not operations:
-            return item, False
-        written = await api.patch(id, [{"op": "test", "path": "/rev", "value": item.rev}, *operations])
-        if written.status == 400:
-            raise await _refusal(api, item, call.params)
-        if written.status not in _CHANGED_MEANWHILE:
-            api.check(written, f"a change of work item {id}")
-            return item_of(written.json()), True
-    raise RetryLater(f"work item {id} is changed by others all the time")
+    item, changed = await _change(call, patch)
+    return {"work_item": params.work_item, "state": state_of(item), "changed": changed}
 
 
-async def _refusal(api: Api, item: Item, params: ParamsModel) -> NeedsAttention:
-    """The error for a 400: a rule of the work item type forbids the change."""
-    wanted = getattr(params, "state", "")
-    if not wanted:
-        return NeedsAttention(f"work item {item.id} may not be changed so", fix="Check the rules of its type")
-    kind, project = str(item.fields.get("System.WorkItemType")), str(item.fields.get("System.TeamProject"))
-    reply = await api.get(api.url(project, "_apis", "wit", "workitemtypes", kind, "states"))
-    states = api.expect_list(reply, key="value")
-    names = [name for state in states if (name := text_of(state, "name"))]
-    message = f"work item {item.id} ({kind}) cannot go from {_state(item)!r} to {wanted!r}"
-    return NeedsAttention(message, fix=f"Its states are: {', '.join(names)}; or a rule wants another field first")
-
-
-def _set(field: str, value: str, op: str = "add") -> dict[str, Any]:
-    return {"op": op, "path": f"/fields/{field}", "value": value}
-
-
-def _state(item: Item) -> str:
-    return str(item.fields.get("System.State") or "")
-
-
-def _find_tag(tags: Sequence[str], wanted: str) -> str | None:
-    """The tag as the work item spells it; None if it has no such tag."""
-    return next((tag for tag in tags if tag.casefold() == wanted.casefold()), None)
+async def _change(call: Call, patch: Callable[[Item], Patch]) -> tuple[Item, bool]:
+    api = Api(call.account, call.host)
+    return await change_item(api, call.params.work_item, patch, fields=_READ, wanted=getattr(call.params, "state", ""))
 
 
 ACTIONS = {

@@ -20,9 +20,10 @@ from harken.kit.account_fields import basic_auth, configure_hint, one_word, spli
 from harken.kit.fields import text_of
 from harken.kit.json_api import JsonApi, join_url, server_time
 from harken.kit.models import AccountModel
+from harken.rate_limit import is_rate_limited
 from harken.source import Host
 
-__all__ = ["CONFIGURE", "MAX_ITEMS", "Account", "Api", "Project", "QueryResult", "TooManyItems"]
+__all__ = ["CONFIGURE", "MAX_ITEMS", "Account", "Api", "Project", "QueryResult", "TooManyItems", "check_name"]
 
 CONFIGURE = configure_hint("azure_devops")
 MAX_ITEMS = 200
@@ -48,14 +49,14 @@ class QueryResult(msgspec.Struct, frozen=True):
     at: datetime
 
 
-def _check_name(value: str) -> str:
+def check_name(value: str) -> str:
     name = value.strip()
     if not name or len(name) > 64 or name in (".", "..") or _NOT_IN_NAMES.search(name):
         raise ValueError("this is not a name: write it as it stands in the address, https://dev.azure.com/NAME/PROJECT")
     return name
 
 
-Project = Annotated[str, AfterValidator(_check_name)]
+Project = Annotated[str, AfterValidator(check_name)]
 
 
 class Account(AccountModel):
@@ -99,6 +100,7 @@ class Api(JsonApi):
             refuse=_refuse_login_page,
             follow_redirects=False,
         )
+        self._may_be_quiet = True
 
     async def query_ids(self, project: str, wiql: str, max_ids: int) -> QueryResult:
         """Return the ids that a query finds, in its order. Raise TooManyItems where it finds more than are listed."""
@@ -111,9 +113,11 @@ class Api(JsonApi):
         ids = [item["id"] for item in found if isinstance(item, Mapping) and type(item.get("id")) is int]
         return QueryResult(ids, server_time(reply, self.host.clock.now()))
 
-    async def read_items(self, ids: Sequence[int], fields: Sequence[str]) -> list[Any]:
-        """Read at most MAX_ITEMS work items, without those that were deleted meanwhile."""
-        params = {"ids": ",".join(map(str, ids)), "fields": ",".join(fields), "errorPolicy": "omit"}
+    async def read_items(self, ids: Sequence[int], fields: Sequence[str] = ()) -> list[Any]:
+        """Read at most MAX_ITEMS work items, without those that were deleted meanwhile; by default all fields."""
+        params = {"ids": ",".join(map(str, ids)), "errorPolicy": "omit"}
+        if fields:
+            params["fields"] = ",".join(fields)
         reply = await self.get(self.url("_apis", "wit", "workitems"), params)
         return [item for item in self.expect_list(reply, "the work items", key="value") if item is not None]
 
@@ -131,10 +135,22 @@ class Api(JsonApi):
                 return updates, True
         return updates, False
 
-    async def patch(self, id: int, operations: Sequence[Mapping[str, Any]]) -> Reply:
+    async def patch(self, id: int, operations: Sequence[Mapping[str, Any]], *, quiet: bool = False) -> Reply:
+        """Change a work item; `quiet`: without notifications, where the token may do that."""
+        quiet = quiet and self._may_be_quiet
+        reply = await self._patch(id, operations, {"suppressNotifications": "true"} if quiet else {})
+        if not quiet or reply.status not in (400, 403) or is_rate_limited(reply.status, reply.headers):
+            return reply
+        # to suppress notifications is a permission of its own, which few have
+        again = await self._patch(id, operations, {})
+        self._may_be_quiet = again.status >= 300
+        return again
+
+    async def _patch(self, id: int, operations: Sequence[Mapping[str, Any]], params: Mapping[str, str]) -> Reply:
         return await self.send(
             "PATCH",
             self.url("_apis", "wit", "workitems", str(id)),
+            params=params,
             headers={"Content-Type": "application/json-patch+json"},
             json=operations,
         )
