@@ -26,6 +26,7 @@ from harken.services.azure_devops.event import (
 )
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.slices import find_slice, read_items
+from harken.services.azure_devops.tracker import make_tracker
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]
@@ -84,6 +85,7 @@ plugin = Plugin(
     actions=ACTIONS,
     whoami=whoami,
     check=check,
+    tracker=make_tracker,
     lookback_seconds=600.0,
     delivery=lambda query, integration: Delivery(template="[{type} {id}] {title} ({state})\n{url}"),
     environment={"AZURE_DEVOPS_ORGANIZATION": "organization", "AZURE_DEVOPS_TOKEN": "token"},

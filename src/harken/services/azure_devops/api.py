@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
-from harken.errors import NeedsAttention
+from harken.errors import HarkenError, NeedsAttention
 from harken.http import Reply
 from harken.kit.account_fields import basic_auth, configure_hint, one_word, split_server_address
 from harken.kit.fields import text_of
@@ -23,14 +23,28 @@ from harken.kit.models import AccountModel
 from harken.rate_limit import is_rate_limited
 from harken.source import Host
 
-__all__ = ["CONFIGURE", "MAX_ITEMS", "Account", "Api", "Project", "QueryResult", "TooManyItems", "check_name"]
+__all__ = [
+    "CONFIGURE",
+    "MAX_ITEMS",
+    "Account",
+    "Api",
+    "Project",
+    "QueryResult",
+    "TooManyItems",
+    "check_name",
+    "error_detail",
+]
 
 CONFIGURE = configure_hint("azure_devops")
 MAX_ITEMS = 200
 """Work items, or updates of one, that a request may ask for."""
 _TOO_MANY = "WorkItemTrackingQueryResultSizeLimitExceededException"
+_MAY_NOT_CREATE_TAGS = "TF401289"
 _NOT_IN_NAMES = re.compile(r"""[\\/:~&%;@'"?<>|#$*{},+=\[\]\x00-\x1f\x7f]""")
-_SCOPES = "a personal access token needs Work Items (Read), for actions Work Items (Read & write)"
+_SCOPES = (
+    "a personal access token needs Work Items (Read), for actions Work Items (Read & write), "
+    "for pull requests Code (Read & write)"
+)
 _FIXES = {
     401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
     403: f"The token may not do this: {_SCOPES}. Store one with {CONFIGURE}",
@@ -97,7 +111,7 @@ class Api(JsonApi):
             },
             params={"api-version": account.api_version},
             fixes=_FIXES,
-            refuse=_refuse_login_page,
+            refuse=_refuse,
             follow_redirects=False,
         )
         self._may_be_quiet = True
@@ -107,7 +121,7 @@ class Api(JsonApi):
         params: dict[str, str | int] = {"timePrecision": "true", "$top": max_ids}
         url = self.url(project, "_apis", "wit", "wiql")
         reply = await self.send("POST", url, params=params, json={"query": wiql})
-        if reply.status == 400 and text_of(reply.json(), "typeKey") == _TOO_MANY:
+        if reply.status == 400 and error_detail(reply, "typeKey") == _TOO_MANY:
             raise TooManyItems
         found = self.expect_list(reply, f"the query for work items of {project}", key="workItems")
         ids = [item["id"] for item in found if isinstance(item, Mapping) and type(item.get("id")) is int]
@@ -156,7 +170,19 @@ class Api(JsonApi):
         )
 
 
-def _refuse_login_page(reply: Reply, what: str) -> None:
+def error_detail(reply: Reply, key: str) -> str:
+    """What a refusal says about itself; empty if it is no JSON of Azure DevOps."""
+    try:
+        return text_of(reply.json(), key) or ""
+    except HarkenError:
+        return ""
+
+
+def _refuse(reply: Reply, what: str) -> None:
     if reply.status in (203, 302):
         message = f"{reply.url.host} wants somebody to sign in, in answer to {what or reply.method}"
         raise NeedsAttention(message, fix=_FIXES[401])
+    if reply.status == 403 and _MAY_NOT_CREATE_TAGS in error_detail(reply, "message"):
+        message = f"{reply.url.host} answered 403 to {what or reply.method}: the account may not create tags"
+        fix = "Give it the permission Create tag definition, or set the tag once yourself in this project"
+        raise NeedsAttention(message, fix=fix)

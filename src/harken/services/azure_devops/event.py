@@ -32,6 +32,7 @@ __all__ = [
     "matched_at",
     "matches",
     "needs_history",
+    "new_value",
     "no_longer_matches",
     "read_history",
     "tags_of",
@@ -212,11 +213,12 @@ def _began_to_match(item: Item, history: Sequence[Any], wanted: ItemFilter) -> d
             since = None
         elif since is None:
             # revisedDate is when the next change came, and 9999 for the last one
-            since = instant(_new_value(changes, "System.ChangedDate")) or item.changed_at
+            since = instant(new_value(changes, "System.ChangedDate")) or item.changed_at
     return since
 
 
-def _new_value(changes: Mapping[str, Any], name: str) -> Any:
+def new_value(changes: Mapping[str, Any], name: str) -> Any:
+    """What an update of a work item made of a field; None if it left the field as it was."""
     change = changes.get(name)
     return change.get("newValue") if isinstance(change, Mapping) else None
 

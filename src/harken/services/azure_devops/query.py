@@ -16,7 +16,7 @@ from harken.kit.models import QueryModel
 from harken.kit.query_fields import as_text_list, plain_value, unique_names
 from harken.services.azure_devops.api import Project
 
-__all__ = ["Query", "Tag", "changed_clause", "whole_query"]
+__all__ = ["Query", "Tag", "changed_clause", "has_any_tag", "none_of", "whole_query"]
 
 NOBODY = "none"
 
@@ -83,10 +83,21 @@ def changed_clause(start: datetime, end: datetime | None) -> str:
     return f"[System.ChangedDate] >= '{_instant(start)}'{until}"
 
 
-def whole_query(clauses: Sequence[str]) -> str:
+def has_any_tag(tags: Iterable[str]) -> str:
+    """The clause that a work item has one of the tags. Raise ValueError for what cannot be a tag."""
+    return "(" + " OR ".join(f"[System.Tags] CONTAINS {_quote(_check_tag(tag))}" for tag in tags) + ")"
+
+
+def none_of(field: str, values: Iterable[str]) -> str:
+    """The clause that the field has none of the values; empty when there are none."""
+    several = ", ".join(_quote(value) for value in values)
+    return f"[{field}] NOT IN ({several})" if several else ""
+
+
+def whole_query(clauses: Sequence[str], order: str = "[System.ChangedDate], [System.Id]") -> str:
     """The query for the ids of the work items of a project for which all clauses hold, oldest change first."""
     where = " AND ".join(clause for clause in ("[System.TeamProject] = @project", *clauses) if clause)
-    return f"SELECT [System.Id] FROM WorkItems WHERE {where} ORDER BY [System.ChangedDate], [System.Id]"
+    return f"SELECT [System.Id] FROM WorkItems WHERE {where} ORDER BY {order}"
 
 
 def _any_of(field: str, values: Iterable[str]) -> str:

@@ -23,11 +23,16 @@ from harken.testing.fakes.server import FakeServer, Handler, json_reply
 __all__ = ["AzureDevOps", "BadQuery", "WorkItem", "compile_wiql"]
 
 
-_TOKEN = re.compile(r"\s*(?:(\[[\w.]+\])|'((?:[^']|'')*)'|(@project)|(>=|<|=|,|\(|\))|([A-Za-z]+))", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"\s*(?:(\[[\w.]+\])|'((?:[^']|'')*)'|(@project)|(>=|<=|<|>|=|,|\(|\))|(\d+)|([A-Za-z]+))", re.IGNORECASE
+)
 
 _HEAD = ["SELECT", "[System.Id]", "FROM", "WorkItems", "WHERE"]
 
-_TAIL = ["ORDER", "BY", "[System.ChangedDate]", ",", "[System.Id]"]
+_ORDERS = {
+    "[System.ChangedDate], [System.Id]": ("System.ChangedDate", "System.Id"),
+    "[System.Id]": ("System.Id",),
+}
 
 Test = Callable[[Mapping[str, Any]], bool]
 
@@ -40,19 +45,35 @@ class _Text(str):
     """A quoted string."""
 
 
-def compile_wiql(source: str, project: str, *, with_time: bool) -> Test:
-    """Return the test for the fields of a work item. Without time precision, a date with a time is refused."""
-    tokens = _tokens(source, project)
-    if tokens[: len(_HEAD)] != _HEAD or tokens[-len(_TAIL) :] != _TAIL:
+def compile_wiql(source: str, project: str, *, with_time: bool) -> tuple[Test, tuple[str, ...]]:
+    """Return the test for the fields of a work item, and the fields that results are sorted by.
+
+    Without time precision, a date with a time is refused.
+    """
+    if len(source) > 32_000:
+        raise BadQuery("the query is too long")
+    where, _, order = source.rpartition(" ORDER BY ")
+    tokens = _tokens(where, project)
+    if tokens[: len(_HEAD)] != _HEAD or order not in _ORDERS:
         raise BadQuery("the frame of the query")
-    body = tokens[len(_HEAD) : -len(_TAIL)]
-    tests: list[Test] = []
-    while body:
-        test, body = _clause(body, with_time)
+    test, rest = _all_of(tokens[len(_HEAD) :], with_time)
+    if rest:
+        raise BadQuery(f"after the query: {rest[0]}")
+    return test, _ORDERS[order]
+
+
+def _all_of(body: list[str], with_time: bool) -> tuple[Test, list[str]]:
+    tests, rest = _joined(body, "AND", with_time)
+    return (lambda fields: all(test(fields) for test in tests)), rest
+
+
+def _joined(body: list[str], word: str, with_time: bool) -> tuple[list[Test], list[str]]:
+    test, body = _clause(body, with_time)
+    tests = [test]
+    while body and body[0] == word:
+        test, body = _clause(body[1:], with_time)
         tests.append(test)
-        if body and body.pop(0) != "AND":
-            raise BadQuery("AND is missing")
-    return lambda fields: all(test(fields) for test in tests)
+    return tests, body
 
 
 def _tokens(source: str, project: str) -> list[str]:
@@ -62,26 +83,42 @@ def _tokens(source: str, project: str) -> list[str]:
         match = _TOKEN.match(source, place)
         if match is None:
             raise BadQuery(f"at {place}")
-        field, quoted, macro, sign, word = match.groups()
+        field, quoted, macro, sign, number, word = match.groups()
         text = quoted.replace("''", "'") if quoted is not None else project if macro else None
-        found.append(field or sign or word if text is None else _Text(text))
+        found.append(field or sign or number or word if text is None else _Text(text))
         place = match.end()
     return found
 
 
 def _clause(body: list[str], with_time: bool) -> tuple[Test, list[str]]:
+    if body and body[0] == "(" and not isinstance(body[0], _Text):
+        tests, rest = _joined(body[1:], "OR", with_time)
+        if not rest or rest[0] != ")":
+            raise BadQuery("a bracket is not closed")
+        return (lambda fields: any(test(fields) for test in tests)), rest[1:]
     field, sign, *rest = body
     if not field.startswith("[") or isinstance(field, _Text):
         raise BadQuery("a field is missing")
     name = field[1:-1]
-    if sign == "IN":
+    if sign in ("IN", "NOT"):
+        rest = rest[sign == "NOT" :]
         end = rest.index(")")
         values = {_value(one).casefold() for one in rest[1:end:2]}
-        return (lambda fields: _text(fields, name) in values), rest[end + 1 :]
+        return (lambda fields: (_text(fields, name) in values) == (sign == "IN")), rest[end + 1 :]
+    if name == "System.Id":
+        return _number_test(name, sign, int(rest[0])), rest[1:]
     value = _value(rest[0])
     if name == "System.ChangedDate":
         return _date_test(name, sign, value, with_time), rest[1:]
     return _text_test(name, sign, value.casefold()), rest[1:]
+
+
+def _number_test(name: str, sign: str, value: int) -> Test:
+    return {
+        ">": lambda fields: bool(fields[name] > value),
+        "<=": lambda fields: bool(fields[name] <= value),
+        "=": lambda fields: bool(fields[name] == value),
+    }[sign]
 
 
 def _value(token: str) -> str:
@@ -122,9 +159,20 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     return str(fields.get(name) or "").casefold()
 
 
-STATES = {"Bug": ["New", "Active", "Resolved", "Closed"], "Task": ["To Do", "Doing", "Done"]}
+STATES = {"Bug": ["New", "Active", "Resolved", "Closed"], "Task": ["To Do", "Doing", "Not Done", "Done"]}
+
+CATEGORIES = {
+    "New": "Proposed",
+    "To Do": "Proposed",
+    "Resolved": "Resolved",
+    "Closed": "Completed",
+    "Done": "Completed",
+    "Cut": "Removed",
+}
 
 ORG, WIT = "/{organization}", "/_apis/wit"
+
+GIT = "/_apis/git/repositories/{repo}"
 
 
 class WorkItem(msgspec.Struct, kw_only=True):
@@ -138,6 +186,7 @@ class WorkItem(msgspec.Struct, kw_only=True):
     history_visible_at: float = 0.0
     deleted: bool = False
     broken: dict[str, Any] = {}
+    comments: list[dict[str, Any]] = []
 
     def to_json(self, names: str | None = None) -> dict[str, Any]:
         fields = {**self.fields, **self.broken}
@@ -146,16 +195,30 @@ class WorkItem(msgspec.Struct, kw_only=True):
 
 
 class AzureDevOps(FakeServer):
-    """Its methods change work items. `skew`: seconds its clock is ahead. `tokens` map to their scopes."""
+    """Its methods change work items. `skew`: seconds its clock is ahead. `tokens` map to their scopes.
+
+    `may_suppress`: writes may be without notifications; `notified` are the numbers of those that were not.
+    `may_create_tags`: a tag that no work item has may be set.
+    `people` are accounts that have more than a name, such as bots. `slowed`: seconds that a delayed success asks for.
+    """
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
         super().__init__(clock)
         self.skew = skew
         self.cap = 20_000
-        self.tokens = {"reader": "read", "writer": "read write", "other": ""}
+        self.tokens = {"reader": "read", "writer": "read write", "coder": "read write code", "other": ""}
         self.projects = {"Shop", "Search"}
         self.areas = {"Shop", "Shop\\Checkout", "Search"}
         self.items: dict[int, WorkItem] = {}
+        self.states = {kind: list(names) for kind, names in STATES.items()}
+        self.people: dict[str, dict[str, Any]] = {"mia": {"id": "7f1c"}}
+        self.may_suppress = True
+        self.may_create_tags = True
+        self.notified: list[int] = []
+        self.slowed = 0
+        self.repos = {"web": "5febef5a"}
+        self.branches = {"main", "harken/1"}
+        self.pull_requests: list[dict[str, Any]] = []
         self._limited_until = 0.0
 
     def now(self) -> datetime:
@@ -171,10 +234,11 @@ class AzureDevOps(FakeServer):
         area: str = "",
         age: float = 0.0,
         late: float = 0.0,
+        by: str = "leo",
     ) -> WorkItem:
         """Create a work item, `age` seconds ago, that queries find in `late` seconds."""
         id = len(self.items) + 1
-        item = WorkItem(id=id, fields={}, updates=[], visible_at=self.clock.time() + late)
+        item = WorkItem(id=id, fields={}, updates=[], comments=[], visible_at=self.clock.time() + late)
         self.items[id] = item
         at = self.now() - timedelta(seconds=age)
         made = {
@@ -188,34 +252,43 @@ class AzureDevOps(FakeServer):
             "System.Title": title or f"Trouble {id}",
             "System.Description": f"<div>About &lt;{id}&gt;</div>",
             "System.CreatedDate": _format_time(at),
-            "System.CreatedBy": _person("leo"),
+            "System.CreatedBy": self.person(by),
             "System.CommentCount": 0,
             "Microsoft.VSTS.Common.StateChangeDate": _format_time(at),
             "Microsoft.VSTS.Common.Priority": 2,
         }
         tagged = {"System.Tags": "; ".join(tags)} if tags else {}
-        self.change(item, made | tagged | ({"System.AssignedTo": _person(to)} if to else {}), at)
+        self.change(item, made | tagged | ({"System.AssignedTo": _person(to)} if to else {}), at, by=by)
         return item
 
-    def change(self, item: WorkItem, fields: Mapping[str, Any], at: datetime | None = None) -> None:
+    def person(self, name: str) -> dict[str, Any]:
+        return {**_person(name), **self.people.get(name, {})}
+
+    def change(self, item: WorkItem, fields: Mapping[str, Any], at: datetime | None = None, *, by: str = "leo") -> None:
         """Add a revision. None removes a field."""
         at = at or self.now()
         item.rev += 1
-        changed = {"System.ChangedDate": _format_time(at), "System.ChangedBy": _person("leo"), "System.Rev": item.rev}
+        who = self.person(by)
+        changed = {"System.ChangedDate": _format_time(at), "System.ChangedBy": who, "System.Rev": item.rev}
         new = {**fields, **changed}
         if fields.get("System.State") not in (None, item.fields.get("System.State")):
             new["Microsoft.VSTS.Common.StateChangeDate"] = _format_time(at)
         told = {name: _difference(item.fields.get(name), value) for name, value in new.items()}
-        item.updates.append({"id": item.rev, "rev": item.rev, "revisedDate": "9999-01-01T00:00:00Z", "fields": told})
+        update = {"id": item.rev, "rev": item.rev, "revisedBy": who, "revisedDate": "9999-01-01T00:00:00Z"}
+        item.updates.append({**update, "fields": told})
+        if fields.get("System.History"):
+            text, id = fields["System.History"], item.id * 1000 + len(item.comments)
+            said = {"id": id, "workItemId": item.id, "text": text, "createdBy": who, "createdDate": _format_time(at)}
+            item.comments.append(said)
         kept = {**item.fields, **new}
         # what was said stands in the updates only
         item.fields = {n: v for n, v in kept.items() if v not in (None, "") and n != "System.History"}
 
-    def tag(self, item: WorkItem, *tags: str) -> None:
-        self.change(item, {"System.Tags": "; ".join([*_tags(item), *tags])})
+    def tag(self, item: WorkItem, *tags: str, by: str = "leo") -> None:
+        self.change(item, {"System.Tags": "; ".join([*_tags(item), *tags])}, by=by)
 
-    def untag(self, item: WorkItem, tag: str) -> None:
-        self.change(item, {"System.Tags": "; ".join(one for one in _tags(item) if one != tag) or None})
+    def untag(self, item: WorkItem, tag: str, by: str = "leo") -> None:
+        self.change(item, {"System.Tags": "; ".join(one for one in _tags(item) if one != tag) or None}, by=by)
 
     def assign(self, item: WorkItem, to: str) -> None:
         self.change(item, {"System.AssignedTo": _person(to) if to else None})
@@ -223,8 +296,9 @@ class AzureDevOps(FakeServer):
     def move(self, item: WorkItem, state: str) -> None:
         self.change(item, {"System.State": state})
 
-    def comment(self, item: WorkItem, text: str = "hm") -> None:
-        self.change(item, {"System.History": text, "System.CommentCount": item.fields["System.CommentCount"] + 1})
+    def comment(self, item: WorkItem, text: str = "hm", by: str = "leo") -> None:
+        count = item.fields["System.CommentCount"] + 1
+        self.change(item, {"System.History": text, "System.CommentCount": count}, by=by)
 
     def comments(self, item: WorkItem) -> list[str]:
         """The comments on it."""
@@ -242,6 +316,9 @@ class AzureDevOps(FakeServer):
             ORG + WIT + "/workitems": self._list,
             ORG + WIT + "/workitems/{id}": self._one,
             ORG + WIT + "/workItems/{id}/updates": self._updates,
+            ORG + "/{project}" + WIT + "/workItems/{id}/comments": self._comments,
+            ORG + "/{project}" + WIT + "/workItems/{id}/comments/{comment}": self._comment,
+            ORG + "/{project}" + GIT + "/pullrequests": self._pull_requests,
             ORG + "/{project}" + WIT + "/wiql": self._wiql,
             ORG + "/{project}" + WIT + "/workitemtypes": self._types,
             ORG + "/{project}" + WIT + "/workitemtypes/{type}/states": self._states,
@@ -252,6 +329,10 @@ class AzureDevOps(FakeServer):
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
         reply = await self._authorize(request, view)
         reply.headers["Date"] = format_datetime(self.now(), usegmt=True)
+        if self.slowed and reply.status == 200:
+            reset = str(int(self.clock.time()) + 300)
+            quota = {"X-RateLimit-Limit": "200", "X-RateLimit-Remaining": "40", "X-RateLimit-Reset": reset}
+            reply.headers.update({"Retry-After": str(self.slowed), **quota})
         return reply
 
     async def _authorize(self, request: web.Request, view: Handler) -> web.Response:
@@ -267,7 +348,8 @@ class AzureDevOps(FakeServer):
             return _error(401, "UnauthorizedRequestException") if polite else web.Response(status=203, text="<html>")
         if "api-version" not in request.query:
             return _error(400, "VssVersionNotSpecifiedException")
-        needed = "write" if request.method == "PATCH" else "read"
+        writes = request.method == "PATCH" or (request.method == "POST" and view != self._wiql)
+        needed = "code" if view == self._pull_requests else "write" if writes else "read"
         if needed not in scopes.split() and view != self._me:
             return _error(403, "AccessCheckException")
         if project is not None and project.lower() not in {name.lower() for name in self.projects}:
@@ -293,7 +375,7 @@ class AzureDevOps(FakeServer):
         project = next(name for name in self.projects if name.lower() == request.match_info["project"].lower())
         with_time = request.query.get("timePrecision") == "true"
         try:
-            wanted = compile_wiql(document["query"], project, with_time=with_time)
+            wanted, order = compile_wiql(document["query"], project, with_time=with_time)
         except (BadQuery, ValueError) as error:
             return _error(400, "InvalidQueryException", str(error))
         now = self.clock.time()
@@ -301,7 +383,7 @@ class AzureDevOps(FakeServer):
         found = [item for item in there if wanted(item.fields)]
         if len(found) > self.cap:
             return _error(400, "WorkItemTrackingQueryResultSizeLimitExceededException", "VS402337")
-        found.sort(key=lambda item: (item.fields["System.ChangedDate"], item.id))
+        found.sort(key=lambda item: [item.fields[name] for name in order])
         top = int(request.query.get("$top", self.cap))
         return json_reply({"queryType": "flat", "workItems": [{"id": item.id, "url": "…"} for item in found[:top]]})
 
@@ -324,7 +406,12 @@ class AzureDevOps(FakeServer):
             return json_reply(item.to_json(request.query.get("fields")))
         if request.content_type != "application/json-patch+json":
             return _error(415, "UnsupportedMediaType")
-        return self._apply_patch(item, await request.json())
+        quiet = request.query.get("suppressNotifications") == "true"
+        if quiet and not self.may_suppress:
+            return _error(403, "AccessCheckException")
+        reply = self._apply_patch(item, await request.json())
+        self.notified += [item.id] if reply.status == 200 and not quiet else []
+        return reply
 
     def _apply_patch(self, item: WorkItem, operations: list[dict[str, Any]]) -> web.Response:
         fields: dict[str, Any] = {}
@@ -332,14 +419,71 @@ class AzureDevOps(FakeServer):
             name, value = one["path"].removeprefix("/fields/"), one["value"]
             if one["op"] == "test" and value != item.rev:
                 return _error(412, "TestPatchOperationFailedException", "VS403351")
-            if name == "System.State" and value not in STATES[item.fields["System.WorkItemType"]]:
+            if name == "System.State" and value not in self.states[item.fields["System.WorkItemType"]]:
                 return _error(400, "RuleValidationException")
             if name == "System.Tags" and one["op"] == "add":
                 value = "; ".join(dict.fromkeys([*_tags(item), *value.split("; ")]))
+            if name == "System.Tags" and not (self.may_create_tags or self._has_tags(value.split("; "))):
+                return _error(403, "VssServiceException", "TF401289: no permissions to create tags")
             if one["op"] != "test":
                 fields[name] = value or None
-        self.change(item, fields)
+        self.change(item, fields, by="mia")
         return json_reply(item.to_json())
+
+    def _has_tags(self, tags: list[str]) -> bool:
+        return set(tags) <= {tag for item in self.items.values() for tag in _tags(item)}
+
+    async def _comments(self, request: web.Request) -> web.Response:
+        item = self._item(request)
+        if "-preview" not in request.query["api-version"]:
+            return _error(400, "VssInvalidPreviewVersionException")
+        if item is None:
+            return _error(404, "WorkItemUnauthorizedAccessException")
+        if request.method == "POST":
+            self.comment(item, (await request.json())["text"], by="mia")
+            item.comments[-1] |= {"format": request.query.get("format", "html")}
+            return json_reply(item.comments[-1])
+        shown = [one for one in item.comments if not one.get("isDeleted")]
+        shown = shown[::-1] if request.query.get("order") == "desc" else shown
+        start, top = int(request.query.get("continuationToken", 0)), int(request.query.get("$top", 200))
+        following = {"continuationToken": str(start + top)} if len(shown) > start + top else {}
+        page = shown[start : start + top]
+        return json_reply({"totalCount": len(shown), "count": len(page), "comments": page, **following})
+
+    async def _comment(self, request: web.Request) -> web.Response:
+        item = self._item(request)
+        id = int(request.match_info["comment"])
+        found = [one for one in (item.comments if item else []) if one["id"] == id and not one.get("isDeleted")]
+        if not found or item is None:
+            return _error(404, "WorkItemCommentNotFoundException")
+        found[0]["text"] = (await request.json())["text"]
+        item.rev += 1
+        return json_reply(found[0])
+
+    async def _pull_requests(self, request: web.Request) -> web.Response:
+        named = request.match_info["repo"]
+        repo = next((name for name, id in self.repos.items() if named.lower() in (name.lower(), id)), None)
+        if repo is None:
+            return _error(404, "GitRepositoryNotFoundException")
+        if request.method == "POST":
+            return self._open_pull_request(repo, await request.json(), request.match_info["project"])
+        source, skip = request.query["searchCriteria.sourceRefName"], int(request.query.get("$skip", 0))
+        found = [one for one in self.pull_requests if one["status"] == request.query["searchCriteria.status"]]
+        found = [one for one in found if one["sourceRefName"] == source]
+        return json_reply({"value": found[skip : skip + int(request.query.get("$top", 100))]})
+
+    def _open_pull_request(self, repo: str, wanted: dict[str, Any], project: str = "Shop") -> web.Response:
+        refs = [wanted["sourceRefName"], wanted["targetRefName"]]
+        if not {ref.removeprefix("refs/heads/") for ref in refs} <= self.branches:
+            return _error(400, "GitPullRequestCannotBeActivated", "TF401398")
+        same = [[one["sourceRefName"], one["targetRefName"], one["status"]] for one in self.pull_requests]
+        if [*refs, "active"] in same:
+            return _error(409, "GitPullRequestExistsException", "TF401179")
+        number = len(self.pull_requests) + 1
+        where = {"name": repo, "project": {"name": project}}
+        opened = {**wanted, "pullRequestId": number, "status": "active", "repository": where}
+        self.pull_requests.append(opened)
+        return json_reply(opened, 201)
 
     async def _updates(self, request: web.Request) -> web.Response:
         item = self._item(request)
@@ -351,11 +495,13 @@ class AzureDevOps(FakeServer):
         return json_reply({"count": len(told), "value": told[skip : skip + top]})
 
     async def _types(self, request: web.Request) -> web.Response:
-        types = [{"name": kind, "states": [{"name": name} for name in states]} for kind, states in STATES.items()]
-        return json_reply({"value": types})
+        return json_reply({"value": [{"name": kind, "states": self._states_of(kind)} for kind in self.states]})
+
+    def _states_of(self, kind: str) -> list[dict[str, str]]:
+        return [{"name": name, "category": CATEGORIES.get(name, "InProgress")} for name in self.states[kind]]
 
     async def _states(self, request: web.Request) -> web.Response:
-        return json_reply({"value": [{"name": name} for name in STATES[request.match_info["type"]]]})
+        return json_reply({"value": self._states_of(request.match_info["type"])})
 
     async def _all_tags(self, request: web.Request) -> web.Response:
         return json_reply({"value": [{"name": tag} for item in self.items.values() for tag in _tags(item)]})
