@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from harken.errors import Garbled, RetryLater
 from harken.event import Event
 from harken.http import Reply
 from harken.kit.cursor import dump_cursor
@@ -36,11 +35,11 @@ from harken.services.jira.event import (
     version_event,
 )
 from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
+from harken.services.jira.search import listed_issues, search
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
 
-PAGE_SIZE = 50
 PARALLEL_READS = 5
 PEOPLE_SECONDS = 3600.0
 
@@ -72,7 +71,7 @@ class Issues:
         began = position.began or server_time(reply, self._clock.now())
         position = msgspec.structs.replace(position, began=began)
         answer = reply.json()
-        issues = self._issues(answer)
+        issues = listed_issues(answer, self._api.name)
         events = await self._events(issues, begin, people)
         return await self._batch(position, answer, [str(issue["id"]) for issue in issues], events)
 
@@ -100,24 +99,8 @@ class Issues:
 
     async def _search(self, position: SearchCursor, since: datetime, people: QueryPeople) -> Reply:
         fields = [*FIELDS, *(["comment"] if self._query.mentioned else [])]
-        search: dict[str, Any] = {"jql": jql_of(self._query, people, since), "maxResults": PAGE_SIZE}
-        if not self._query.jql and self._identity != "change":
-            search["expand"] = "changelog"
-        if await self._api.is_cloud():
-            token = {"nextPageToken": position.token} if position.token else {}
-            body = {**search, **token, "fields": fields}
-            return await self._api.request("POST", "/rest/api/3/search/jql", json=body)
-        params = {**search, "startAt": position.start, "fields": ",".join(fields)}
-        return await self._api.request("GET", "/rest/api/2/search", params=params)
-
-    def _issues(self, answer: Any) -> list[Mapping[str, Any]]:
-        issues = answer.get("issues") if isinstance(answer, Mapping) else None
-        if not isinstance(issues, list):
-            raise RetryLater(f"{self._api.name} answered a search without a list of issues")
-        for number, issue in enumerate(issues, 1):
-            if not isinstance(issue, Mapping) or not text_of(issue, "id"):
-                raise Garbled(f"issue {number} of {self._api.name} has no id", fix="Check base_url")
-        return issues
+        changelog = not self._query.jql and self._identity != "change"
+        return await search(self._api, jql_of(self._query, people, since), position, fields, changelog=changelog)
 
     async def _events(self, issues: Sequence[Mapping[str, Any]], since: datetime, people: QueryPeople) -> list[Event]:
         lists = await gather(self._events_of(issue, since, people) for issue in issues)

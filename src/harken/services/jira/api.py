@@ -115,15 +115,19 @@ class Api(JsonApi):
         self._check_login(reply)
         return reply
 
+    async def ask(self, method: str, path: str, *, params: Params = (), json: Any = None) -> Reply:
+        """Like `request`, for a path below the API's root."""
+        return await self.request(method, await self._root() + path, params=params, json=json)
+
     async def call(self, method: str, path: str, *, params: Params = (), json: Any = None) -> Any:
         """Return the decoded reply of a path below the API's root; None when it has no body."""
-        reply = await self.request(method, await self._root() + path, params=params, json=json)
+        reply = await self.ask(method, path, params=params, json=json)
         self.check(reply)
         return reply.json() if reply.body else None
 
     async def find(self, path: str, *, params: Params = ()) -> Any:
         """Like `call`, but return None where Jira says that there is no such thing, or none that we may see."""
-        reply = await self.request("GET", await self._root() + path, params=params)
+        reply = await self.ask("GET", path, params=params)
         if reply.status in (400, 403, 404) and not is_rate_limited(reply.status, reply.headers):
             return None
         self.check(reply)
