@@ -36,6 +36,7 @@ from harken.services.jira.event import (
 )
 from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
 from harken.services.jira.search import listed_issues, search
+from harken.services.jira.tracker import Tracker
 from harken.source import Batch, Cursor, Delivery, Host, Plugin
 
 __all__ = ["Account", "Issues", "Query", "plugin"]
@@ -139,6 +140,7 @@ plugin = Plugin(
     query=Query,
     source=Issues,
     actions=ACTIONS,
+    tracker=Tracker,
     whoami=whoami,
     check=check,
     lookback_seconds=600.0,

@@ -19,18 +19,18 @@ from harken.services.jira.api import Api, person_of, read_myself
 from harken.services.jira.text import document_of, text_in
 from harken.source import Act, Call
 
-__all__ = ["ACTIONS"]
+__all__ = ["ACTIONS", "ISSUE", "LONGEST_TEXT", "describe_choices"]
 
 # the property of a comment that says which step of which run wrote it
 MARK = "harken"
 # on a server without properties, a comment with the same text counts as ours for this long
 UNMARKED = timedelta(hours=1)
 LONGEST_TEXT = 30_000
-_ISSUE = r"^(?:[A-Za-z][A-Za-z0-9_]{0,99}-[0-9]{1,18}|[0-9]{1,18})$"
+ISSUE = r"^(?:[A-Za-z][A-Za-z0-9_]{0,99}-[0-9]{1,18}|[0-9]{1,18})$"
 
 
 class _OnIssue(ParamsModel):
-    issue: str = Field(pattern=_ISSUE, description="key or id of the issue, such as MYTEAM-12")
+    issue: str = Field(pattern=ISSUE, description="key or id of the issue, such as MYTEAM-12")
 
     @field_validator("issue", mode="before")
     @classmethod
@@ -104,7 +104,7 @@ async def _transition(call: Call) -> Mapping[str, Any]:
     transitions = list_of(answer.get("transitions") if isinstance(answer, Mapping) else None)
     chosen = _choose(transitions, wanted)
     if chosen is None:
-        fix = _describe_choices(transitions)
+        fix = describe_choices(transitions)
         raise NeedsAttention(f"{params.issue} cannot go to {params.to!r} from {status!r}", fix=fix)
     await api.call("POST", f"/issue/{params.issue}/transitions", json={"transition": {"id": text_of(chosen, "id")}})
     return {"issue": params.issue, "status": text_of(chosen, "to.name"), "previous": status, "changed": True}
@@ -119,7 +119,7 @@ def _choose(transitions: Sequence[Any], wanted: str) -> Any:
     return None
 
 
-def _describe_choices(transitions: Sequence[Any]) -> str:
+def describe_choices(transitions: Sequence[Any]) -> str:
     names = [f"{text_of(one, 'name')} (to {text_of(one, 'to.name')})" for one in transitions]
     return f"It can do: {', '.join(names[:20])}" if names else "The account may not move it, or its workflow ends here"
 

@@ -17,7 +17,7 @@ from harken.kit.text import has_control_character
 from harken.services.jira.api import Person
 from harken.services.jira.event import Filter
 
-__all__ = ["Query", "QueryPeople", "check_jql", "filter_of", "jql_of", "quote"]
+__all__ = ["Query", "QueryPeople", "changed_jql", "check_jql", "filter_of", "jql_of", "labelled_jql", "quote"]
 
 LONGEST_JQL = 10_000
 # Jira's index may cut times to the minute, and reading an issue twice is harmless
@@ -88,6 +88,16 @@ def jql_of(query: Query, people: QueryPeople, since: datetime) -> str:
     return _join([*clauses, _changed_since(since)], "updated ASC, key ASC")
 
 
+def labelled_jql(project: str, labels: Sequence[str], *, closed: bool) -> str:
+    """Return the JQL for issues with any of these labels. Without a project those of all projects are meant."""
+    clauses = [_in_project(project), _any_of("labels", labels), "" if closed else "statusCategory != Done"]
+    return _join(clauses, "updated ASC, key ASC")
+
+
+def changed_jql(project: str, since: datetime) -> str:
+    return _join([_in_project(project), _changed_since(since)], "updated ASC, key ASC")
+
+
 def filter_of(query: Query, people: QueryPeople) -> Filter:
     """Return what a history is compared with. A mention is an occurrence of its own, whatever else the issue is."""
     if query.mentioned:
@@ -115,6 +125,10 @@ def quote(value: str) -> str:
         raise ValueError("holds a control character")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def _in_project(key: str) -> str:
+    return f"project = {quote(key)}" if key else ""
 
 
 def _any_of(field: str, values: Iterable[str]) -> str:

@@ -28,6 +28,10 @@ Test = Callable[[Mapping[str, Any]], bool]
 
 _TOKEN = re.compile(r"""\s*(?:("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(>=|<=|!=|=|>|<|~|\(|\)|,)|([^\s"'()=<>!~,\\]+))""")
 
+_JQL_FIELDS = frozenset(
+    {"project", "assignee", "issuetype", "status", "statuscategory", "labels", "updated", "created", "priority"}
+)
+
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -127,7 +131,7 @@ class _Parser:
 
     def _comparison(self) -> Test:
         field, sign = self.take().casefold(), self.take().casefold()
-        if field not in ("project", "assignee", "issuetype", "status", "labels", "updated", "created", "priority"):
+        if field not in _JQL_FIELDS:
             raise BadJql(f"Field '{field}' does not exist or you do not have permission to view it.")
         if sign in (">=", "<=", ">", "<"):
             return _comparison_test(field, sign, self.take())
@@ -169,9 +173,12 @@ def _named(field: str, values: Sequence[str], wanted: bool) -> Test:
 
 STATUSES = {"1": "To Do", "2": "In Progress", "3": "Done", "4": "Not Done", "5": "In Review"}
 
+# the category of each status that is not in progress: its key, and its name in English
+CATEGORIES = {"To Do": ("new", "To Do"), "Done": ("done", "Done")}
+
 TYPES = {"1": "Task", "2": "Bug", "3": "Epic"}
 
-_CHANGES, _COMMENTS = 40, 20
+_CHANGES, _COMMENTS, _PAGE, _LONGEST_LABEL = 40, 20, 100, 255
 
 _MENTION = re.compile(r"\[~(?:accountid:)?([^\]]+)\]")
 
@@ -203,13 +210,17 @@ class Tickets:
         self.issues: dict[str, Issue] = {}
         self.users: dict[str, dict[str, Any]] = {}
         self.projects: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
         self._made = 10_000
         self.me = self.user("me", email="me@example.com", name="Mia Me")
         self.project("TEAM", "The Team")
 
-    def user(self, id: str, *, email: str = "", name: str = "", hidden: bool = False) -> str:
-        """Add a user; on Server `id` is the user name. A hidden e-mail address can be searched, but is not shown."""
-        names = {"accountId": id} if self.cloud else {"name": id, "key": f"JIRAUSER-{id}"}
+    def user(self, id: str, *, email: str = "", name: str = "", hidden: bool = False, type: str = "atlassian") -> str:
+        """Add a user; on Server `id` is the user name. A hidden e-mail address can be searched, but is not shown.
+
+        Cloud tells the `type`: atlassian, app or customer.
+        """
+        names = {"accountId": id, "accountType": type} if self.cloud else {"name": id, "key": f"JIRAUSER-{id}"}
         shown = {} if hidden else {"emailAddress": email}
         self.users[id] = {**names, **shown, "displayName": name or id, "timeZone": str(self.zone), "mail": email}
         return id
@@ -219,11 +230,14 @@ class Tickets:
         return key
 
     def create(self, project: str = "TEAM", summary: str = "Something is broken", **fields: Any) -> str:
-        """Create an issue and return its key. Fields: assignee, status, type, labels, description, priority."""
+        """Create an issue and return its key. Fields: assignee, status, type, labels, description, priority, creator.
+
+        Labels that are set here are in no history.
+        """
         self._made += 1
         count = sum(issue.key.startswith(f"{project}-") for issue in self.issues.values()) + 1
         values = {"project": project, "summary": summary, "assignee": None, "status": "To Do", "type": "Task"}
-        values |= {"labels": (), "description": None, "priority": "Medium"} | fields
+        values |= {"labels": (), "description": None, "priority": "Medium", "creator": "me"} | fields
         key = f"{project}-{count}"
         issue = self.issues[str(self._made)] = Issue(str(self._made), key, self.now(), values)
         self._index(issue)
@@ -235,8 +249,9 @@ class Tickets:
     def move(self, key: str, status: str) -> None:
         self._change(key, "status", status)
 
-    def label(self, key: str, *labels: str) -> None:
-        self._change(key, "labels", labels)
+    def label(self, key: str, *labels: str, by: str | None = "me") -> None:
+        """Replace all labels. `by` nobody: the account is gone."""
+        self._change(key, "labels", labels, by)
 
     def edit(self, key: str, summary: str) -> None:
         self._change(key, "summary", summary)
@@ -267,6 +282,16 @@ class Tickets:
         self._touch(issue)
         return id
 
+    def edit_comment(self, key: str, id: str, text: Any) -> None:
+        issue = self.issue(key)
+        next(one for one in issue.comments if one["id"] == id)["text"] = text
+        self._touch(issue)
+
+    def delete_comment(self, key: str, id: str) -> None:
+        issue = self.issue(key)
+        issue.comments = [one for one in issue.comments if one["id"] != id]
+        self._touch(issue)
+
     def delete(self, key: str) -> None:
         del self.issues[self.issue(key).id]
 
@@ -279,10 +304,10 @@ class Tickets:
             raise KeyError(name)
         return found
 
-    def _change(self, key: str, field: str, value: Any) -> None:
+    def _change(self, key: str, field: str, value: Any, by: str | None = "me") -> None:
         issue = self.issue(key)
         old, issue.fields[field] = issue.fields[field], value
-        self._write(issue, [self._changed(field, old, value)])
+        self._write(issue, [self._changed(field, old, value)], by)
 
     def _changed(self, field: str, old: Any, new: Any) -> dict[str, Any]:
         if field == "assignee":
@@ -298,10 +323,12 @@ class Tickets:
     def _history_id(self, user: str | None) -> str | None:
         return None if user is None else user if self.cloud else f"JIRAUSER-{user}"
 
-    def _write(self, issue: Issue, items: list[dict[str, Any]]) -> None:
+    def _write(self, issue: Issue, items: list[dict[str, Any]], by: str | None = "me") -> None:
         self._made += 1
         self._touch(issue)
-        issue.histories.append({"id": str(self._made), "created": self._time(issue.updated), "items": items})
+        author = {"author": self.public(by)} if by else {}
+        change = {"id": str(self._made), **author, "created": self._time(issue.updated), "items": items}
+        issue.histories.append(change)
 
     def _touch(self, issue: Issue) -> None:
         issue.updated = self.now()
@@ -313,6 +340,7 @@ class Tickets:
             "project": [fields["project"], self.projects[fields["project"]]],
             "assignee": [fields["assignee"]] if fields["assignee"] else [],
             "status": [fields["status"]],
+            "statuscategory": list(_category(fields["status"])),
             "issuetype": [fields["type"]],
             "labels": list(fields["labels"]),
             "priority": [fields["priority"]],
@@ -339,13 +367,14 @@ class Tickets:
         return {
             "summary": fields["summary"],
             "description": self._rich(fields["description"]),
-            "status": {"id": status, "name": fields["status"], "statusCategory": {"name": fields["status"]}},
+            "status": {"id": status, "name": fields["status"], "statusCategory": _category_json(fields["status"])},
             "issuetype": {"id": "1", "name": fields["type"]},
             "priority": {"name": fields["priority"]},
             "labels": list(fields["labels"]),
             "components": [],
             "assignee": self.public(fields["assignee"]),
             "reporter": self.public("me"),
+            "creator": self.public(fields["creator"]),
             "project": {"id": fields["project"], "key": fields["project"], "name": self.projects[fields["project"]]},
             "created": self._time(issue.created),
             "updated": self._time(issue.updated),
@@ -379,6 +408,15 @@ class Tickets:
         return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}{at:%z}"
 
 
+def _category(status: str) -> tuple[str, str]:
+    return CATEGORIES.get(status, ("indeterminate", "In Progress"))
+
+
+def _category_json(status: str) -> dict[str, str]:
+    key, name = _category(status)
+    return {"key": key, "name": name}
+
+
 def _item(field: str, old: str, new: str, name: str) -> dict[str, Any]:
     return {"field": field, "from": old, "fromString": name, "to": new, "toString": new}
 
@@ -387,7 +425,11 @@ TOKEN = "not-a-secret-token"
 
 
 class Jira(Tickets, FakeServer):
-    """`login`: what failed logins lead to. `hidden`: the paths that the account may not see."""
+    """`login`: what failed logins lead to. `hidden`: the paths that the account may not see.
+
+    `admin`: whether the account administers the projects. `may_edit`: whether it may edit issues. `editors`: the
+    others who may. `mails` has the key of an issue for each edit that its watchers got a mail about.
+    """
 
     def __init__(self, clock: Clock, *, cloud: bool = True, cap: int = 100, zone: str = "Europe/Berlin") -> None:
         FakeServer.__init__(self, clock)
@@ -397,13 +439,22 @@ class Jira(Tickets, FakeServer):
         self.home = ""
         self.login: Literal["", "captcha", "anonymous"] = ""
         self.hidden: set[str] = set()
+        self.admin = True
+        self.may_edit = True
+        self.editors: set[str] = set()
+        self.mails: list[str] = []
         self.limited_until = 0.0
+        self._unwritable_until: dict[str, float] = {}
         self.workflow = {"21": ("Start", "In Progress"), "31": ("Done", "Done"), "41": ("Reject", "Not Done")}
         self._tokens: dict[str, list[str]] = {}
 
     def limit(self, seconds: float) -> None:
         """Answer 429 for so many seconds."""
         self.limited_until = self.clock.time() + seconds
+
+    def limit_writes(self, key: str, seconds: float) -> None:
+        """Answer 429 to writes of this issue for so many seconds, as Cloud does after many in a short time."""
+        self._unwritable_until[self.issue(key).id] = self.clock.time() + seconds
 
     def forget_tokens(self) -> None:
         self._tokens.clear()
@@ -414,12 +465,14 @@ class Jira(Tickets, FakeServer):
             "/myself": self._myself,
             "/user": self._user,
             "/user/search": self._user_search,
+            "/user/permission/search": self._editors,
             "/status": self._named(STATUSES),
             "/issuetype": self._named(TYPES),
             "/project/{key}": self._project,
             "/issue/{id}": self._one,
             "/issue/{id}/changelog": self._changelog,
             "/issue/{id}/comment": self._comments,
+            "/issue/{id}/comment/{comment}": self._one_comment,
             "/issue/{id}/transitions": self._transitions,
             "/comment/{id}/properties/{name}": self._property,
             "/search": self._offset_search,
@@ -458,7 +511,7 @@ class Jira(Tickets, FakeServer):
             return base64.b64decode(value).decode() == f"{user}:{self.token}"
         return scheme == "Bearer" and not self.cloud and value == self.token
 
-    def _search(self, jql: str) -> list[Issue]:
+    def _search(self, jql: str, reconcile: Collection[str] = ()) -> list[Issue]:
         known = {
             "project": {name.casefold() for pair in self.projects.items() for name in pair},
             "status": {name.casefold() for name in STATUSES.values()} | set(STATUSES),
@@ -470,7 +523,7 @@ class Jira(Tickets, FakeServer):
         now = self.clock.time()
         listed: list[tuple[dict[str, Any], Issue]] = []
         for issue in self.issues.values():
-            seen = [entry for at, entry in issue.shown if at <= now]
+            seen = [entry for at, entry in issue.shown if at <= now or issue.id in reconcile]
             if seen and (test is None or test(seen[-1])):
                 listed.append((seen[-1], issue))
         for field in reversed(order):
@@ -480,13 +533,15 @@ class Jira(Tickets, FakeServer):
 
     async def _token_search(self, request: web.Request) -> web.Response:
         asked = await request.json() if request.method == "POST" else dict(request.query)
-        strange = set(asked) - {"jql", "fields", "expand", "maxResults", "nextPageToken"}
+        strange = set(asked) - {"jql", "fields", "expand", "maxResults", "nextPageToken", "reconcileIssues"}
         if not self.cloud or strange:
             return _error(404 if not self.cloud else 400, f"Invalid request payload: {sorted(strange)}")
         size = min(int(asked.get("maxResults", 50)), self.cap)
-        token = asked.get("nextPageToken")
+        token, reconcile = asked.get("nextPageToken"), [str(id) for id in asked.get("reconcileIssues", ())]
+        if len(reconcile) > 50:
+            return _error(400, "reconcileIssues takes up to 50 ids.")
         try:
-            ids = self._tokens[token] if token else [issue.id for issue in self._search(asked["jql"])]
+            ids = self._tokens[token] if token else [issue.id for issue in self._search(asked["jql"], reconcile)]
         except BadJql as error:
             return _error(400, str(error))
         except KeyError:
@@ -529,6 +584,16 @@ class Jira(Tickets, FakeServer):
         names = [id for id, user in self.users.items() if _starts(user, asked)]
         return json_reply([self.public(name) for name in names])
 
+    async def _editors(self, request: web.Request) -> web.Response:
+        if not self.admin or request.query.get("projectKey") not in self.projects:
+            return _error(403 if not self.admin else 404, "Not for this account.")
+        if request.query.get("permissions") != ("EDIT_ISSUES" if self.cloud else "EDIT_ISSUE"):
+            return _error(400, "No such permission.")
+        asked = request.query.get("accountId" if self.cloud else "username", "")
+        # Server finds all names that begin so
+        names = [id for id in self.editors if id == asked or (not self.cloud and id.startswith(asked))]
+        return json_reply([self.public(name) for name in sorted(names)])
+
     def _named(self, names: Mapping[str, str]) -> Handler:
         async def listed(request: web.Request) -> web.Response:
             return json_reply([{"id": id, "name": name} for id, name in names.items()])
@@ -536,17 +601,53 @@ class Jira(Tickets, FakeServer):
         return listed
 
     async def _project(self, request: web.Request) -> web.Response:
-        key = request.match_info["key"]
-        known = key in self.projects
-        return json_reply({"key": key, "name": self.projects[key]}) if known else _error(404, f"No project {key}")
+        key = self.renamed.get(request.match_info["key"], request.match_info["key"])
+        if key not in self.projects:
+            return _error(404, f"No project {key}")
+        return json_reply({"id": key, "key": key, "name": self.projects[key]})
 
     async def _one(self, request: web.Request) -> web.Response:
         issue = self._requested_issue(request)
+        if request.method == "PUT":
+            return await self._edit(request, issue)
         names = request.query.get("fields", "").split(",")
         return json_reply(self.json(issue, names, "changelog" in request.query.get("expand", "")))
 
+    async def _edit(self, request: web.Request, issue: Issue) -> web.Response:
+        quiet = request.query.get("notifyUsers") == "false"
+        refusal = self._refuse_write(issue, quiet)
+        if refusal is not None:
+            return refusal
+        if not self.may_edit:
+            error = {"labels": "Field 'labels' cannot be set. It is not on the appropriate screen, or unknown."}
+            return json_reply({"errorMessages": [], "errors": error}, status=400)
+        labels = list(issue.fields["labels"])
+        for change in (await request.json())["update"]["labels"]:
+            ((verb, label),) = change.items()
+            if " " in label or len(label) > _LONGEST_LABEL:
+                error = {"labels": f"The label '{label}' contains spaces which is invalid."}
+                return json_reply({"errorMessages": [], "errors": error}, status=400)
+            labels = [one for one in labels if one != label] + ([label] if verb == "add" else [])
+        if set(labels) != set(issue.fields["labels"]):
+            # labels have no order of their own: Jira sorts them
+            self.label(issue.key, *sorted(labels), by=self.me)
+            self.mails += [] if quiet and self.admin else [issue.key]
+        return web.Response(status=204)
+
+    def _refuse_write(self, issue: Issue, quiet: bool) -> web.Response | None:
+        wait = self._unwritable_until.get(issue.id, 0.0) - self.clock.time()
+        if wait > 0:
+            headers = {"Retry-After": str(ceil(wait)), "RateLimit-Reason": "jira-per-issue-on-write"}
+            return _error(429, "Too many writes of this issue.", headers)
+        # Cloud ignores the wish of an account that is not allowed to be quiet
+        if quiet and not self.admin and not self.cloud:
+            return _error(403, "You do not have permission to disable notifications.")
+        return None
+
     async def _changelog(self, request: web.Request) -> web.Response:
-        start, size = int(request.query.get("startAt", 0)), min(int(request.query.get("maxResults", 100)), 100)
+        if not self.cloud:
+            return web.Response(status=404, text="<html>Not found</html>", content_type="text/html")
+        start, size = int(request.query.get("startAt", 0)), min(int(request.query.get("maxResults", _PAGE)), _PAGE)
         histories = self._requested_issue(request).histories
         return json_reply({"startAt": start, "total": len(histories), "values": histories[start : start + size]})
 
@@ -555,7 +656,7 @@ class Jira(Tickets, FakeServer):
         if request.method == "POST":
             return await self._post(request, issue)
         newest = request.query.get("orderBy") == "-created"
-        start, size = int(request.query.get("startAt", 0)), int(request.query.get("maxResults", 50))
+        start, size = int(request.query.get("startAt", 0)), min(int(request.query.get("maxResults", 50)), _PAGE)
         listed = issue.comments[::-1] if newest else issue.comments
         page = [self.comment_json(one) for one in listed[start : start + size]]
         return json_reply({"startAt": start, "total": len(listed), "comments": page})
@@ -564,9 +665,25 @@ class Jira(Tickets, FakeServer):
         asked = await request.json()
         if isinstance(asked["body"], str) is self.cloud:
             return _error(400, "Comment body is not valid!")
+        refusal = self._refuse_write(issue, quiet=False)
+        if refusal is not None:
+            return refusal
         id = self.comment(issue.key, asked["body"])
         issue.properties[id] = {one["key"]: one["value"] for one in asked.get("properties", [])}
-        return json_reply({"id": id}, status=201)
+        return json_reply(self.comment_json(issue.comments[-1]), status=201)
+
+    async def _one_comment(self, request: web.Request) -> web.Response:
+        issue, id = self._requested_issue(request), request.match_info["comment"]
+        if all(one["id"] != id for one in issue.comments):
+            return _error(404, f"Can not find a comment for the id: {id}.")
+        if request.method == "PUT":
+            body = (await request.json())["body"]
+            refusal = self._refuse_write(issue, quiet=False)
+            if refusal is not None or isinstance(body, str) is self.cloud:
+                return refusal or _error(400, "Comment body is not valid!")
+            self.edit_comment(issue.key, id, body)
+            self.mails += [] if self.cloud and request.query.get("notifyUsers") == "false" else [issue.key]
+        return json_reply(self.comment_json(next(one for one in issue.comments if one["id"] == id)))
 
     async def _property(self, request: web.Request) -> web.Response:
         id, name = request.match_info["id"], request.match_info["name"]
@@ -583,6 +700,9 @@ class Jira(Tickets, FakeServer):
                 if to != issue.fields["status"]
             ]
             return json_reply({"transitions": offered})
+        refusal = self._refuse_write(issue, quiet=False)
+        if refusal is not None:
+            return refusal
         self.move(issue.key, self.workflow[(await request.json())["transition"]["id"]][1])
         return web.Response(status=204)
 
