@@ -17,6 +17,7 @@ from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
 from harken.services.gitlab.event import event_of, filter_of, histories, issue_of, matched_at, matches, read_history
 from harken.services.gitlab.query import Query
+from harken.services.gitlab.tracker import GitLabTracker
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]
@@ -59,4 +60,5 @@ plugin = Plugin(
     lookback_seconds=600.0,
     delivery=lambda query, integration: Delivery(template="[{project}#{iid}] {title} ({state})\n{web_url}"),
     environment={"GITLAB_TOKEN": "token"},
+    tracker=GitLabTracker,
 )

@@ -16,27 +16,28 @@ from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Project"]
+__all__ = ["Account", "Api", "Project", "check_project"]
 
 CONFIGURE = configure_hint("gitlab")
 _PROJECT = re.compile(r"\d{1,18}|(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}/)+[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SCOPES = "reading takes the scope read_api, actions take api and the role Reporter in this project"
 _FIXES = {
-    400: "Check that labels, assignee and milestone are names that exist in this project",
+    400: "Check that labels, assignee, milestone and branches are names that exist in this project",
     401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
     403: f"The token may not do this: {_SCOPES}. Store one with {CONFIGURE}",
     404: f"It does not exist, or the token may not see it: {_SCOPES}. Check the name, or: {CONFIGURE}",
 }
 
 
-def _check_project(value: str) -> str:
+def check_project(value: str) -> str:
+    """Return the project, or raise ValueError if this cannot be one."""
     if not _PROJECT.fullmatch(value):
         raise ValueError("this is not a project: write group/name, the end of the address of its page, or its number")
     return value
 
 
 Project = Annotated[
-    str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_check_project)
+    str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(check_project)
 ]
 
 
