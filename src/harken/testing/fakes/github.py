@@ -1,13 +1,14 @@
 """A GitHub on loopback: repositories with issues and their histories, tokens, limits, ETags and renamed repositories.
 
 Like GitHub it shows whole seconds, counts any change of an issue as an update, lists pull requests among the issues,
-answers 404 for what a token may not see, and has at most 100 items per page.
+answers 404 for what a token may not see, and has at most 100 items per page. Labels are the same whatever their case.
+More than 80 writes a minute meet the secondary limit. An issue that is transferred leaves a redirect behind.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from itertools import count
@@ -25,13 +26,14 @@ __all__ = ["GitHub", "Issue", "Repository"]
 
 
 ALLOWED = 5000
-REPO = "/repos/{owner}/{name}"
+WRITES_A_MINUTE = 80
 
 
 class Issue(msgspec.Struct, kw_only=True):
     """`visible_at`: when the list shows its last change; `history_visible_at`: when its history does.
 
-    `broken` are odd fields in place of the right ones.
+    `broken` are odd fields in place of the right ones. `older` is what a copy that is behind shows of it until
+    `older_until`. `moved_to` is where it was transferred to. `head` and `base` are the branches of a pull request.
     """
 
     id: int
@@ -39,8 +41,10 @@ class Issue(msgspec.Struct, kw_only=True):
     title: str
     repo: str
     author: str
+    user: dict[str, Any] | None
     created_at: datetime
     updated_at: datetime
+    text: str | None = None
     state: str = "open"
     state_reason: str | None = None
     closed_at: datetime | None = None
@@ -54,6 +58,11 @@ class Issue(msgspec.Struct, kw_only=True):
     comments: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
     broken: dict[str, Any] = {}
+    older: dict[str, Any] | None = None
+    older_until: float = 0.0
+    moved_to: Issue | None = None
+    head: str = ""
+    base: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The issue as the API returns it."""
@@ -62,11 +71,11 @@ class Issue(msgspec.Struct, kw_only=True):
             "id": self.id,
             "number": self.number,
             "title": self.title,
-            "body": f"About {self.title}",
+            "body": f"About {self.title}" if self.text is None else self.text,
             "state": self.state,
             "state_reason": self.state_reason,
             "labels": [{"id": 1, "name": name, "color": "ededed"} for name in self.labels],
-            "user": {"login": self.author, "id": 7, "type": "User"},
+            "user": self.user,
             "assignee": {"login": self.assignees[0]} if self.assignees else None,
             "assignees": [{"login": login} for login in self.assignees],
             "milestone": {"number": 1, "title": self.milestone} if self.milestone else None,
@@ -83,11 +92,16 @@ class Issue(msgspec.Struct, kw_only=True):
 
 
 class Repository(msgspec.Struct, kw_only=True):
-    """`hidden`: private, and no token may see it. `moved_to`: its new name."""
+    """`hidden`: private, and no token may see it. `moved_to`: its new name.
+
+    `roles` are the permissions of accounts; those without one may read.
+    """
 
     id: int
     name: str
     labels: list[str]
+    roles: dict[str, str] = {}
+    branches: list[str] = []
     issues: dict[int, Issue] = {}
     disabled: bool = False
     hidden: bool = False
@@ -118,9 +132,14 @@ def _is_assigned_to(issue: Issue, assignee: str) -> bool:
     return not assignee or assignee in [login.lower() for login in issue.assignees]
 
 
-def event_of(number: int, kind: str, at: datetime, **more: Any) -> dict[str, Any]:
+def event_of(number: int, kind: str, at: datetime, actor: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """An entry of a history."""
-    return {"id": number, "event": kind, "created_at": format_time(at), "actor": {"login": "mia"}, **more}
+    return {"id": number, "event": kind, "created_at": format_time(at), "actor": actor, **more}
+
+
+def _find(names: Iterable[str], wanted: str) -> str | None:
+    """The label as it is spelled here."""
+    return next((name for name in names if name.lower() == wanted.lower()), None)
 
 
 def format_time(at: datetime) -> str:
@@ -128,19 +147,28 @@ def format_time(at: datetime) -> str:
 
 
 class GitHub(FakeServer):
-    """Its methods change issues. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes."""
+    """Its methods change issues. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes.
+
+    All tokens are mia's, but those of `apps`, which map to the bot that they act as. `triage` are tokens that may label
+    and not push. `writes_a_minute` is where the secondary limit begins.
+    """
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
         super().__init__(clock)
         self.skew = skew
         self.tokens: dict[str, str | None] = {"classic": "repo, read:org", "fine": None}
         self.read_only: set[str] = set()
+        self.triage: set[str] = set()
+        self.apps: dict[str, str] = {}
+        self.writes_a_minute = WRITES_A_MINUTE
         self.users = {"mia": "Mia Engel", "leo": "Leo Park"}
         self.milestones = ["1.0"]
         self.repos: dict[str, Repository] = {}
         self.remaining = ALLOWED
         self._ids = count(9001)
         self._limited_until = 0.0
+        self._writes: list[float] = []
+        self._accounts: dict[str, dict[str, Any]] = {"mia": {"login": "mia", "id": 7, "type": "User"}}
         self.add_repo("acme/shop")
 
     def now(self) -> datetime:
@@ -149,22 +177,44 @@ class GitHub(FakeServer):
 
     def add_repo(self, name: str) -> Repository:
         labels = ["bug", "good first issue", "area/ui ü?"]
-        repo = Repository(id=next(self._ids), name=name, labels=labels, issues={})
+        repo = Repository(
+            id=next(self._ids), name=name, labels=labels, issues={}, roles={"mia": "admin"}, branches=["main"]
+        )
         self.repos[name.lower()] = repo
         return repo
+
+    def account(self, login: str) -> dict[str, Any]:
+        """An account as answers show it; the same object each time, so that a rename shows everywhere."""
+        kind = "Bot" if login.endswith("[bot]") else "User"
+        return self._accounts.setdefault(login, {"login": login, "id": next(self._ids), "type": kind})
+
+    def rename(self, login: str, new: str) -> None:
+        account = self._accounts[new] = self._accounts.pop(login)
+        account["login"] = new
+
+    def forget(self, login: str) -> None:
+        """Delete an account: what it did has no actor any more."""
+        gone = self._accounts.pop(login)
+        for issue in self._issues():
+            for entry in issue.events:
+                entry["actor"] = None if entry["actor"] is gone else entry["actor"]
+            for comment in issue.comments:
+                comment["user"] = None if comment["user"] is gone else comment["user"]
 
     def open(
         self,
         *labels: str,
         repo: str = "acme/shop",
         title: str = "",
+        text: str | None = None,
         author: str = "leo",
+        by: str = "mia",
         to: str = "",
         pull: bool = False,
         age: float = 0.0,
         late: float = 0.0,
     ) -> Issue:
-        """Open an issue, `age` seconds ago, that the list shows in `late` seconds."""
+        """Open an issue, `age` seconds ago, that the list shows in `late` seconds; `by` labels it."""
         at, project = self.now() - timedelta(seconds=age), self.repos[repo.lower()]
         number = len(project.issues) + 1
         issue = Issue(
@@ -172,7 +222,9 @@ class GitHub(FakeServer):
             number=number,
             title=title or f"Trouble {number}",
             repo=project.name,
+            text=text,
             author=author,
+            user=self.account(author),
             created_at=at,
             updated_at=at,
             labels=list(labels),
@@ -183,17 +235,17 @@ class GitHub(FakeServer):
             events=[],
         )
         for name in labels:
-            issue.events.append(event_of(next(self._ids), "labeled", at, label={"name": name}))
+            issue.events.append(event_of(next(self._ids), "labeled", at, self.account(by), label={"name": name}))
         project.issues[number] = issue
         return issue
 
-    def label(self, issue: Issue, name: str) -> None:
+    def label(self, issue: Issue, name: str, by: str = "mia") -> None:
         issue.labels = [*issue.labels, name]
-        self._record(issue, "labeled", label={"name": name})
+        self._record(issue, "labeled", by, label={"name": name})
 
-    def unlabel(self, issue: Issue, name: str) -> None:
+    def unlabel(self, issue: Issue, name: str, by: str = "mia") -> None:
         issue.labels = [one for one in issue.labels if one != name]
-        self._record(issue, "unlabeled", label={"name": name})
+        self._record(issue, "unlabeled", by, label={"name": name})
 
     def assign(self, issue: Issue, login: str) -> None:
         issue.assignees = [*issue.assignees, login]
@@ -215,36 +267,67 @@ class GitHub(FakeServer):
         issue.state, issue.state_reason, issue.closed_at = "open", None if issue.pull else "reopened", None
         self._record(issue, "reopened")
 
-    def comment(self, issue: Issue, body: str = "hm") -> dict[str, Any]:
+    def comment(self, issue: Issue, body: str = "hm", by: str = "mia") -> dict[str, Any]:
         issue.updated_at = self.now()
         id = next(self._ids)
-        comment = {"id": id, "body": body, "html_url": f"https://github.com/{issue.repo}/issues/{issue.number}#c{id}"}
+        comment = {
+            "id": id,
+            "body": body,
+            "user": self.account(by),
+            "created_at": format_time(self.now()),
+            "updated_at": format_time(self.now()),
+            "html_url": f"https://github.com/{issue.repo}/issues/{issue.number}#c{id}",
+        }
         issue.comments.append(comment)
         return comment
+
+    def edit(self, comment: dict[str, Any], body: str) -> None:
+        comment.update(body=body, updated_at=format_time(self.now()))
+
+    def delete(self, issue: Issue) -> None:
+        issue.deleted = True
+
+    def transfer(self, issue: Issue, repo: str) -> Issue:
+        """Move an issue into another repository: it is made anew there, with another id and number."""
+        labels = [name for name in issue.labels if _find(self.repos[repo.lower()].labels, name)]
+        issue.deleted = True
+        issue.moved_to = self.open(*labels, repo=repo, title=issue.title, author=issue.author)
+        return issue.moved_to
+
+    def lag(self, issue: Issue, seconds: float) -> None:
+        """Show the issue as it is now for so many seconds when it is read alone, from a copy that is behind."""
+        issue.older, issue.older_until = issue.to_json(), self.clock.time() + seconds
 
     def limit(self, seconds: float) -> None:
         """Answer 403 for so many seconds, as GitHub does when the quota is used up."""
         self._limited_until = self.clock.time() + seconds
 
-    def _record(self, issue: Issue, kind: str, **more: Any) -> None:
+    def _record(self, issue: Issue, kind: str, by: str = "mia", **more: Any) -> None:
         issue.updated_at = self.now()
-        issue.events.append(event_of(next(self._ids), kind, self.now(), **more))
+        issue.events.append(event_of(next(self._ids), kind, self.now(), self.account(by), **more))
+
+    def _issues(self) -> list[Issue]:
+        return [issue for repo in self.repos.values() for issue in repo.issues.values()]
 
     def routes(self) -> Mapping[str, Handler]:
-        return {
-            "/user": self._me,
-            "/users/{login}": self._user,
-            REPO: self._repo,
-            REPO + "/labels/{label}": self._label,
-            REPO + "/milestones": self._milestones,
-            REPO + "/issues": self._list,
-            "/repositories/{id}/issues": self._list,
-            REPO + "/issues/{number}/events": self._events,
-            REPO + "/issues/{number}/comments": self._comments,
-            "/repositories/{id}/issues/{number}/comments": self._comments,
-            REPO + "/issues/{number}/labels": self._labels,
-            REPO + "/issues/{number}/labels/{label}": self._labels,
+        within: dict[str, Handler] = {
+            "": self._repo,
+            "/labels": self._repo_labels,
+            "/labels/{label}": self._label,
+            "/milestones": self._milestones,
+            "/collaborators/{login}/permission": self._permission,
+            "/pulls": self._pulls,
+            "/issues": self._list,
+            "/issues/comments/{comment}": self._comment,
+            "/issues/{number}": self._one,
+            "/issues/{number}/events": self._events,
+            "/issues/{number}/comments": self._comments,
+            "/issues/{number}/labels": self._labels,
+            "/issues/{number}/labels/{label}": self._labels,
         }
+        places = ("/repos/{owner}/{name}", "/repositories/{id}")
+        everywhere: dict[str, Handler] = {"/user": self._me, "/users/{login}": self._user, "/graphql": self._viewer}
+        return everywhere | {place + path: view for place in places for path, view in within.items()}
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
         reply = await self._authorize(request, view)
@@ -267,15 +350,32 @@ class GitHub(FakeServer):
             return _error(400, "unsupported version")
         repo = self._repo_of(request)
         if repo is not None and repo.moved_to:
-            path = request.path.split("/")
-            away = self.repos[repo.moved_to.lower()]
-            target = URL(f"/repositories/{away.id}/{'/'.join(path[4:])}").with_query(request.query)
-            return web.Response(status=301 if request.method == "GET" else 307, headers={"Location": str(target)})
+            path = request.rel_url.raw_path.split("/", 4)
+            target = "/".join([f"/repositories/{self.repos[repo.moved_to.lower()].id}", *path[4:]])
+            return _redirect(request, 301 if request.method == "GET" else 307, target)
         if "name" in request.match_info and (repo is None or repo.hidden):
             return _error(404, "Not Found")
         if request.method != "GET" and token in self.read_only:
             return _error(403, "Resource not accessible by personal access token")
+        if request.method != "GET" and self._too_many_writes():
+            return _error(403, "You have exceeded a secondary rate limit", {"Retry-After": "60"})
+        issue = self._issue(request) if "number" in request.match_info else None
+        if issue is not None and issue.moved_to is not None:
+            rest = request.rel_url.raw_path.split(f"/issues/{issue.number}", 1)[1].lstrip("/")
+            there = self.repos[issue.moved_to.repo.lower()].id
+            return _redirect(request, 301, f"/repositories/{there}/issues/{issue.moved_to.number}/{rest}".rstrip("/"))
         return await view(request)
+
+    def _too_many_writes(self) -> bool:
+        now = self.clock.time()
+        self._writes = [at for at in self._writes if now - at < 60] + [now]
+        return len(self._writes) > self.writes_a_minute
+
+    def _token(self, request: web.Request) -> str:
+        return request.headers["Authorization"].partition(" ")[2]
+
+    def _login(self, request: web.Request) -> str:
+        return self.apps.get(self._token(request), "mia")
 
     def _repo_of(self, request: web.Request) -> Repository | None:
         found = request.match_info
@@ -288,9 +388,18 @@ class GitHub(FakeServer):
         return repo.issues.get(int(request.match_info["number"])) if repo else None
 
     async def _me(self, request: web.Request) -> web.Response:
-        scopes = self.tokens[request.headers["Authorization"].partition(" ")[2]]
+        scopes = self.tokens[self._token(request)]
+        if self._token(request) in self.apps:
+            return _error(403, "Resource not accessible by integration")
         headers = {} if scopes is None else {"X-OAuth-Scopes": scopes}
-        return json_reply({"login": "mia", "id": 7, "name": "Mia Engel", "email": None}, headers=headers)
+        return json_reply(self.account("mia") | {"name": "Mia Engel", "email": None}, headers=headers)
+
+    async def _viewer(self, request: web.Request) -> web.Response:
+        asked = (await request.json())["query"].split()
+        if request.method != "POST" or asked != ["query", "{", "viewer", "{", "login", "databaseId", "}", "}"]:
+            return _error(400, "this fake answers only who is asking")
+        account = self.account(self._login(request))
+        return json_reply({"data": {"viewer": {"login": account["login"], "databaseId": account["id"]}}})
 
     async def _user(self, request: web.Request) -> web.Response:
         name = self.users.get(request.match_info["login"].lower())
@@ -299,7 +408,42 @@ class GitHub(FakeServer):
     async def _repo(self, request: web.Request) -> web.Response:
         repo = self._repo_of(request)
         assert repo is not None
-        return json_reply({"id": repo.id, "full_name": repo.name, "private": True, "has_issues": not repo.disabled})
+        about = {"id": repo.id, "full_name": repo.name, "url": self._api_url(repo.name), "private": True}
+        return json_reply(about | {"has_issues": not repo.disabled})
+
+    def _api_url(self, repo: str) -> str:
+        return f"{self.url}/repos/{repo}"
+
+    async def _repo_labels(self, request: web.Request) -> web.Response:
+        repo = self._repo_of(request)
+        assert repo is not None
+        if request.method == "GET":
+            return self._page(request, [{"name": name} for name in repo.labels])
+        name = (await request.json())["name"]
+        if _find(repo.labels, name) is not None:
+            return _error(422, "Validation Failed", errors=[{"resource": "Label", "code": "already_exists"}])
+        if not name.strip() or len(name) > 50:
+            return _error(422, "Validation Failed", errors=[{"resource": "Label", "code": "invalid"}])
+        repo.labels.append(name)
+        return json_reply({"name": name}, 201)
+
+    async def _permission(self, request: web.Request) -> web.Response:
+        repo, login = self._repo_of(request), request.match_info["login"]
+        assert repo is not None
+        if self._token(request) in self.triage:
+            return _error(403, "Must have push access to view collaborator permission.")
+        known = _find(self._accounts, login)
+        if known is None or known.endswith("[bot]"):
+            return _error(404, f"{login} is not a user")
+        role = repo.roles.get(known, "read")
+        base = {"maintain": "write", "triage": "read", "triager": "read"}.get(role, role)
+        permissions = {
+            "pull": role != "none",
+            "triage": role not in ("none", "read"),
+            "push": base in ("write", "admin"),
+        }
+        user = self.account(known) | {"permissions": permissions}
+        return json_reply({"permission": base, "role_name": role, "user": user})
 
     async def _label(self, request: web.Request) -> web.Response:
         repo, name = self._repo_of(request), request.match_info["label"].lower()
@@ -339,27 +483,94 @@ class GitHub(FakeServer):
         events = issue.events if issue.history_visible_at <= self.clock.time() else []
         return self._page(request, events)
 
+    async def _one(self, request: web.Request) -> web.Response:
+        issue = self._issue(request)
+        if issue is None or issue.deleted:
+            return _error(404, "Not Found") if issue is None else _error(410, "This issue was deleted")
+        if request.method == "PATCH":
+            wanted = await request.json()
+            if wanted.keys() - {"state", "state_reason"} or wanted["state"] not in ("open", "closed"):
+                return _error(422, "this fake changes nothing but the state")
+            (self.close if wanted["state"] == "closed" else self.reopen)(issue)
+            issue.state_reason = wanted.get("state_reason", issue.state_reason)
+        elif issue.older is not None and self.clock.time() < issue.older_until:
+            return json_reply(issue.older)
+        return json_reply(issue.to_json() | {"repository_url": self._api_url(issue.repo)})
+
     async def _comments(self, request: web.Request) -> web.Response:
         issue = self._issue(request)
-        if issue is None:
+        if issue is None or issue.deleted:
             return _error(404, "Not Found")
         if request.method == "POST":
-            return json_reply(self.comment(issue, (await request.json())["body"]), 201)
-        return self._page(request, issue.comments)
+            return json_reply(self.comment(issue, (await request.json())["body"], self._login(request)), 201)
+        since = request.query.get("since", "")
+        return self._page(request, [comment for comment in issue.comments if comment["updated_at"] >= since])
+
+    async def _comment(self, request: web.Request) -> web.Response:
+        id, repo = request.match_info["comment"], self._repo_of(request)
+        there = [one for issue in repo.issues.values() if not issue.deleted for one in issue.comments] if repo else []
+        comment = next((one for one in there if str(one["id"]) == id), None)
+        if comment is None:
+            return _error(404, "Not Found")
+        if request.method == "PATCH":
+            self.edit(comment, (await request.json())["body"])
+        return json_reply(comment)
 
     async def _labels(self, request: web.Request) -> web.Response:
-        issue = self._issue(request)
-        if issue is None:
+        issue, repo = self._issue(request), self._repo_of(request)
+        if issue is None or issue.deleted or repo is None:
             return _error(404, "Not Found")
         if request.method == "POST":
-            for name in (await request.json())["labels"]:
-                self.label(issue, name)
+            for wanted in (await request.json())["labels"]:
+                if (name := _find(repo.labels, wanted)) is None:
+                    repo.labels.append(name := wanted)
+                if _find(issue.labels, name) is None:
+                    self.label(issue, name, self._login(request))
         if request.method == "DELETE":
-            if request.match_info["label"] not in issue.labels:
+            if (name := _find(issue.labels, request.match_info["label"])) is None:
                 return _error(404, "Label does not exist")
-            self.unlabel(issue, request.match_info["label"])
+            self.unlabel(issue, name, self._login(request))
         return json_reply([{"name": name} for name in issue.labels])
 
+    async def _pulls(self, request: web.Request) -> web.Response:
+        repo = self._repo_of(request)
+        assert repo is not None
+        pulls = [issue for issue in repo.issues.values() if issue.head and issue.state == "open"]
+        if request.method == "GET":
+            head = request.query.get("head", "")
+            # without an owner the filter is ignored
+            wanted = [pull for pull in pulls if ":" not in head or head.lower() == _head(pull).lower()]
+            return self._page(request, [self._pull_json(pull, repo) for pull in wanted])
+        asked = await request.json()
+        if asked["base"] not in repo.branches or (":" not in asked["head"] and asked["head"] not in repo.branches):
+            return _error(422, "Validation Failed", errors=[{"resource": "PullRequest", "code": "invalid"}])
+        if any((pull.head, pull.base) == (asked["head"], asked["base"]) for pull in pulls):
+            return _error(422, "Validation Failed", errors=[{"message": "A pull request already exists"}])
+        made = self.open_pull(asked["head"], asked["base"], repo=repo.name, title=asked["title"], text=asked["body"])
+        return json_reply(self._pull_json(made, repo), 201)
 
-def _error(status: int, message: str) -> web.Response:
-    return json_reply({"message": message, "documentation_url": "https://docs.github.com/rest"}, status)
+    def open_pull(self, head: str, base: str = "main", *, repo: str = "acme/shop", **more: Any) -> Issue:
+        """Open a pull request from a branch of the repository, or from `owner:branch` of a fork."""
+        pull = self.open(repo=repo, pull=True, author="mia", **more)
+        pull.head, pull.base = head, base
+        return pull
+
+    def _pull_json(self, pull: Issue, repo: Repository) -> dict[str, Any]:
+        owner, _, branch = _head(pull).partition(":")
+        head_repo = repo.id + (1_000_000 if ":" in pull.head else 0)
+        head = {"ref": branch, "label": _head(pull), "user": {"login": owner}, "repo": {"id": head_repo}}
+        return pull.to_json() | {"head": head, "base": {"ref": pull.base, "repo": {"id": repo.id}}}
+
+
+def _head(pull: Issue) -> str:
+    return pull.head if ":" in pull.head else f"{pull.repo.partition('/')[0]}:{pull.head}"
+
+
+def _redirect(request: web.Request, status: int, path: str) -> web.Response:
+    target = URL(path, encoded=True).with_query(request.query)
+    return web.Response(status=status, headers={"Location": str(target)})
+
+
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> web.Response:
+    about = {"message": message, "documentation_url": "https://docs.github.com/rest"}
+    return json_reply(about | more, status, headers)
