@@ -25,6 +25,7 @@ from harken.services.github.event import (
     read_history,
 )
 from harken.services.github.query import Query
+from harken.services.github.tracker import GitHubTracker
 from harken.source import Delivery, Host, Plugin
 
 __all__ = ["Account", "Query", "plugin", "source"]
@@ -72,4 +73,5 @@ plugin = Plugin(
     lookback_seconds=600.0,
     delivery=lambda query, integration: Delivery(template="[{repo}#{number}] {title} ({state})\n{html_url}"),
     environment={"GITHUB_TOKEN": "token"},
+    tracker=GitHubTracker,
 )

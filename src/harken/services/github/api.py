@@ -20,7 +20,7 @@ from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel
 from harken.source import Host
 
-__all__ = ["Account", "Api", "Repo"]
+__all__ = ["Account", "Api", "Repo", "repo_name"]
 
 CONFIGURE = configure_hint("github")
 VERSION = "2022-11-28"
@@ -28,7 +28,8 @@ VERSION = "2022-11-28"
 SECONDARY_SECONDS = 60.0
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _SCOPES = (
-    "a fine-grained token needs Issues (read; read and write for actions) on this repository, a classic one `repo`"
+    "a fine-grained token needs Issues (read; read and write for actions and tickets) on this repository,"
+    " and Pull requests (read and write) to open those; a classic one `repo`"
 )
 _FIXES = {
     401: f"The token is wrong, expired or revoked: store a valid one with {CONFIGURE}",
@@ -40,13 +41,14 @@ _FIXES = {
 }
 
 
-def _check_repo(value: str) -> str:
+def repo_name(value: str) -> str:
+    """Return the name of a repository. Raise ValueError for what is none, and could lead to another address."""
     if not _REPO.fullmatch(value):
         raise ValueError("this is not a repository: write owner/name, the end of the address of its page")
     return value
 
 
-Repo = Annotated[str, AfterValidator(_check_repo)]
+Repo = Annotated[str, AfterValidator(repo_name)]
 
 
 class Account(AccountModel):
@@ -71,17 +73,29 @@ class Account(AccountModel):
 class Api(JsonApi):
     """GitHub, in the name of one account."""
 
-    def __init__(self, account: Account, host: Host) -> None:
+    def __init__(self, account: Account, host: Host, *, follow_redirects: bool = True) -> None:
         headers = {
             "Authorization": f"Bearer {account.token.get_secret_value()}",
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": VERSION,
         }
-        super().__init__(host, base_url=account.base_url, headers=headers, fixes=_FIXES, refuse=_refuse)
+        super().__init__(
+            host,
+            base_url=account.base_url,
+            headers=headers,
+            fixes=_FIXES,
+            refuse=_refuse,
+            follow_redirects=follow_redirects,
+        )
 
     def repo_url(self, name: str, *path: str) -> str:
         """A URL within a repository."""
         return self.url("repos", *name.split("/"), *path)
+
+    def graphql_url(self) -> str:
+        """On an Enterprise Server, GraphQL is beside the REST API and not below it."""
+        rest = self.base_url
+        return f"{rest.removesuffix('/v3') if rest.endswith('/api/v3') else rest}/graphql"
 
 
 def _refuse(reply: Reply, what: str) -> None:
