@@ -19,9 +19,11 @@ from harken.kit.fields import instant
 from harken.rate_limit import is_rate_limited
 from harken.services.github.api import Account, Api
 from harken.services.github.event import IssueFilter, event_of, issue_of, matched_at
+from harken.services.github.ticket import access_in, change_of, comes_from, comment_of, is_pull, label_names, ticket_of
 from harken.source import Host
 from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.server import Answer
+from harken.ticket import Access
 from tests.downloads.corpora import corpus
 from tests.services.github import source
 from tests.services.reading import events, page
@@ -67,9 +69,10 @@ def exchanges_in(text: str) -> list[Exchange]:
 
 @pytest.fixture(scope="module")
 def exchanges() -> list[Exchange]:
-    """Every recorded exchange about issues, and every refusal."""
+    """Every recorded exchange about issues and permissions, and every refusal."""
     texts = [path.read_text("utf-8") for path in sorted(corpus("PyGithub").rglob("*.txt"))]
-    whole = [text for text in texts if "/issues" in text or "\n403\n" in text or "\n404\n" in text]
+    wanted = ("/issues", "/permission\n", "\n403\n", "\n404\n")
+    whole = [text for text in texts if any(sign in text for sign in wanted)]
     return [one for text in whole for one in exchanges_in(text)]
 
 
@@ -163,3 +166,49 @@ def test_recorded_refusals_are_errors_and_limits_are_waited_for(exchanges: list[
         limited = is_rate_limited(reply.status, reply.headers) or "secondary rate limit" in one.body
         with pytest.raises(RetryLater if limited else NeedsAttention):
             api.check(reply)
+
+
+def test_recorded_issues_are_tickets(items: list[dict[str, Any]]):
+    for item in items:
+        ticket = ticket_of(item, "o/r")
+        assert (ticket.id, ticket.ref) == (f"{item['number']}@{item['id']}", f"o/r#{item['number']}")
+        assert (ticket.closed, ticket.version) == (item["state"] == "closed", item["updated_at"])
+        assert ticket.labels == tuple(label["name"] for label in item["labels"])
+        assert is_pull(item) == issue_of(item, "o/r").pull
+
+
+def test_recorded_comments_and_labels_tell_who_and_what(exchanges: list[Exchange]):
+    read = [one for one in exchanges if (one.method, one.status) == ("GET", 200)]
+    lists = [one.json() for one in read if about(one, "N", "comments") or about(one, "comments")]
+    comments = [(comment_of(item), item) for one in lists for item in one]
+    assert len(comments) >= 30
+    for comment, item in comments:
+        assert (comment.id, comment.text, comment.url) == (str(item["id"]), item["body"], item.get("html_url", ""))
+        assert comment.created_at is not None
+        assert comment.author is not None
+        assert comment.author.bot == (item["user"].get("type") == "Bot")
+    written = [one for one in exchanges if about(one, "N", "labels") and (one.method, one.status) == ("POST", 200)]
+    assert written
+    assert all(label_names(one.json()) for one in written)
+    entries = [entry for one in exchanges if about(one, "N", "events") and one.status == 200 for entry in one.json()]
+    changes = [change for entry in entries if (change := change_of(entry)) is not None]
+    assert len(changes) == sum(entry["event"] in ("labeled", "unlabeled") for entry in entries)
+    assert all(change.actor is not None and change.at is not None for change in changes)
+
+
+def test_recorded_permissions_are_access(exchanges: list[Exchange]):
+    asked = [one for one in exchanges if one.path.endswith("/permission")]
+    granted = [one.json() for one in asked if one.status == 200]
+    assert {answer["permission"] for answer in granted} == {"admin", "write"}
+    assert {access_in(answer) for answer in granted} == {Access.WRITE}
+
+
+def test_recorded_pull_requests_are_found_by_their_branch(exchanges: list[Exchange]):
+    found = [one.json() for one in exchanges if one.status in (200, 201) and one.path.split("?")[0].endswith("/pulls")]
+    pulls = [pull for one in found for pull in (one if isinstance(one, list) else [one]) if pull["head"].get("user")]
+    assert len(pulls) >= 20
+    for pull in pulls:
+        head, own = pull["head"], pull["head"]["repo"]["id"] == pull["base"]["repo"]["id"]
+        assert comes_from(pull, head["label"])
+        assert comes_from(pull, head["ref"]) == own
+        assert not comes_from(pull, f"somebody-else:{head['ref']}")
