@@ -85,6 +85,10 @@ async def test_every_scenario_that_needs_no_fixture_passes(home: House, tmp_path
     assert {name: sorted(found[name]) for name in PASS} == {name: ["SUCCESS"] for name in PASS}
 
 
+# milliseconds: starting Harken takes long on a busy machine
+PATIENT = ("--connect-timeout", "120000")
+
+
 class TestTheInspector:
     async def test_lists_the_tools_and_finds_no_fault_with_their_schemas(self, home: House, tmp_path: Path) -> None:
         code, answer = await self.asks(home, tmp_path, "--method", "tools/list", "--strict")
@@ -103,10 +107,10 @@ class TestTheInspector:
         words = command("@modelcontextprotocol/inspector")
         server = [sys.executable, "-m", "harken.cli", "mcp", "--agent", "ana"]
         use = ["-e", f"HARKEN_CONFIG={home.directory}", "--method", "tools/call", "--tool-name", "gmail_count_unread"]
-        code, out = await run([*words, "--cli", *server, *use], tmp_path)
+        code, out = await run([*words, "--cli", *server, *use, *PATIENT], tmp_path)
         assert (code, json.loads(out)["structuredContent"]) == (0, {"unread": 0, "or_more": False})
 
     async def asks(self, home: House, folder: Path, *words: str) -> tuple[int, Any]:
         where = [f"{home.app.url}/mcp/ana", "--transport", "http"]
-        code, out = await run([*command("@modelcontextprotocol/inspector"), "--cli", *where, *words], folder)
+        code, out = await run([*command("@modelcontextprotocol/inspector"), "--cli", *where, *words, *PATIENT], folder)
         return code, json.loads(out)

@@ -7,11 +7,12 @@ import ctypes
 import os
 import secrets
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -154,7 +155,7 @@ class Namespace:
         # those that are meant for tests of networks
         self._net = secrets.choice(list(NETWORKS.subnets(new_prefix=28)))
         self._replicas = replicas
-        self._iptables = program("iptables")
+        self._ip, self._iptables = program("iproute2"), program("iptables")
 
     @classmethod
     @contextmanager
@@ -169,8 +170,8 @@ class Namespace:
             namespace._make()
             yield namespace
         finally:
-            _run("ip", "link", "delete", namespace._outer, check=False)
-            _run("ip", "netns", "delete", namespace.name, check=False)
+            namespace._run_ip("link", "delete", namespace._outer, check=False)
+            namespace._run_ip("netns", "delete", namespace.name, check=False)
 
     def address(self, replica: int) -> str:
         return str(self._net[replica + 2])
@@ -211,36 +212,38 @@ class Namespace:
     def _make(self) -> None:
         outer, inner = self._outer, self._inner
         try:
-            _run("ip", "netns", "add", self.name)
-            _run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", self.name)
+            self._run_ip("netns", "add", self.name)
+            self._run_ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", self.name)
             self._drop("-L", "INPUT")
         except (OSError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", b"").decode(errors="replace").strip() or error
             skip_or_fail(f"this machine makes no network namespace with veth and iptables: {why}")
-        _run("ip", "address", "add", f"{self._net[1]}/28", "dev", outer)
-        _run("ip", "link", "set", outer, "up")
+        self._run_ip("address", "add", f"{self._net[1]}/28", "dev", outer)
+        self._run_ip("link", "set", outer, "up")
         for replica in range(self._replicas):
-            _run("ip", "-n", self.name, "address", "add", f"{self.address(replica)}/28", "dev", inner)
+            self._run_ip("-n", self.name, "address", "add", f"{self.address(replica)}/28", "dev", inner)
         for device in ("lo", inner):
-            _run("ip", "-n", self.name, "link", "set", device, "up")
+            self._run_ip("-n", self.name, "link", "set", device, "up")
 
     def _rule(self, how: str, replica: int) -> None:
         self._drop(how, "INPUT", "-d", self.address(replica), "-j", "DROP")
         self._drop(how, "OUTPUT", "-s", self.address(replica), "-j", "DROP")
 
     def _drop(self, *words: str) -> None:
-        libraries = self._iptables.parents[1] / "lib"
-        surroundings = {**environment(self._iptables), **_extensions(libraries)}
-        _run("ip", "netns", "exec", self.name, str(self._iptables), "-w", *words, env=surroundings)
+        extensions = _extensions(self._iptables.parents[1] / "lib")
+        self._run_ip("netns", "exec", self.name, str(self._iptables), "-w", *words, env=extensions)
+
+    def _run_ip(self, *words: str, check: bool = True, env: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Run `ip`, in an environment in which what it executes finds its libraries too."""
+        surroundings = [environment(each) for each in (self._ip, self._iptables)]
+        libraries = ":".join(filter(None, (each.get("LD_LIBRARY_PATH") for each in surroundings)))
+        own = {**surroundings[0], **({"LD_LIBRARY_PATH": libraries} if libraries else {}), **env}
+        subprocess.run([self._ip, *words], check=check, env=own, capture_output=True, timeout=30)
 
 
 def _extensions(libraries: Path) -> dict[str, str]:
     found = sorted(libraries.glob("**/xtables"))
     return {"XTABLES_LIBDIR": str(found[0])} if found else {}
-
-
-def _run(*command: str, check: bool = True, env: dict[str, str] | None = None) -> None:
-    subprocess.run(command, check=check, env=env, capture_output=True, timeout=30)
 
 
 def _readdressed(url: str, host: str, port: int) -> str:
