@@ -19,7 +19,7 @@ PAST_THE_LEASE = 3.6
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.timeout(7_200 if SOAK else 400),
+    pytest.mark.timeout(7_200 if SOAK else 1_200),
 ]
 
 

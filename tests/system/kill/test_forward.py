@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.xdist_group("kill"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.timeout(7_200 if SOAK else 300),
+    pytest.mark.timeout(7_200 if SOAK else 1_200),
 ]
 
 WORKFLOW = """

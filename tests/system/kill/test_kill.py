@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.xdist_group("kill"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
-    pytest.mark.timeout(7_200 if SOAK else 600),
+    pytest.mark.timeout(7_200 if SOAK else 1_800),
 ]
 
 

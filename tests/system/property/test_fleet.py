@@ -43,7 +43,7 @@ def redis() -> Iterator[RedisServer]:
         yield running
 
 
-@pytest.mark.timeout(14_400 if SOAK else 600)
+@pytest.mark.timeout(14_400 if SOAK else 1_800)
 class TestThreeReplicasStartOneRunOfEachOccurrence:
     @examples(60)
     @given(scenario=fleets())

@@ -123,7 +123,7 @@ class Office:
         self.store.abandon()
 
 
-@pytest.mark.timeout(14_400 if SOAK else 400)
+@pytest.mark.timeout(14_400 if SOAK else 1_200)
 @settings(
     max_examples=2_000 if SOAK else 60,
     deadline=None,

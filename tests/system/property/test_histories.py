@@ -48,7 +48,7 @@ def played(scenario: scenarios.Scenario, room: Path) -> None:
             file.unlink()
 
 
-@pytest.mark.timeout(14_400 if SOAK else 600)
+@pytest.mark.timeout(14_400 if SOAK else 1_800)
 class TestEachOccurrenceStartsOneRun:
     @examples(0.3)
     @given(scenario=scenarios.scenarios("listing"))
