@@ -277,9 +277,15 @@ class Intake:
             self.skipped(live)
         return report
 
+    def _key_of(self, live: LiveFeed) -> str:
+        """The key of the feed's slot, worked out once: that costs as much as a tenth of a tick."""
+        if live.slot_key is None or live.slot_key[0] is not live.feed:
+            live.slot_key = live.feed, self._slot_key(live.feed)
+        return live.slot_key[1]
+
     async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:
-            async with self._slots.slot(live.feed.name, self._slot_key(live.feed)):
+            async with self._slots.slot(live.feed.name, self._key_of(live)):
                 if not self.registry.reads(live):
                     return TickReport(feed=live.feed.name, result="skipped", error="another replica reads this feed")
                 if self.leases.has_expired(live.feed.shard):

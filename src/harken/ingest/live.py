@@ -60,6 +60,7 @@ class LiveFeed:
         "resumed",
         "retired",
         "service_clock",
+        "slot_key",
         "source",
         "spaced",
         "spaced_from",
@@ -101,6 +102,8 @@ class LiveFeed:
             first, cap = feed.backoff
             self.policy = msgspec.structs.replace(self.policy, limited_first=first, limited_cap=cap)
         self.newest: datetime | None = None
+        # the feed for which the key of its slot was worked out, and the key
+        self.slot_key: tuple[Feed, str] | None = None
         self.restore(state)
 
     def use(self, source: Source) -> bool:
