@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harken.runs import OPEN
+
 __all__ = ["COUNTERS", "SUMMARY", "VERDICTS", "counter_words"]
 
 COUNTERS: Mapping[str, str] = {
@@ -33,11 +35,10 @@ SUMMARY: Mapping[str, str] = {
 def counter_words(counters: Mapping[str, int]) -> dict[str, int]:
     """The numbers that the demo shows all the time, by what people call them."""
     failed = counters.get("runs_failed", 0) + counters.get("runs_dead", 0)
-    open_states = ("gathering", "held", "ready", "blocked", "running", "waiting")
     return {
         "events": counters.get("events", 0),
         "runs": counters.get("runs_done", 0),
-        "under way": sum(counters.get(f"runs_{state}", 0) for state in open_states),
+        "under way": sum(counters.get(f"runs_{state}", 0) for state in OPEN),
         **({"failed": failed} if failed else {}),
         "late": counters.get("late", 0),
         "rate limited": counters.get("rate limited", 0),
