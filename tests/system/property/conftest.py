@@ -1,4 +1,4 @@
-"""A place in memory for stores, and no log lines about planned disasters."""
+"""A place in memory for stores, the servers of the others, and no log lines about planned disasters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 import structlog
 
 from tests.memory_files import in_memory
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +27,15 @@ def silent() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running

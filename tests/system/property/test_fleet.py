@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,18 +28,6 @@ def examples(number: int) -> settings:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        yield running
 
 
 @pytest.mark.timeout(14_400 if SOAK else 1_800)

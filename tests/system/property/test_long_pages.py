@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,8 +24,6 @@ from harken.testing.store.records import all_pages
 from harken.testing.waiting_clock import WaitingLoop, run_waiting
 from harken.timings import Timings
 from tests.ingest.process import FLOWS, NoExecutor
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisServer
 from tests.system.property.fleet_stores import Home, PostgresHome, RedisHome, SqliteHome
 
 PARTS = 4
@@ -34,18 +32,6 @@ MEMORY_CAP = 300
 """Fewer than the page has: what is committed of it must be remembered all the same."""
 TRIGGER = Trigger(name="t", feed="inbox", workflow="w", workflow_rev="r")
 FAST = Timings(memory_cap=MEMORY_CAP)
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        yield running
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
