@@ -115,7 +115,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed + condition + mapping + target workflow, as a person wrote it."""
+    """Feed + condition + mapping + target workflow, as a person wrote it.
+
+    With `routes` each event names its workflow in the field `pipeline`; they have the revision of each workflow that
+    may be named. The runs of such a trigger are `watched`: the store tells when one of them moved.
+    """
 
     name: str
     feed: str
@@ -138,6 +142,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     quiet: Quiet | None = None
     budget: Budget | None = None
     source: str = ""
+    routes: Mapping[str, str] = {}
 
 
 class TriggerState(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from harken.http import Client, Metered, Reply, ServiceClock
-    from harken.ticket import TicketTracker
+    from harken.ticket import NoticeReader, TicketTracker
 
 __all__ = [
     "Act",
@@ -265,7 +265,8 @@ class Plugin:
     `extra(query, account)` names the extra of Harken that its packages come with, or nothing.
     `recipient(to)` raises if a message can never reach this address.
     `tools` are for agents; `discover(query, account, host)` returns those that only the source knows.
-    `tracker(project, account, host)` is for tickets that start pipelines.
+    `tracker(project, account, host)` is for tickets that start pipelines, `notices(secret, account, clock)` reads the
+    webhooks about them.
     """
 
     kind: str
@@ -295,3 +296,4 @@ class Plugin:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     discover: Callable[[Any, Any, Host], Awaitable[Mapping[str, Tool]]] | None = None
     tracker: Callable[[str, Any, Host], TicketTracker] | None = None
+    notices: Callable[[str, Any, Clock], NoticeReader] | None = None

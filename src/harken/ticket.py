@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from harken.source import Request
 
 __all__ = [
     "Access",
@@ -18,6 +21,8 @@ __all__ = [
     "CodeHost",
     "Comment",
     "LabelChange",
+    "Notice",
+    "NoticeReader",
     "PullRequest",
     "Ticket",
     "TicketPage",
@@ -159,6 +164,31 @@ class TicketTracker(Protocol):
 
     async def transition(self, ticket: Ticket, status: str) -> Ticket:
         """Move the ticket into the status of this name, compared whole. Raise NeedsAttention if it cannot."""
+        ...
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verified webhook tells: something may have changed about this ticket.
+
+    `location` is the repository, project or project key of the ticket, as the tracker was made for it. `ticket` is
+    the ticket as the webhook shows it, which may be older than what we have seen; None if it does not show it whole.
+    `comment` is set if the webhook is about a new comment. `sent_at` is when the platform says that it happened.
+    """
+
+    location: str
+    id: str
+    ticket: Ticket | None = None
+    comment: Comment | None = None
+    sent_at: datetime | None = None
+
+
+class NoticeReader(Protocol):
+    """Verifies and reads the webhooks of one platform."""
+
+    def read(self, request: Request) -> Sequence[Notice]:
+        """Verify over the raw bytes, then translate; nothing if the webhook tells nothing about tickets.
+
+        Raise Unauthorized when the signature is missing or wrong. What a verified webhook says is never an error."""
         ...
 
 

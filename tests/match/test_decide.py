@@ -233,3 +233,20 @@ def test_the_input_of_a_run_is_rendered_from_its_event_at_every_depth() -> None:
     mapping = {"id": "{{.trigger.event.id}}", "deep": {"list": ["{{.trigger.key}}", 7, None]}, "plain": "text"}
     [intent] = intents(rules(mapping=mapping), event("a"))
     assert msgspec.json.decode(intent.input) == {"id": "a", "deep": {"list": ["a", 7, None]}, "plain": "text"}
+
+
+def test_an_event_names_its_workflow_among_the_routes_of_its_trigger() -> None:
+    given = rules(routes={"fix-bug": "rev-1", "scan": "rev-2"})
+    routed = msgspec.structs.replace(event(), data={"pipeline": "scan"})
+    [intent] = intents(given, routed)
+    assert (intent.workflow_rev, intent.watched) == ("rev-2", True)
+    assert [plain.watched for plain in intents(rules(), event())] == [False]
+
+
+@pytest.mark.parametrize("data", [{}, {"pipeline": "deploy"}, {"pipeline": None}])
+def test_an_event_that_names_no_route_starts_nothing_and_says_why(data: dict[str, Any]) -> None:
+    given = rules(routes={"fix-bug": "rev-1"})
+    [entry] = match([Sighting(Event(subject="a", key="a", type="x", data=data), "a", 0, 1)], given, Read(now=NOW))
+    [verdict] = entry.decisions
+    assert isinstance(verdict, Verdict)
+    assert (verdict.outcome, "there is no pipeline" in verdict.reason) == ("skipped", True)

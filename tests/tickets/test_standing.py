@@ -32,6 +32,10 @@ def ticket(*labels: str, **changes: Any) -> Ticket:
         (ticket("fix", "harken:failed"), "claimed:failed", ""),
         (ticket("fix", "harken:waiting"), "claimed:waiting", ""),
         (ticket("fix", closed=True), "closed", ""),
+        (ticket("harken:enqueued"), "withdrawn:label", ""),
+        (ticket("harken:in-progress", "bug"), "withdrawn:label", ""),
+        (ticket("harken:waiting"), "withdrawn:label", ""),
+        (ticket("harken:done"), "claimed:done", ""),
     ],
 )
 def test_only_a_labelled_open_ticket_without_a_run_is_ready(given: Ticket, state: str, pipeline: str) -> None:
@@ -47,6 +51,16 @@ def test_statuses_are_compared_whole(status: str, state: str) -> None:
     for field in ("open_states", "trigger_statuses"):
         scope = msgspec.structs.replace(SCOPE, **{field: frozenset({"active"})})
         assert standing(ticket("fix", status=status), scope).state == state
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [("Ready", "claimed:in-progress"), ("Active", "claimed:in-progress"), ("Parked", "withdrawn:status")],
+)
+def test_a_run_may_move_its_ticket_on_but_a_ticket_out_of_scope_is_withdrawn(status: str, state: str) -> None:
+    statuses = {"open_states": frozenset({"ready", "active"}), "trigger_statuses": frozenset({"ready"})}
+    scope = msgspec.structs.replace(SCOPE, **statuses)
+    assert standing(ticket("fix", "harken:in-progress", status=status), scope).state == state
 
 
 def test_a_comment_or_another_label_changes_nothing() -> None:

@@ -147,6 +147,12 @@ def _variables(event: Event, rules: Rules) -> dict[str, Any]:
 
 def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str, int]) -> Verdict | Intent:
     trigger = rule.trigger
+    revision = trigger.workflow_rev
+    if trigger.routes:
+        wanted = str(event.data.get("pipeline", ""))
+        if wanted not in trigger.routes:
+            return Verdict(trigger=rule.name, outcome="skipped", reason=f"there is no pipeline {wanted!r}")
+        revision = trigger.routes[wanted]
     slot = ""
     mapped = b""
     into: GatherInto | None = None
@@ -167,7 +173,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str
         trigger=rule.uid,
         epoch=rule.state.epoch,
         run_key=event.key,
-        workflow_rev=trigger.workflow_rev,
+        workflow_rev=revision,
         due_at=spaced_due(rule, rules, read.spaced_from.get(rule.uid, read.now), position),
         input=mapped,
         gather=into,
@@ -176,6 +182,7 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str
         hold=_hold(rule, rules, read),
         priority=trigger.priority,
         max_attempts=trigger.max_attempts,
+        watched=bool(trigger.routes),
     )
     return _timed(intent, event, rule, read) if rule.timed else intent
 

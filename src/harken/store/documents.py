@@ -19,6 +19,7 @@ __all__ = [
     "STALE_REPORT",
     "START_MOVED",
     "THIS_STORE",
+    "TICKET",
     "TRANSFER",
     "UNWIPED",
     "WORKFLOW",
@@ -41,6 +42,9 @@ RUN_ALERT = "run_alert"
 
 START_MOVED = "start_moved"
 """From when to when the start line of a trigger was moved back, because it was in the future."""
+
+TICKET = "ticket"
+"""What was last written on a ticket that has had a run, by tracker and ticket."""
 
 STALE_REPORT = "stale"
 """Since when a trigger has been reported as stale."""

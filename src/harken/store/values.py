@@ -11,7 +11,7 @@ import msgspec
 from harken.backoff import Health
 from harken.event import Event, Span, Verdict
 from harken.feed import Feed, FeedState, Overlap, Trigger, TriggerState
-from harken.runs import Claimed, RunOutcome, StepRecord
+from harken.runs import Claimed, RunOutcome, RunState, StepRecord
 
 __all__ = [
     "FUTURE_SECONDS",
@@ -31,6 +31,7 @@ __all__ = [
     "Intent",
     "Lease",
     "Listeners",
+    "MovedRun",
     "MovedStart",
     "NewRun",
     "Opened",
@@ -59,7 +60,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     The run's id is H(trigger, epoch, run_key). `input` is the mapped input as JSON; empty means: the event itself.
     `slot` is the concurrency key, empty for none. `quiet`: a run does not start within this span, but at its end.
-    `reason` is written to the verdict.
+    `reason` is written to the verdict. `watched`: whoever asks `moved_runs` is told each time the run's state changes.
     """
 
     trigger: str
@@ -76,6 +77,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_attempts: int = 3
     quiet: Span | None = None
     reason: str = ""
+    watched: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -281,6 +283,20 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     due_at: datetime | None = None
     max_attempts: int = 3
+
+
+class MovedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A watched run whose state changed, as it is now. `subject` is that of its first event.
+
+    `seen` is given back to the store once the change was dealt with. `since`: when it came into its state.
+    """
+
+    id: str
+    seen: int
+    trigger: str
+    subject: str
+    status: RunState
+    since: datetime
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):

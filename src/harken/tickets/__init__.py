@@ -1,9 +1,11 @@
-"""The rules by which a ticket starts a pipeline and carries its state: pure functions over values, no requests."""
+"""How a ticket starts a pipeline and carries its state: pure rules over values, and what the engine does with them."""
 
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
+from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.projection import ENQUEUED_AFTER, LATEST_REPAIRS, desired_state, repairs_allowed
 from harken.tickets.resolution import ProjectScope, Resolution, resolve
 from harken.tickets.routing import Route, Routes, route
+from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, scope_of, trigger_name
 from harken.tickets.standing import Scope, Standing, standing
 from harken.tickets.trust import Trust, Trusted, judge
 
@@ -13,17 +15,24 @@ __all__ = [
     "Lifecycle",
     "LifecycleLabels",
     "ProjectScope",
+    "ProjectSettings",
     "Resolution",
     "Route",
     "Routes",
     "Scope",
     "Standing",
+    "TicketMemories",
+    "TicketMemory",
+    "TrackerSettings",
     "Trust",
     "Trusted",
     "desired_state",
+    "feed_name",
     "judge",
     "repairs_allowed",
     "resolve",
     "route",
+    "scope_of",
     "standing",
+    "trigger_name",
 ]

@@ -15,6 +15,7 @@ from harken.tickets.routing import Routes, route
 __all__ = ["Scope", "Standing", "standing"]
 
 CLAIMABLE = frozenset({None, Lifecycle.PENDING})
+ACTIVE = frozenset({Lifecycle.ENQUEUED, Lifecycle.IN_PROGRESS, Lifecycle.WAITING})
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,19 +44,25 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing(ticket: Ticket, scope: Scope) -> Standing:
-    """Say where the ticket stands: `closed`, `claimed:done`, `status:Review`, `unrouted`, or `ready:fix`."""
+    """Say where the ticket stands: `closed`, `claimed:done`, `withdrawn:label`, `status:Review`, `unrouted` or
+    `ready:fix`. Withdrawn: it has a run that is not over, and a person took away what started it."""
     if ticket.closed:
         return Standing(state="closed", reason="the ticket is closed")
     lifecycle = scope.lifecycle.state_of(ticket.labels)
-    if lifecycle not in CLAIMABLE:
-        return Standing(state=f"claimed:{lifecycle}", reason=f"its label {lifecycle} says that it has a run")
-    status = ticket.status.casefold()
-    if scope.open_states and status not in scope.open_states:
-        return Standing(state=f"status:{ticket.status}", reason=f"{ticket.status} is not one of open_states")
-    if scope.trigger_statuses and status not in scope.trigger_statuses:
-        return Standing(state=f"status:{ticket.status}", reason=f"{ticket.status} is not one of trigger_statuses")
     chosen = route(ticket.labels, scope.routes, scope.lifecycle)
+    not_open = _not_among(ticket.status, scope.open_states, "open_states")
+    if lifecycle in ACTIVE and (not_open or not chosen.pipeline):
+        return Standing(state=f"withdrawn:{'status' if not_open else 'label'}", reason=not_open or chosen.reason)
+    if lifecycle not in CLAIMABLE:
+        # the run itself may have moved it out of trigger_statuses
+        return Standing(state=f"claimed:{lifecycle}", reason=f"its label {lifecycle} says that it has a run")
+    if refused := not_open or _not_among(ticket.status, scope.trigger_statuses, "trigger_statuses"):
+        return Standing(state=f"status:{ticket.status}", reason=refused)
     if not chosen.pipeline:
         return Standing(state="unrouted", reason=chosen.reason)
     # the label and not the pipeline: another label that means the same pipeline is a new wish of a person
     return Standing(state=f"ready:{chosen.label.casefold()}", pipeline=chosen.pipeline, label=chosen.label)
+
+
+def _not_among(status: str, wanted: frozenset[str], name: str) -> str:
+    return f"{status} is not one of {name}" if wanted and status.casefold() not in wanted else ""

@@ -1,0 +1,75 @@
+"""What we remember of a ticket that has had a run: what we wrote on it, and whether the platform has shown it to us."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from harken.store import Document
+from harken.store.documents import TICKET
+from harken.tickets.lifecycle import Lifecycle
+
+__all__ = ["TicketMemories", "TicketMemory"]
+
+
+class TicketMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`run` is the ticket's newest run, `status` the state of that run when we last looked.
+
+    `shown` is the lifecycle that we wrote last, at `wrote_at`; `version` is the platform's version of the ticket after
+    that write. `confirmed`: a read has shown our label since. `comment` is the id of the sticky comment, written at
+    `commented_at`. `repairs` are the times at which our label was put back; `fought`: it was given up and told.
+    `asked_at`: when the run asked a question on the ticket.
+    """
+
+    project: str
+    run: str = ""
+    status: str = ""
+    shown: Lifecycle | None = None
+    wrote_at: datetime | None = None
+    version: str = ""
+    confirmed: bool = False
+    comment: str = ""
+    commented_at: datetime | None = None
+    repairs: tuple[datetime, ...] = ()
+    fought: bool = False
+    asked_at: datetime | None = None
+
+
+class DocumentStore(Protocol):
+    async def get(self, kind: str, name: str) -> Document | None: ...
+
+    async def put(self, kind: str, name: str, value: Any, *, expect: int | None = None) -> Document | None: ...
+
+    async def delete(self, kind: str, name: str) -> bool: ...
+
+    async def documents(self, kind: str) -> Any: ...
+
+
+class TicketMemories:
+    """The memories of one tracker's tickets, as documents of the store. A ticket is named by its immutable id."""
+
+    def __init__(self, store: DocumentStore, tracker: str) -> None:
+        self._store = store
+        self._prefix = f"{tracker}/"
+
+    async def get(self, ticket: str) -> TicketMemory | None:
+        document = await self._store.get(TICKET, self._prefix + ticket)
+        return None if document is None else msgspec.convert(document.value, TicketMemory)
+
+    async def put(self, ticket: str, memory: TicketMemory) -> None:
+        await self._store.put(TICKET, self._prefix + ticket, msgspec.to_builtins(memory))
+
+    async def forget(self, ticket: str) -> bool:
+        return await self._store.delete(TICKET, self._prefix + ticket)
+
+    async def all(self) -> Mapping[str, TicketMemory]:
+        """Every memory of this tracker by ticket id."""
+        start = len(self._prefix)
+        return {
+            document.name[start:]: msgspec.convert(document.value, TicketMemory)
+            for document in await self._store.documents(TICKET)
+            if document.name.startswith(self._prefix)
+        }
