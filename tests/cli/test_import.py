@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harken.cli.root import run
+from tests.config.test_agentsmith import INLINE
 from tests.config.test_legacy_gmail import SMALL, WHOLE
 
 
@@ -81,3 +82,50 @@ def test_a_file_that_is_no_yaml_is_told(
 def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "gmail-poller", str(tmp_path / "none.yaml")]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.fixture
+def smith(tmp_path: Path) -> Path:
+    file = tmp_path / "elsewhere" / "agentsmith.yml"
+    file.parent.mkdir()
+    file.write_text(INLINE)
+    return file
+
+
+def test_agentsmith_projects_are_printed_and_what_is_left_out_is_said_beside_them(
+    smith: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--config", str(tmp_path), "import", "agentsmith", str(smith)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("label_prefix: agent-smith\n")
+    assert "agentsmith.yml:10:7: warning: projects.my-api.github_trigger.comment_keyword: this is not taken" in said.err
+    assert "the pipeline security-scan needs workflows/security-scan.yaml" in said.err
+    assert not (tmp_path / "harken.yaml").exists()
+
+
+def test_agentsmith_projects_are_written_once(smith: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "fix-bug.yaml").touch()
+    assert run(["--config", str(tmp_path), "import", "agentsmith", str(smith), "--write"]) == 0
+    said = capsys.readouterr()
+    assert "1 project. Now: harken config check" in said.out
+    assert "fix-bug needs" not in said.err
+    assert run(["--config", str(tmp_path), "import", "agentsmith", str(smith), "--write"]) == 1
+    assert "harken.yaml is there already" in capsys.readouterr().err
+
+
+def test_json_of_agentsmith_has_everything(smith: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--config", str(tmp_path), "import", "agentsmith", str(smith), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["projects"], made["missing"]) == (["my-api"], ["fix-bug", "security-scan"])
+    assert len(made["findings"]) == 3
+
+
+def test_a_file_that_is_no_agentsmith_yml_is_told(
+    smith: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smith.write_text("a: 1\n")
+    assert run(["--config", str(tmp_path), "import", "agentsmith", str(smith)]) == 1
+    assert "Is this an agentsmith.yml?" in capsys.readouterr().err
+    assert run(["--config", str(tmp_path), "import", "agentsmith", str(tmp_path / "none.yml")]) == 1
+    assert "Give the path of an agentsmith.yml" in capsys.readouterr().err

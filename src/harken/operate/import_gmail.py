@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harken.errors import Refused
 from harken.operate.configuration import finding_row
 from harken.operate.rows import Plain
+from harken.operate.written_files import read_source, write_new
 
 __all__ = ["import_gmail_poller"]
 
@@ -24,7 +24,7 @@ def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
     from harken.config.yaml.parser import parse
 
     report = Report()
-    tree = parse(_bytes(file), file.name, report)
+    tree = parse(read_source(file, "a gmail-poller.yaml"), file.name, report)
     translated = translate(tree) if tree is not None else None
     made = translated.jobs if translated else ()
     usable = [job for job in made if job.usable]
@@ -35,24 +35,5 @@ def import_gmail_poller(file: Path, into: Path | None = None) -> Plain:
         "jobs": [to_storable(job.node) for job in usable],
         "findings": [finding_row(finding) for finding in sorted(findings, key=lambda one: (one.line, one.column))],
         "yaml": text,
-        "written": _write(into / TARGET, text) if into is not None and usable else "",
+        "written": write_new(into / TARGET, text) if into is not None and usable else "",
     }
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        fix = "Give the path of a gmail-poller.yaml"
-        raise Refused(f"{file} cannot be read: {error.strerror}", fix=fix) from error
-
-
-def _write(path: Path, text: str) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError as error:
-        fix = "Leave --write out, and paste what is printed into it"
-        raise Refused(f"{path} is there already", fix=fix) from error
-    return str(path)
