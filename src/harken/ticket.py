@@ -170,9 +170,10 @@ class TicketTracker(Protocol):
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """What a verified webhook tells: something may have changed about this ticket.
 
-    `location` is the repository, project or project key of the ticket, as the tracker was made for it. `ticket` is
-    the ticket as the webhook shows it, which may be older than what we have seen; None if it does not show it whole.
-    `comment` is set if the webhook is about a new comment. `sent_at` is when the platform says that it happened.
+    `location` is the repository, project or project key of the ticket as the platform writes it, which may differ in
+    case from what the tracker was made for; empty if the webhook does not tell it. `ticket` is the ticket as the
+    webhook shows it, which may be older than what we have seen; None if it does not show it whole. `comment` is
+    set if the webhook is about a new comment. `sent_at` is when the platform says that it happened.
     """
 
     location: str

@@ -24,6 +24,7 @@ from harken.services.azure_devops.event import (
     no_longer_matches,
     read_history,
 )
+from harken.services.azure_devops.notices import WorkItemNotices
 from harken.services.azure_devops.query import Query
 from harken.services.azure_devops.slices import find_slice, read_items
 from harken.services.azure_devops.tracker import make_tracker
@@ -86,6 +87,7 @@ plugin = Plugin(
     whoami=whoami,
     check=check,
     tracker=make_tracker,
+    notices=WorkItemNotices,
     lookback_seconds=600.0,
     delivery=lambda query, integration: Delivery(template="[{type} {id}] {title} ({state})\n{url}"),
     environment={"AZURE_DEVOPS_ORGANIZATION": "organization", "AZURE_DEVOPS_TOKEN": "token"},

@@ -27,7 +27,7 @@ from harken.services.azure_devops.text import html_of, plain_text
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage
 
-__all__ = ["WorkItemTracker", "make_tracker"]
+__all__ = ["LARGEST_NUMBER", "WorkItemTracker", "actor_of", "make_tracker"]
 
 MAX_RESULTS = 20_000
 """Work items that a query may find."""
@@ -40,7 +40,7 @@ STATES_LAST = 600.0
 """Seconds after which the states of the project's types are read again."""
 NEW_STATES_AFTER = 10.0
 """The same for a state that is not among them."""
-_LARGEST_NUMBER = 2**31 - 1
+LARGEST_NUMBER = 2**31 - 1
 _BY_NUMBER = "[System.Id]"
 _CLOSED = ("completed", "removed")
 _REPRO_STEPS = "Microsoft.VSTS.TCM.ReproSteps"
@@ -251,7 +251,7 @@ class WorkItemTracker:
     async def _ticket(self, item: Item) -> Ticket:
         fields = item.fields
         texts = (text_of(fields, "System.Description"), text_of(fields, _REPRO_STEPS))
-        author = _actor(fields.get("System.CreatedBy"))
+        author = actor_of(fields.get("System.CreatedBy"))
         return Ticket(
             id=item.name,
             ref=f"#{item.name}",
@@ -315,7 +315,7 @@ def _any_label(labels: Iterable[str]) -> str:
 
 
 def _is_number(id: str) -> bool:
-    return id.isascii() and id.isdigit() and 0 < int(id[:20]) <= _LARGEST_NUMBER
+    return id.isascii() and id.isdigit() and 0 < int(id[:20]) <= LARGEST_NUMBER
 
 
 def _number(ticket: Ticket) -> int:
@@ -353,7 +353,7 @@ def _label_changes(update: Mapping[str, Any]) -> list[LabelChange]:
         return []
     before, after = (tags_of({"System.Tags": change.get(name)}) for name in ("oldValue", "newValue"))
     # only somebody who may edit the work item can change its tags
-    actor = _actor(update.get("revisedBy"), Access.WRITE)
+    actor = actor_of(update.get("revisedBy"), Access.WRITE)
     # told only where the last change was somebody else's
     changed_by = new_value(fields, "System.ChangedBy")
     if actor is not None and isinstance(changed_by, Mapping) and changed_by.get("id") != actor.id:
@@ -364,7 +364,7 @@ def _label_changes(update: Mapping[str, Any]) -> list[LabelChange]:
     return gone + new
 
 
-def _actor(person: Any, access: Access = Access.UNKNOWN) -> Actor | None:
+def actor_of(person: Any, access: Access = Access.UNKNOWN) -> Actor | None:
     """The account; None if it was deleted, or is not told by its id."""
     id = text_of(person, "id") if isinstance(person, Mapping) else None
     if id is None or person.get("isDeletedInOrigin") or person.get("inactive"):
@@ -380,7 +380,7 @@ def _comment(found: Mapping[str, Any], ticket: Ticket) -> Comment:
     return Comment(
         id=id,
         text=text if text_of(found, "format") == "markdown" else plain_text(text),
-        author=_actor(found.get("createdBy")),
+        author=actor_of(found.get("createdBy")),
         created_at=instant(found.get("createdDate")),
         url=f"{ticket.url}#{id}",
     )

@@ -24,6 +24,7 @@ from harken.services.github.event import (
     needs_history,
     read_history,
 )
+from harken.services.github.notices import GitHubNotices
 from harken.services.github.query import Query
 from harken.services.github.tracker import GitHubTracker
 from harken.source import Delivery, Host, Plugin
@@ -74,4 +75,5 @@ plugin = Plugin(
     delivery=lambda query, integration: Delivery(template="[{repo}#{number}] {title} ({state})\n{html_url}"),
     environment={"GITHUB_TOKEN": "token"},
     tracker=GitHubTracker,
+    notices=GitHubNotices,
 )

@@ -16,6 +16,7 @@ from harken.services.gitlab.actions import ACTIONS
 from harken.services.gitlab.api import Account, Api
 from harken.services.gitlab.check import check, whoami
 from harken.services.gitlab.event import event_of, filter_of, histories, issue_of, matched_at, matches, read_history
+from harken.services.gitlab.notices import GitLabNotices
 from harken.services.gitlab.query import Query
 from harken.services.gitlab.tracker import GitLabTracker
 from harken.source import Delivery, Host, Plugin
@@ -61,4 +62,5 @@ plugin = Plugin(
     delivery=lambda query, integration: Delivery(template="[{project}#{iid}] {title} ({state})\n{web_url}"),
     environment={"GITLAB_TOKEN": "token"},
     tracker=GitLabTracker,
+    notices=GitLabNotices,
 )

@@ -26,7 +26,7 @@ from harken.services.gitlab.event import issue_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, PullRequest, Ticket, TicketPage
 
-__all__ = ["GitLabTracker"]
+__all__ = ["GitLabTracker", "actor_of"]
 
 PER_PAGE = 100
 MAX_PAGES = 50
@@ -318,11 +318,10 @@ class GitLabTracker:
         )
 
     async def _actor(self, user: Any, *, look_up: bool = False) -> Actor | None:
-        id, login = text_of(user, "id"), text_of(user, "username") or ""
-        if id is None or login == _GHOST:
-            return None
-        bot = user.get("bot") is True or bool(_BOT.fullmatch(login))
-        return Actor(id=id, login=login, bot=bot or (look_up and await self._is_bot(id)))
+        actor = actor_of(user)
+        if actor is None or actor.bot or not look_up:
+            return actor
+        return msgspec.structs.replace(actor, bot=await self._is_bot(actor.id))
 
     async def _is_bot(self, id: str) -> bool:
         """Ask for the account once: lists show its name, but not that it is a service account."""
@@ -355,6 +354,14 @@ class GitLabTracker:
             updated_at=issue.updated_at,
             version=issue.data["updated_at"] or "",
         )
+
+
+def actor_of(user: Any) -> Actor | None:
+    """The account; None if it was deleted. Not every bot can be told by what lists and webhooks show."""
+    id, login = text_of(user, "id"), text_of(user, "username") or ""
+    if id is None or login == _GHOST:
+        return None
+    return Actor(id=id, login=login, bot=user.get("bot") is True or bool(_BOT.fullmatch(login)))
 
 
 def _checked(project: str) -> str:

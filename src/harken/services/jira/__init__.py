@@ -34,6 +34,7 @@ from harken.services.jira.event import (
     read_mentions,
     version_event,
 )
+from harken.services.jira.notices import JiraNotices
 from harken.services.jira.query import Query, QueryPeople, filter_of, jql_of
 from harken.services.jira.search import listed_issues, search
 from harken.services.jira.tracker import Tracker
@@ -141,6 +142,7 @@ plugin = Plugin(
     source=Issues,
     actions=ACTIONS,
     tracker=Tracker,
+    notices=JiraNotices,
     whoami=whoami,
     check=check,
     lookback_seconds=600.0,

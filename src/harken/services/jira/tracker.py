@@ -15,23 +15,23 @@ import msgspec
 
 from harken.errors import Garbled, Misconfigured, NeedsAttention, Refused, RetryLater
 from harken.http import Reply
-from harken.kit.fields import folded_text, instant, list_of, rfc3339, text_of, whole_number
+from harken.kit.fields import folded_text, list_of, text_of, whole_number
 from harken.kit.json_api import Params
 from harken.kit.text import has_control_character
 from harken.rate_limit import is_rate_limited
 from harken.services.jira.actions import ISSUE, LONGEST_TEXT, describe_choices
 from harken.services.jira.api import Account, Api, read_myself
 from harken.services.jira.cursor import SearchCursor, has_slipped, next_page, restart
-from harken.services.jira.label_history import actor_of, label_changes, labels_of
+from harken.services.jira.label_history import actor_of, label_changes
 from harken.services.jira.query import changed_jql, labelled_jql
 from harken.services.jira.search import listed_issues, search
-from harken.services.jira.text import document_of, text_in
+from harken.services.jira.text import document_of
+from harken.services.jira.ticket import FIELDS, comment_of, ticket_of
 from harken.source import Host
 from harken.ticket import Access, Actor, Comment, LabelChange, Ticket, TicketPage
 
 __all__ = ["Tracker"]
 
-FIELDS = ("summary", "description", "status", "labels", "project", "creator", "created", "updated")
 PAGE_SIZE = 100
 # so many issues Cloud's search shows as they are, not as its index knows them, which lags by seconds to minutes
 MOST_RECONCILED = 50
@@ -235,39 +235,16 @@ class Tracker:
         return text_of(self._api.expect_object(reply), "id") == text_of(issue, "fields.project.id")
 
     def _ticket(self, issue: Mapping[str, Any]) -> Ticket:
-        id, key = text_of(issue, "id"), text_of(issue, "key")
-        if not id or not key or not isinstance(fields := issue.get("fields"), Mapping):
+        ticket = ticket_of(issue, self._api.browse_url(text_of(issue, "key") or ""))
+        if ticket is None:
             raise Garbled(f"{self._api.name} showed an issue without its id, key or fields", fix="Check base_url")
-        author, updated = actor_of(fields.get("creator")), instant(fields.get("updated"))
-        return Ticket(
-            id=id,
-            ref=key,
-            number=key,
-            title=text_of(fields, "summary") or "",
-            url=self._api.browse_url(key),
-            status=text_of(fields, "status.name") or "",
-            # the names of categories are translated, their keys are not
-            closed=text_of(fields, "status.statusCategory.key") == "done",
-            text=text_in(fields.get("description")),
-            labels=labels_of(fields),
-            author=author.login if author else "",
-            created_at=instant(fields.get("created")),
-            updated_at=updated,
-            # in UTC, because Jira writes times in the time zone of the account's profile
-            version=rfc3339(updated, "milliseconds") or "",
-        )
+        return ticket
 
-    def _comment(self, ticket: Ticket, comment: Any) -> Comment:
-        id = text_of(comment, "id")
-        if not id:
+    def _comment(self, ticket: Ticket, shown: Any) -> Comment:
+        found = comment_of(shown, self._api.browse_url(ticket.ref)) if isinstance(shown, Mapping) else None
+        if found is None:
             raise Garbled(f"{self._api.name} showed a comment without an id", fix="Check base_url")
-        return Comment(
-            id=id,
-            text=text_in(comment.get("body")),
-            author=actor_of(comment.get("author")),
-            created_at=instant(comment.get("created")),
-            url=f"{self._api.browse_url(ticket.ref)}?focusedCommentId={id}",
-        )
+        return found
 
 
 def _encode(page: _Page) -> str:
