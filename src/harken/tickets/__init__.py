@@ -6,6 +6,7 @@ from harken.tickets.projection import ENQUEUED_AFTER, LATEST_REPAIRS, desired_st
 from harken.tickets.resolution import ProjectScope, Resolution, resolve
 from harken.tickets.routing import Route, Routes, route
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, scope_of, trigger_name
+from harken.tickets.source import TicketSource
 from harken.tickets.standing import Scope, Standing, standing
 from harken.tickets.trust import Trust, Trusted, judge
 
@@ -23,6 +24,7 @@ __all__ = [
     "Standing",
     "TicketMemories",
     "TicketMemory",
+    "TicketSource",
     "TrackerSettings",
     "Trust",
     "Trusted",

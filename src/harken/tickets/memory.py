@@ -62,6 +62,18 @@ class TicketMemories:
     async def put(self, ticket: str, memory: TicketMemory) -> None:
         await self._store.put(TICKET, self._prefix + ticket, msgspec.to_builtins(memory))
 
+    async def confirm(self, ticket: str, seen: TicketMemory, version: str) -> None:
+        """Note that a read has shown what we wrote, in this version of the ticket; unless we wrote again meanwhile."""
+        document = await self._store.get(TICKET, self._prefix + ticket)
+        if document is None:
+            return
+        memory = msgspec.convert(document.value, TicketMemory)
+        if (memory.run, memory.shown, memory.wrote_at) != (seen.run, seen.shown, seen.wrote_at):
+            return
+        confirmed = msgspec.structs.replace(memory, confirmed=True, version=version or memory.version)
+        # if it changes in between, the next read confirms it
+        await self._store.put(TICKET, document.name, msgspec.to_builtins(confirmed), expect=document.revision)
+
     async def forget(self, ticket: str) -> bool:
         return await self._store.delete(TICKET, self._prefix + ticket)
 

@@ -1,0 +1,454 @@
+"""The tickets of one tracker as the source of its feed: read by polls, told by webhooks, the same events from both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from msgspec.structs import replace
+
+from harken.backoff import error_text
+from harken.clock import Clock
+from harken.errors import (
+    HarkenError,
+    NeedsAttention,
+    NoConnection,
+    Offline,
+    Refused,
+    RetryLater,
+    StoreBusy,
+    StoreUnavailable,
+)
+from harken.event import Event, Known
+from harken.kit.cursor import dump_cursor, load_cursor
+from harken.source import Batch, Cursor, Request
+from harken.ticket import Notice, NoticeReader, Ticket, TicketPage, TicketTracker
+from harken.tickets.claims import is_over, observe
+from harken.tickets.cycle import (
+    SWEEP_EVERY,
+    Deliveries,
+    List,
+    Place,
+    TicketCursor,
+    after_failure,
+    after_page,
+    begin,
+    is_due,
+    queue,
+    trigger_labels,
+)
+from harken.tickets.events import Placed, event_of, gone_event
+from harken.tickets.lifecycle import Lifecycle
+from harken.tickets.memory import TicketMemories, TicketMemory
+from harken.tickets.orphans import Orphans
+from harken.tickets.settings import TrackerSettings
+
+__all__ = ["TicketSource"]
+
+log = structlog.get_logger("harken.tickets")
+
+LIST_SECONDS = 20.0
+"""So long a tracker may take for one page."""
+GET_SECONDS = 5.0
+POLL_SECONDS = 5.0
+"""Short pages are taken together for so long."""
+MOST_TICKETS = 100
+MOST_LOOKS = 10
+"""So many tickets are looked at alone before what they tell is stored."""
+MOST_REMEMBERED = 20_000
+GONE_AFTER = timedelta(minutes=10)
+"""A ticket that we wrote on so recently may be missing only in a copy that is behind."""
+GRACE = timedelta(seconds=30)
+"""A webhook may take so long; what a poll finds sooner says nothing about webhooks."""
+LEAST_SHARE = 0.99
+SHORTEST_INTERVAL = 10.0
+NO_PROJECT = "No project of Harken matches this ticket, so its label starts nothing."
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_LISTED: Mapping[List, tuple[Sequence[Lifecycle], bool]] = {
+    "pending": ((Lifecycle.PENDING,), True),
+    "active": ((Lifecycle.ENQUEUED, Lifecycle.IN_PROGRESS, Lifecycle.WAITING), True),
+    "over": ((Lifecycle.DONE, Lifecycle.FAILED), False),
+}
+
+
+class TicketSource:
+    """Both a PollSource and a PushSource.
+
+    `trackers` are those of the locations. `recall` tells what the feed knows of these subjects, `wake` makes its next
+    poll due now, and `on_comment` is told of comments. `trouble` has the locations that could not be read, and why.
+    """
+
+    def __init__(
+        self,
+        settings: TrackerSettings,
+        trackers: Mapping[str, TicketTracker],
+        memories: TicketMemories,
+        clock: Clock,
+        notices: NoticeReader | None = None,
+        *,
+        recall: Callable[[Sequence[str]], Awaitable[Mapping[str, Known]]] | None = None,
+        wake: Callable[[], Awaitable[object]] | None = None,
+        on_comment: Callable[[str, Notice], Awaitable[object]] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._trackers = {location.casefold(): tracker for location, tracker in trackers.items()}
+        self._locations = {location.casefold(): location for location in settings.locations}
+        self._memories = memories
+        self._clock = clock
+        self._notices = notices
+        self._recall = recall
+        self._wake = wake
+        self._on_comment = on_comment
+        self.trouble: Mapping[str, str] = {}
+        # this process has not swept yet
+        self._starting = True
+        # why the cycle that was just stored is a failure all the same
+        self._failure: HarkenError | None = None
+        self._errors: dict[str, HarkenError] = {}
+        self._counted: Counter[str] = Counter()
+        self._observed: set[str] = set()
+        self._orphans = Orphans(clock)
+        self._started = clock.now()
+        self._deliveries = Deliveries()
+        # when a webhook last spoke of a ticket
+        self._announced: dict[str, datetime] = {}
+        # when each ticket had changed last, of what was shown to us
+        self._newest: dict[str, datetime] = {}
+
+    async def poll(self, cursor: Cursor, since: datetime) -> Batch:
+        """Read on from the cursor. A cycle ends with an error if a location could not be read."""
+        if (failure := self._failure) is not None:
+            self._failure = None
+            raise failure
+        stored = load_cursor(cursor, TicketCursor) or TicketCursor()
+        self._deliveries = max(self._deliveries, stored.deliveries, key=lambda counted: counted.since or _LONG_AGO)
+        at = stored if self._is_current(stored) else self._begin(stored, since)
+        events: list[Event] = []
+        begun, until = at, self._clock.monotonic() + POLL_SECONDS
+        while _goes_on(at):
+            try:
+                following, found = await self._step(at, since)
+            except HarkenError as error:
+                if at is begun:
+                    raise
+                self._failure = error
+                return Batch(events=_in_order(events), cursor=dump_cursor(at), more=True)
+            at, events = following, [*events, *found]
+            if _goes_on(at) and (len(events) >= MOST_TICKETS or self._clock.monotonic() >= until):
+                return Batch(events=_in_order(events), cursor=dump_cursor(at), more=True)
+        return self._end(at, events, stored)
+
+    async def receive(self, request: Request) -> list[Event]:
+        """Verify and read a webhook. What it says is never an error; what we cannot do now is to be sent again."""
+        if self._notices is None:
+            raise Refused(f"{self._settings.name} takes no webhooks", fix="Set webhook_secret of the tracker")
+        told = self._notices.read(request)
+        try:
+            return await self._take_notices(told)
+        except RetryLater:
+            raise
+        except HarkenError as error:
+            raise RetryLater(error.message, fix=error.fix) from error
+        except Exception as error:
+            log.exception("tickets.webhook_failed", tracker=self._settings.name)
+            raise RetryLater("it failed here; send it again") from error
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """How reliable the webhooks of this tracker are, as far as this process has counted."""
+        return self._deliveries
+
+    def _is_current(self, at: TicketCursor) -> bool:
+        """Whether the cursor is within a cycle over the locations that we have now."""
+        left = {*at.waiting, *(location for location, _ in at.look)}
+        if at.place is not None:
+            left.add(at.place.location)
+        return at.reading and left <= set(self._settings.locations)
+
+    def _begin(self, at: TicketCursor, since: datetime) -> TicketCursor:
+        now = self._clock.now()
+        self._observed.clear()
+        self._errors.clear()
+        self._counted = Counter()
+        return begin(at, self._settings, since=since, now=now, sweep=self._starting or is_due(at, now))
+
+    async def _step(self, at: TicketCursor, since: datetime) -> tuple[TicketCursor, list[Event]]:
+        """Read one page, or look at a few tickets alone. Returns where to go on, and what was found."""
+        if at.place is not None:
+            return await self._read_page(at, at.place, since)
+        if at.sweep and not at.gathered:
+            return replace(queue(at, await self._unlisted()), gathered=True), []
+        return await self._look(at)
+
+    async def _read_page(self, at: TicketCursor, place: Place, since: datetime) -> tuple[TicketCursor, list[Event]]:
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                page = await self._list(place)
+        except TimeoutError as error:
+            late = RetryLater(f"{place.location} gave no list within {LIST_SECONDS:.0f} s", reason="timeout")
+            late.__cause__ = error
+            return after_failure(at, since, self._note(place.location, late)), []
+        except HarkenError as error:
+            return after_failure(at, since, self._note(place.location, error)), []
+        self._counted["listed"] += len(page.tickets)
+        events, look = await self._observe(place.location, page.tickets, single=False)
+        following = after_page(at, self._settings, page.next, since)
+        return queue(following, [(place.location, id) for id in look]), events
+
+    def _list(self, place: Place) -> Awaitable[TicketPage]:
+        tracker, label = self._tracker(place.location), self._settings.lifecycle.label
+        if place.list == "changed":
+            return tracker.list_changed(place.start, page=place.page)
+        if place.list == "labelled":
+            wanted = trigger_labels(self._settings, place.location)
+            return tracker.list_labelled(wanted, closed=False, page=place.page)
+        states, closed = _LISTED[place.list]
+        return tracker.list_labelled([label(state) for state in states], closed=closed, page=place.page)
+
+    def _tracker(self, location: str) -> TicketTracker:
+        tracker = self._trackers.get(location.casefold())
+        if tracker is None:
+            raise NeedsAttention(f"{location} of {self._settings.name} cannot be read", fix="Check its project")
+        return tracker
+
+    def _note(self, location: str, error: HarkenError) -> str:
+        """Note why a location could not be read, unless that is no trouble of this location alone."""
+        if isinstance(error, NoConnection | Offline | StoreBusy | StoreUnavailable):
+            raise error
+        if isinstance(error, RetryLater) and error.reason == "rate_limited":
+            raise error
+        self._errors.setdefault(location, error)
+        return error_text(error)
+
+    async def _unlisted(self) -> list[tuple[str, str]]:
+        """The tickets with a run that is not over, or with a label that was not confirmed, that no list has shown."""
+        found = []
+        for id, memory in (await self._memories.all()).items():
+            project = self._settings.project(memory.project)
+            unsettled = bool(memory.run) and not (is_over(memory) and (memory.confirmed or memory.shown is None))
+            if project is not None and unsettled and id not in self._observed:
+                found.append((project.location, id))
+        return found
+
+    async def _look(self, at: TicketCursor) -> tuple[TicketCursor, list[Event]]:
+        events: list[Event] = []
+        failed = dict(at.failed)
+        for location, id in at.look[:MOST_LOOKS]:
+            try:
+                events += await self._look_at(location, id)
+            except HarkenError as error:
+                failed[location] = self._note(location, error)
+        return replace(at, look=at.look[MOST_LOOKS:], failed=failed), events
+
+    async def _look_at(self, location: str, id: str) -> list[Event]:
+        ticket = await self._get(location, id)
+        if ticket is not None:
+            return (await self._observe(location, [ticket], single=True))[0]
+        memory = await self._memories.get(id)
+        if memory is None or not memory.run or is_over(memory):
+            return []
+        wrote = memory.wrote_at
+        if wrote is not None and self._clock.now() - wrote < GONE_AFTER:
+            return []
+        return [gone_event(id, memory.project, self._settings.name)]
+
+    async def _get(self, location: str, id: str) -> Ticket | None:
+        try:
+            async with asyncio.timeout(GET_SECONDS):
+                return await self._tracker(location).get(id)
+        except TimeoutError as error:
+            message = f"{location} did not show the ticket within {GET_SECONDS:.0f} s"
+            raise RetryLater(message, reason="timeout") from error
+
+    async def _observe(
+        self, location: str, tickets: Sequence[Ticket], *, single: bool, polled: bool = True
+    ) -> tuple[list[Event], list[str]]:
+        """What these tickets tell, and the ids of those that have to be looked at alone before they tell anything."""
+        fresh = [ticket for ticket in tickets if self._is_fresh(ticket)]
+        known = await self._recall([ticket.id for ticket in fresh]) if self._recall and fresh else {}
+        memories = await asyncio.gather(*(self._memories.get(ticket.id) for ticket in fresh))
+        events, look = [], []
+        for ticket, memory in zip(fresh, memories, strict=True):
+            before = known[ticket.id].state if ticket.id in known else None
+            seen = observe(ticket, self._settings, location, memory=memory, known=before, single=single)
+            if seen.confirms and memory is not None:
+                await self._memories.confirm(ticket.id, memory, ticket.version)
+            if seen.look:
+                look.append(ticket.id)
+            if seen.placed is not None:
+                event = event_of(seen.placed, self._settings.name)
+                events.append(event)
+                self._count(event, before, polled)
+                if polled:
+                    await self._tend(location, seen.placed, memory)
+        self._observed.update(ticket.id for ticket in fresh)
+        return events, look
+
+    def _is_fresh(self, ticket: Ticket) -> bool:
+        """Whether nothing newer was shown to us of this ticket before."""
+        if ticket.updated_at is None:
+            return True
+        newest = self._newest.get(ticket.id)
+        if newest is not None and newest > ticket.updated_at:
+            return False
+        self._newest.pop(ticket.id, None)
+        self._newest[ticket.id] = ticket.updated_at
+        if len(self._newest) > MOST_REMEMBERED:
+            del self._newest[next(iter(self._newest))]
+        return True
+
+    async def _tend(self, location: str, placed: Placed, memory: TicketMemory | None) -> None:
+        """Write on tickets that have no run of ours and need it: that is no reason for the read to fail."""
+        try:
+            if memory is None and placed.project:
+                await self._release_orphan(location, placed)
+            elif memory is None and self._settings.zero_match_comment:
+                await self._tell_no_project(location, placed)
+        except HarkenError as error:
+            log.warning("tickets.not_written", tracker=self._settings.name, ticket=placed.ticket.ref, reason=str(error))
+
+    async def _release_orphan(self, location: str, placed: Placed) -> None:
+        ticket, labels = placed.ticket, self._settings.lifecycle
+        state = None if ticket.closed else labels.state_of(ticket.labels)
+        if not self._orphans.is_stale(ticket, state) or state is None:
+            return
+        log.warning("tickets.orphan", tracker=self._settings.name, ticket=ticket.ref, label=labels.label(state))
+        surplus = labels.surplus(ticket.labels, Lifecycle.PENDING)
+        await self._tracker(location).swap_labels(ticket, [labels.label(Lifecycle.PENDING)], surplus)
+        self._orphans.forget(ticket.id)
+
+    async def _tell_no_project(self, location: str, placed: Placed) -> None:
+        """Comment once that no project wants the ticket, if a label says that somebody expects a run."""
+        ticket = placed.ticket
+        wanted = [*trigger_labels(self._settings, location), self._settings.lifecycle.label(Lifecycle.PENDING)]
+        present = {label.casefold() for label in ticket.labels}
+        if ticket.closed or not present & {label.casefold() for label in wanted}:
+            return
+        tracker = self._tracker(location)
+        # it may have been written just before a crash
+        if not any(NO_PROJECT in comment.text for comment in await tracker.comments(ticket)):
+            await tracker.comment(ticket, NO_PROJECT)
+        await self._memories.put(ticket.id, TicketMemory(project="", commented_at=self._clock.now()))
+
+    def _count(self, event: Event, before: str | None, polled: bool) -> None:
+        """Count whether a change that matters came by webhook or was found by a poll."""
+        assert event.state is not None
+        self._counted[event.type] += 1
+        if self._recall is None or self._notices is None or not _matters(event.state, before):
+            return
+        now, at = self._clock.now(), event.occurred_at
+        if not polled:
+            self._deliveries = self._deliveries.add(heard=1, now=now)
+        elif at is not None and self._started <= at <= now - GRACE:
+            announced = self._announced.get(event.subject)
+            heard = announced is not None and announced >= at - GRACE
+            self._deliveries = self._deliveries.add(heard=heard, missed=not heard, now=now)
+
+    def _end(self, at: TicketCursor, events: list[Event], stored: TicketCursor) -> Batch:
+        """End the cycle. If a location could not be read, what was read is stored first."""
+        self.trouble = at.failed
+        everywhere = len(at.failed) == len(self._settings.locations)
+        swept = at.sweep and not everywhere
+        self._starting = self._starting and not swept
+        done = TicketCursor(
+            marks=at.marks,
+            resume=at.resume,
+            swept_at=at.began if swept else stored.swept_at,
+            deliveries=self._deliveries,
+        )
+        self._log_cycle(at)
+        if at.failed:
+            self._failure = self._summary(at.failed)
+            if done == stored and not events:
+                failure, self._failure = self._failure, None
+                raise failure
+            return Batch(events=_in_order(events), cursor=dump_cursor(done), more=True)
+        return Batch(events=_in_order(events), cursor=dump_cursor(done), next_at=self._next_at(done))
+
+    def _summary(self, failed: Mapping[str, str]) -> HarkenError:
+        location, message = next(iter(failed.items()))
+        if len(failed) == len(self._settings.locations) and location in self._errors:
+            return self._errors[location]
+        of = f"{len(failed)} of {len(self._settings.locations)} locations of {self._settings.name}"
+        return RetryLater(f"{of} could not be read; {location}: {message}", after=self._settings.interval)
+
+    def _next_at(self, done: TicketCursor) -> datetime | None:
+        """When the next cycle is due, where the schedule of the feed does not tell."""
+        now, interval = self._clock.now(), self._settings.interval
+        lossy = self._notices is not None and self._deliveries.share < LEAST_SHARE
+        if lossy:
+            seconds = max(SHORTEST_INTERVAL, interval / 4) if self._settings.polled else interval
+            return now + timedelta(seconds=seconds)
+        return None if self._settings.polled else (done.swept_at or now) + SWEEP_EVERY
+
+    def _log_cycle(self, at: TicketCursor) -> None:
+        began = at.began or self._clock.now()
+        log.info(
+            "tick",
+            tracker=self._settings.name,
+            sweep=at.sweep,
+            listed=self._counted["listed"],
+            ready=self._counted["ticket.ready"],
+            failed=len(at.failed),
+            seconds=round((self._clock.now() - began).total_seconds(), 3),
+        )
+
+    async def _take_notices(self, told: Sequence[Notice]) -> list[Event]:
+        events: list[Event] = []
+        ours = [notice for notice in told if notice.location.casefold() in self._locations]
+        for notice in ours:
+            self._announce(notice.ticket.id if notice.ticket is not None else notice.id)
+            if notice.comment is not None and self._on_comment is not None:
+                await self._on_comment(self._settings.name, notice)
+        if self._settings.doorbell:
+            if ours and self._wake is not None:
+                await self._wake()
+            return []
+        for notice in ours:
+            events += await self._take_notice(notice)
+        return events
+
+    async def _take_notice(self, notice: Notice) -> list[Event]:
+        location, whole = self._locations[notice.location.casefold()], notice.ticket
+        if whole is not None and await self._memories.get(whole.id) is None:
+            events, look = await self._observe(location, [whole], single=False, polled=False)
+            if not look:
+                return events
+        read = await self._get(location, notice.id)
+        if read is None:
+            # a copy that is behind does not have it yet, or it is gone: the sweep finds out
+            return []
+        behind = whole is not None and _changed_at(whole) > _changed_at(read)
+        shown = whole if behind and whole is not None else read
+        return (await self._observe(location, [shown], single=not behind, polled=False))[0]
+
+    def _announce(self, id: str) -> None:
+        self._announced.pop(id, None)
+        self._announced[id] = self._clock.now()
+        if len(self._announced) > MOST_REMEMBERED:
+            del self._announced[next(iter(self._announced))]
+
+
+def _goes_on(at: TicketCursor) -> bool:
+    return at.place is not None or bool(at.look) or (at.sweep and not at.gathered)
+
+
+def _matters(state: str, before: str | None) -> bool:
+    """Whether the change starts a run, or ends one."""
+    kind, earlier = state.partition(":")[0], (before or "").partition(":")[0]
+    return state != before and (
+        kind in ("ready", "withdrawn") or (kind == "closed" and earlier in ("ready", "claimed"))
+    )
+
+
+def _changed_at(ticket: Ticket) -> datetime:
+    return ticket.updated_at or _LONG_AGO
+
+
+def _in_order(events: Sequence[Event]) -> list[Event]:
+    """Oldest change first; of the same ticket, what was read later comes later."""
+    return sorted(events, key=lambda event: event.occurred_at or datetime.max.replace(tzinfo=UTC))
