@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -109,8 +108,9 @@ class TicketSource:
         # why the cycle that was just stored is a failure all the same
         self._failure: HarkenError | None = None
         self._errors: dict[str, HarkenError] = {}
-        self._counted: Counter[str] = Counter()
+        # the tickets that this cycle has shown, and those of them that became ready
         self._observed: set[str] = set()
+        self._ready: set[str] = set()
         self._orphans = Orphans(clock)
         self._started = clock.now()
         self._deliveries = Deliveries()
@@ -173,7 +173,7 @@ class TicketSource:
         now = self._clock.now()
         self._observed.clear()
         self._errors.clear()
-        self._counted = Counter()
+        self._ready.clear()
         return begin(at, self._settings, since=since, now=now, sweep=self._starting or is_due(at, now))
 
     async def _step(self, at: TicketCursor, since: datetime) -> tuple[TicketCursor, list[Event]]:
@@ -194,7 +194,6 @@ class TicketSource:
             return after_failure(at, since, self._note(place.location, late)), []
         except HarkenError as error:
             return after_failure(at, since, self._note(place.location, error)), []
-        self._counted["listed"] += len(page.tickets)
         events, look = await self._observe(place.location, page.tickets, single=False)
         following = after_page(at, self._settings, page.next, since)
         return queue(following, [(place.location, id) for id in look]), events
@@ -283,6 +282,8 @@ class TicketSource:
                 event = event_of(seen.placed, self._settings.name)
                 events.append(event)
                 self._count(event, before, polled)
+                if polled and seen.placed.standing.ready and event.state != before:
+                    self._ready.add(ticket.id)
                 if polled:
                     await self._tend(location, seen.placed, memory)
         self._observed.update(ticket.id for ticket in fresh)
@@ -337,7 +338,6 @@ class TicketSource:
     def _count(self, event: Event, before: str | None, polled: bool) -> None:
         """Count whether a change that matters came by webhook or was found by a poll."""
         assert event.state is not None
-        self._counted[event.type] += 1
         if self._recall is None or self._notices is None or not _matters(event.state, before):
             return
         now, at = self._clock.now(), event.occurred_at
@@ -391,8 +391,8 @@ class TicketSource:
             "tick",
             tracker=self._settings.name,
             sweep=at.sweep,
-            listed=self._counted["listed"],
-            ready=self._counted["ticket.ready"],
+            listed=len(self._observed),
+            ready=len(self._ready),
             failed=len(at.failed),
             seconds=round((self._clock.now() - began).total_seconds(), 3),
         )
