@@ -10,7 +10,8 @@ import pytest
 from harken.ticket import Ticket
 from harken.tickets import Lifecycle, ProjectScope, TicketMemory
 from harken.tickets.claims import Age, Observation, age_of, observe
-from tests.tickets.tracked import SHOP, project, settings
+from tests.services.github import SHOP
+from tests.tickets.tracked import project, settings
 
 WROTE = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 DONE, FAILED, ACTIVE = Lifecycle.DONE, Lifecycle.FAILED, Lifecycle.IN_PROGRESS

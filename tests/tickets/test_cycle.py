@@ -11,7 +11,6 @@ from harken.tickets import Routes, TrackerSettings
 from harken.tickets.cycle import (
     OVERLAP,
     SWEEP_EVERY,
-    Deliveries,
     TicketCursor,
     after_failure,
     after_page,
@@ -20,6 +19,7 @@ from harken.tickets.cycle import (
     queue,
     trigger_labels,
 )
+from harken.tickets.deliveries import Deliveries
 from tests.tickets.tracked import project, settings
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -27,9 +27,9 @@ SINCE = NOW - timedelta(days=1)
 TWO = settings(project("shop", "acme/shop"), project("search", "acme/search"))
 
 
-def pages_of(given: TrackerSettings, *, sweep: bool = False, cursor: TicketCursor = TicketCursor()) -> list[str]:
+def pages_of(given: TrackerSettings, *, sweep: bool = False) -> list[str]:
     """The lists of a cycle whose lists have one page each."""
-    at, found = begin(cursor, given, since=SINCE, now=NOW, sweep=sweep), []
+    at, found = begin(TicketCursor(), given, since=SINCE, now=NOW, sweep=sweep), []
     while at.place is not None:
         found.append(f"{at.place.location} {at.place.list}")
         # as the store gives it back
@@ -79,6 +79,7 @@ def test_the_mark_moves_when_all_pages_of_the_changes_are_read() -> None:
     at = begin(TicketCursor(), settings(), since=SINCE, now=NOW, sweep=False)
     second = after_page(at, settings(), "p2", SINCE)
     assert second.marks == {}
+    assert at.place is not None
     assert second.place == replace(at.place, page="p2")
     assert after_page(second, settings(), None, SINCE).marks == {"acme/shop": NOW}
 

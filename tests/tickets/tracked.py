@@ -41,6 +41,7 @@ from harken.tickets import (
 from tests.ingest.process import NoExecutor
 from tests.services.github import SHOP, account
 
+DONE = Finished()
 BY_LABEL = {"fix": "fix-bug", "scan": "security-scan"}
 
 
@@ -184,7 +185,7 @@ class Tracked:
             self.claims.append(claim)
             await self.show(claim, Lifecycle.IN_PROGRESS, "running")
 
-    async def end_runs(self, outcome: RunOutcome = Finished()) -> None:
+    async def end_runs(self, outcome: RunOutcome = DONE) -> None:
         """End the runs that are under way, and show it on their tickets."""
         ended, self.claims = self.claims, []
         await self.store.settle([Settlement(id=one.id, token=one.token, outcome=outcome) for one in ended])

@@ -14,12 +14,12 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from harken.tickets.deliveries import Deliveries
 from harken.tickets.settings import TrackerSettings
 
 __all__ = [
     "OVERLAP",
     "SWEEP_EVERY",
-    "Deliveries",
     "List",
     "Place",
     "TicketCursor",
@@ -47,27 +47,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     page: str | None = None
     start: datetime
     began: datetime
-
-
-class Deliveries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many changes webhooks told, and how many only a poll found, since a time and in the hour before it."""
-
-    since: datetime | None = None
-    heard: int = 0
-    missed: int = 0
-    heard_before: int = 0
-    missed_before: int = 0
-
-    @property
-    def share(self) -> float:
-        """The part of the changes that webhooks told; 1 if there were none."""
-        heard, missed = self.heard + self.heard_before, self.missed + self.missed_before
-        return heard / (heard + missed) if heard + missed else 1.0
-
-    def add(self, *, heard: int = 0, missed: int = 0, now: datetime) -> Deliveries:
-        if self.since is None or not timedelta(0) <= now - self.since < timedelta(hours=1):
-            return Deliveries(since=now, heard=heard, missed=missed, heard_before=self.heard, missed_before=self.missed)
-        return replace(self, heard=self.heard + heard, missed=self.missed + missed)
 
 
 class TicketCursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,7 +28,6 @@ from harken.ticket import Notice, NoticeReader, Ticket, TicketPage, TicketTracke
 from harken.tickets.claims import is_over, observe
 from harken.tickets.cycle import (
     SWEEP_EVERY,
-    Deliveries,
     List,
     Place,
     TicketCursor,
@@ -39,6 +38,7 @@ from harken.tickets.cycle import (
     queue,
     trigger_labels,
 )
+from harken.tickets.deliveries import Deliveries, DeliveryCounter
 from harken.tickets.events import Placed, event_of, gone_event
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
@@ -55,14 +55,13 @@ GET_SECONDS = 5.0
 POLL_SECONDS = 5.0
 """Short pages are taken together for so long."""
 MOST_TICKETS = 100
-MOST_LOOKS = 10
+MOST_LOOKS = 5
 """So many tickets are looked at alone before what they tell is stored."""
+MOST_WRITES = 20
+"""A cycle writes on so many tickets at most that have no run of ours: reading comes first."""
 MOST_REMEMBERED = 20_000
 GONE_AFTER = timedelta(minutes=10)
 """A ticket that we wrote on so recently may be missing only in a copy that is behind."""
-GRACE = timedelta(seconds=30)
-"""A webhook may take so long; what a poll finds sooner says nothing about webhooks."""
-LEAST_SHARE = 0.99
 SHORTEST_INTERVAL = 10.0
 NO_PROJECT = "No project of Harken matches this ticket, so its label starts nothing."
 
@@ -112,10 +111,8 @@ class TicketSource:
         self._observed: set[str] = set()
         self._ready: set[str] = set()
         self._orphans = Orphans(clock)
-        self._started = clock.now()
-        self._deliveries = Deliveries()
-        # when a webhook last spoke of a ticket
-        self._announced: dict[str, datetime] = {}
+        self._writes_left = MOST_WRITES
+        self._counter = DeliveryCounter(clock)
         # when each ticket had changed last, of what was shown to us
         self._newest: dict[str, datetime] = {}
 
@@ -125,7 +122,7 @@ class TicketSource:
             self._failure = None
             raise failure
         stored = load_cursor(cursor, TicketCursor) or TicketCursor()
-        self._deliveries = max(self._deliveries, stored.deliveries, key=lambda counted: counted.since or _LONG_AGO)
+        self._counter.continue_from(stored.deliveries)
         at = stored if self._is_current(stored) else self._begin(stored, since)
         events: list[Event] = []
         begun, until = at, self._clock.monotonic() + POLL_SECONDS
@@ -160,7 +157,7 @@ class TicketSource:
     @property
     def deliveries(self) -> Deliveries:
         """How reliable the webhooks of this tracker are, as far as this process has counted."""
-        return self._deliveries
+        return self._counter.counted
 
     def _is_current(self, at: TicketCursor) -> bool:
         """Whether the cursor is within a cycle over the locations that we have now."""
@@ -174,6 +171,8 @@ class TicketSource:
         self._observed.clear()
         self._errors.clear()
         self._ready.clear()
+        self._counter.begin_cycle()
+        self._writes_left = MOST_WRITES
         return begin(at, self._settings, since=since, now=now, sweep=self._starting or is_due(at, now))
 
     async def _step(self, at: TicketCursor, since: datetime) -> tuple[TicketCursor, list[Event]]:
@@ -281,7 +280,8 @@ class TicketSource:
             if seen.placed is not None:
                 event = event_of(seen.placed, self._settings.name)
                 events.append(event)
-                self._count(event, before, polled)
+                if self._recall is not None and self._notices is not None:
+                    (self._counter.found if polled else self._counter.told)(event, before)
                 if polled and seen.placed.standing.ready and event.state != before:
                     self._ready.add(ticket.id)
                 if polled:
@@ -305,18 +305,21 @@ class TicketSource:
     async def _tend(self, location: str, placed: Placed, memory: TicketMemory | None) -> None:
         """Write on tickets that have no run of ours and need it: that is no reason for the read to fail."""
         try:
-            if memory is None and placed.project:
-                await self._release_orphan(location, placed)
-            elif memory is None and self._settings.zero_match_comment:
-                await self._tell_no_project(location, placed)
-        except HarkenError as error:
-            log.warning("tickets.not_written", tracker=self._settings.name, ticket=placed.ticket.ref, reason=str(error))
+            async with asyncio.timeout(LIST_SECONDS):
+                if placed.project and (memory is None or not memory.run):
+                    await self._release_orphan(location, placed)
+                elif not placed.project and memory is None and self._settings.zero_match_comment:
+                    await self._tell_no_project(location, placed)
+        except (HarkenError, TimeoutError) as error:
+            reason = error_text(error)
+            log.warning("tickets.not_written", tracker=self._settings.name, ticket=placed.ticket.ref, reason=reason)
 
     async def _release_orphan(self, location: str, placed: Placed) -> None:
         ticket, labels = placed.ticket, self._settings.lifecycle
         state = None if ticket.closed else labels.state_of(ticket.labels)
-        if not self._orphans.is_stale(ticket, state) or state is None:
+        if not self._orphans.is_stale(ticket, state) or state is None or not self._writes_left:
             return
+        self._writes_left -= 1
         log.warning("tickets.orphan", tracker=self._settings.name, ticket=ticket.ref, label=labels.label(state))
         surplus = labels.surplus(ticket.labels, Lifecycle.PENDING)
         await self._tracker(location).swap_labels(ticket, [labels.label(Lifecycle.PENDING)], surplus)
@@ -327,26 +330,14 @@ class TicketSource:
         ticket = placed.ticket
         wanted = [*trigger_labels(self._settings, location), self._settings.lifecycle.label(Lifecycle.PENDING)]
         present = {label.casefold() for label in ticket.labels}
-        if ticket.closed or not present & {label.casefold() for label in wanted}:
+        if ticket.closed or not present & {label.casefold() for label in wanted} or not self._writes_left:
             return
+        self._writes_left -= 1
         tracker = self._tracker(location)
         # it may have been written just before a crash
         if not any(NO_PROJECT in comment.text for comment in await tracker.comments(ticket)):
             await tracker.comment(ticket, NO_PROJECT)
         await self._memories.put(ticket.id, TicketMemory(project="", commented_at=self._clock.now()))
-
-    def _count(self, event: Event, before: str | None, polled: bool) -> None:
-        """Count whether a change that matters came by webhook or was found by a poll."""
-        assert event.state is not None
-        if self._recall is None or self._notices is None or not _matters(event.state, before):
-            return
-        now, at = self._clock.now(), event.occurred_at
-        if not polled:
-            self._deliveries = self._deliveries.add(heard=1, now=now)
-        elif at is not None and self._started <= at <= now - GRACE:
-            announced = self._announced.get(event.subject)
-            heard = announced is not None and announced >= at - GRACE
-            self._deliveries = self._deliveries.add(heard=heard, missed=not heard, now=now)
 
     def _end(self, at: TicketCursor, events: list[Event], stored: TicketCursor) -> Batch:
         """End the cycle. If a location could not be read, what was read is stored first."""
@@ -358,7 +349,7 @@ class TicketSource:
             marks=at.marks,
             resume=at.resume,
             swept_at=at.began if swept else stored.swept_at,
-            deliveries=self._deliveries,
+            deliveries=self._counter.counted,
         )
         self._log_cycle(at)
         if at.failed:
@@ -379,8 +370,7 @@ class TicketSource:
     def _next_at(self, done: TicketCursor) -> datetime | None:
         """When the next cycle is due, where the schedule of the feed does not tell."""
         now, interval = self._clock.now(), self._settings.interval
-        lossy = self._notices is not None and self._deliveries.share < LEAST_SHARE
-        if lossy:
+        if self._counter.lossy:
             seconds = max(SHORTEST_INTERVAL, interval / 4) if self._settings.polled else interval
             return now + timedelta(seconds=seconds)
         return None if self._settings.polled else (done.swept_at or now) + SWEEP_EVERY
@@ -401,7 +391,7 @@ class TicketSource:
         events: list[Event] = []
         ours = [notice for notice in told if notice.location.casefold() in self._locations]
         for notice in ours:
-            self._announce(notice.ticket.id if notice.ticket is not None else notice.id)
+            self._counter.announce(notice.ticket.id if notice.ticket is not None else notice.id)
             if notice.comment is not None and self._on_comment is not None:
                 await self._on_comment(self._settings.name, notice)
         if self._settings.doorbell:
@@ -426,23 +416,9 @@ class TicketSource:
         shown = whole if behind and whole is not None else read
         return (await self._observe(location, [shown], single=not behind, polled=False))[0]
 
-    def _announce(self, id: str) -> None:
-        self._announced.pop(id, None)
-        self._announced[id] = self._clock.now()
-        if len(self._announced) > MOST_REMEMBERED:
-            del self._announced[next(iter(self._announced))]
-
 
 def _goes_on(at: TicketCursor) -> bool:
     return at.place is not None or bool(at.look) or (at.sweep and not at.gathered)
-
-
-def _matters(state: str, before: str | None) -> bool:
-    """Whether the change starts a run, or ends one."""
-    kind, earlier = state.partition(":")[0], (before or "").partition(":")[0]
-    return state != before and (
-        kind in ("ready", "withdrawn") or (kind == "closed" and earlier in ("ready", "claimed"))
-    )
 
 
 def _changed_at(ticket: Ticket) -> datetime:

@@ -1,0 +1,253 @@
+"""Webhooks about tickets: the same events as those of polls, whichever comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.errors import NeedsAttention, Refused, RetryLater, Unauthorized
+from harken.services.github.ticket import ticket_of
+from harken.source import PollSource, PushSource, Request
+from harken.testing import VirtualClock, virtual
+from harken.testing.fakes.github import Issue
+from harken.testing.fakes.server import Answer
+from harken.ticket import Comment, Notice
+from tests.services.github import SHOP
+from tests.tickets.test_source import cycles, id_of, ran, run_to_its_end
+from tests.tickets.tracked import github, settings
+
+MIXED = settings(webhook=True)
+
+
+def told(issue: Issue, *, whole: bool = True, **changes: Any) -> Notice:
+    """What a webhook tells of the issue as it is now."""
+    ticket = ticket_of(issue.to_json(), issue.repo) if whole else None
+    return Notice(**({"location": issue.repo, "id": id_of(issue), "ticket": ticket} | changes))
+
+
+@virtual
+async def test_a_webhook_starts_a_run_at_once_and_the_poll_tells_nothing_more(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        assert await _is_both(it)
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        requests = len(it.hub.seen)
+        assert await it.tell(told(issue)) == ["ready:fix"]
+        assert await ran(it) == {"1": 1}
+        assert len(it.hub.seen) == requests, "the webhook shows all that is needed"
+        await run_to_its_end(it)
+        await cycles(it, 20)
+        assert await ran(it) == {"1": 1}
+
+
+async def _is_both(it: Any) -> bool:
+    await it.open()
+    both = isinstance(it.source, PollSource) and isinstance(it.source, PushSource)
+    await it.store.close()
+    return both
+
+
+@virtual
+async def test_opened_labeled_and_a_poll_at_once_are_one_run(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(55)
+        issue = it.hub.open()
+        opened = told(issue)
+        told_of = [opened]
+        for label in ("urgent", "scan", "fix"):
+            it.hub.label(issue, label)
+            told_of.append(told(issue))
+        for notice in [*told_of, *reversed(told_of), told_of[1]]:
+            await it.tell(notice)
+        await cycles(it, 3)
+        assert await ran(it) == {"1": 1}
+        await run_to_its_end(it)
+        for notice in told_of:
+            await it.tell(notice)
+        await cycles(it, 20)
+        assert await ran(it) == {"1": 1}
+
+
+@virtual
+async def test_a_webhook_that_comes_late_does_not_take_the_state_back(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open()
+        before = told(issue)
+        await clock.sleep(2)
+        it.hub.label(issue, "fix")
+        await it.tell(told(issue))
+        assert await it.tell(before) == []
+        await it.stop()
+        await it.start()
+        # another process has not seen the newer one, but the feed has
+        assert await it.tell(before) == ["ready:fix"]
+        await it.cycle()
+        assert await it.states(id_of(issue)) == ["ready:fix"]
+
+
+@virtual
+async def test_a_ticket_with_a_run_is_read_before_its_webhook_counts(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        await it.tell(told(issue))
+        await it.begin_runs()
+        await it.tell(told(issue))
+        await it.end_runs()
+        assert await it.tell(told(issue)) == ["claimed:done"]
+        memory = await it.memories.get(id_of(issue))
+        assert memory is not None
+        assert memory.confirmed
+        done = told(issue)
+        await clock.sleep(2)
+        it.hub.unlabel(issue, "harken:done")
+        assert await it.tell(done) == [f"ready:fix@{memory.run}"]
+        assert await ran(it) == {"1": 2}
+
+
+@virtual
+async def test_a_single_read_that_is_behind_the_webhook_starts_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        await it.tell(told(issue))
+        await it.begin_runs()
+        await clock.sleep(2)
+        await it.end_runs()
+        await it.tell(told(issue))
+        it.hub.lag(issue, 3600)
+        await clock.sleep(2)
+        it.hub.unlabel(issue, "harken:done")
+        assert await it.tell(told(issue)) == []
+        assert await ran(it) == {"1": 1}
+
+
+@virtual
+async def test_a_closed_ticket_is_told_at_once(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue, young = it.hub.open("fix"), it.hub.open("fix")
+        await it.tell(told(issue))
+        await it.tell(told(young))
+        await it.begin_runs()
+        await it.memories.forget(id_of(young))
+        await clock.sleep(2)
+        for closed in (issue, young):
+            it.hub.close(closed)
+            assert await it.tell(told(closed)) == ["closed"]
+
+
+@virtual
+async def test_a_notice_without_the_ticket_is_looked_up(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        assert await it.tell(told(issue, whole=False)) == ["ready:fix"]
+        assert await it.tell(told(issue, whole=False, id="999@1")) == []
+        assert await it.tell(told(issue, whole=False, location="acme/other")) == []
+        assert await it.tell(told(issue, location="ACME/Shop")) == ["ready:fix"]
+        assert await ran(it) == {"1": 1}
+
+
+@virtual
+async def test_a_doorbell_only_wakes_the_poll(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, settings(webhook=True, doorbell=True, polled=False)) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        assert await it.tell(told(issue)) == []
+        await it.cycle(5)
+        assert (await ran(it), it.woken) == ({"1": 1}, 1)
+        assert await it.tell(told(issue, location="acme/other")) == []
+        assert it.woken == 1
+
+
+@virtual
+async def test_comments_are_passed_on(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        notice = told(issue, comment=Comment(id="5", text="yes"))
+        await it.tell(notice)
+        await it.tell(told(issue, comment=Comment(id="6", text="no"), location="acme/other"))
+        assert it.comments == [notice]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 502])
+@virtual
+async def test_pitfall_85_our_trouble_is_to_be_sent_again_and_never_an_error_of_the_webhook(
+    clock: VirtualClock, tmp_path: Path, status: int
+) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        it.hub.answers = [Answer(status=status, body=b"{}") for _ in range(2)]
+        with pytest.raises(RetryLater):
+            await it.tell(told(issue, whole=False))
+        it.hub.answers = []
+        assert await it.tell(told(issue, whole=False)) == ["ready:fix"]
+
+
+@virtual
+async def test_a_read_for_a_webhook_ends_after_five_seconds(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        it.hub.answers = [Answer(hang=True)]
+        began = clock.time()
+        with pytest.raises(RetryLater, match="5 s"):
+            await it.tell(told(issue, whole=False))
+        assert clock.time() - began < 6
+
+
+class Broken:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def read(self, request: Request) -> Any:
+        raise self._error
+
+
+@virtual
+async def test_a_wrong_signature_is_refused_and_a_fault_of_ours_is_not(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        reader: Any = Broken(Unauthorized("the signature is wrong"))
+        it.source._notices = reader
+        with pytest.raises(Unauthorized):
+            await it.tell()
+
+        async def fail(tracker: str, notice: Notice) -> None:
+            raise NeedsAttention("nobody is at the desk") if notice.id else KeyError("a fault")
+
+        it.source._notices, it.source._on_comment = it.notices, fail
+        issue = it.hub.open("fix")
+        for id in ("1", ""):
+            with pytest.raises(RetryLater):
+                await it.tell(told(issue, id=id, comment=Comment(id="5", text="yes")))
+
+
+@virtual
+async def test_a_tracker_without_webhooks_takes_none(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path) as it:
+        await it.start()
+        await it.cycle(5)
+        with pytest.raises(Refused):
+            await it.tell(told(it.hub.open("fix")))
+        assert it.settings.locations[0] == SHOP
