@@ -107,6 +107,7 @@ async def test_a_body_reaches_its_source_whole_in_however_many_parts_it_comes(pa
         (b"a", [[NEW]], 202, 1, 0),
         (b"a", [[]], 202, 1, 0),
         (b"a", [[REPEATED]], 200, 0, 1),
+        (b"a", [], 200, 0, 1),
         (b"a b c", [[NEW], [REPEATED], []], 202, 2, 1),
         (b"a b", [[REPEATED], [REPEATED]], 200, 0, 2),
         (b"", [], 202, 0, 0),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import hmac
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harken.errors import NeedsAttention, Refused, RetryLater, Unauthorized
+from harken.match import Read
+from harken.services.github.notices import GitHubNotices
 from harken.services.github.ticket import ticket_of
 from harken.source import PollSource, PushSource, Request
 from harken.testing import VirtualClock, virtual
@@ -16,7 +22,7 @@ from harken.testing.fakes.server import Answer
 from harken.ticket import Comment, Notice
 from tests.services.github import SHOP
 from tests.tickets.test_source import cycles, id_of, ran, run_to_its_end
-from tests.tickets.tracked import github, settings
+from tests.tickets.tracked import Tracked, github, settings
 
 MIXED = settings(webhook=True)
 
@@ -213,6 +219,105 @@ async def test_a_read_for_a_webhook_ends_after_five_seconds(clock: VirtualClock,
         with pytest.raises(RetryLater, match="5 s"):
             await it.tell(told(issue, whole=False))
         assert clock.time() - began < 6
+
+
+class Post:
+    """Sends webhooks as GitHub does, through the engine's own handler."""
+
+    def __init__(self, it: Tracked, secret: str = "s3cret") -> None:
+        self._it, self._secret = it, secret
+
+    async def __call__(self, event: str, **payload: Any) -> int:
+        """Returns the status of the answer."""
+        body = msgspec.json.encode({"repository": {"full_name": SHOP}, **payload})
+        signature = "sha256=" + hmac.new(self._secret.encode(), body, hashlib.sha256).hexdigest()
+        headers = {"x-github-event": event, "x-hub-signature-256": signature, "content-length": str(len(body))}
+        scope = {
+            "path": "/webhooks/github/hub",
+            "method": "POST",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        statuses: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        await self._it.intake.webhooks(scope, receive, send)
+        return statuses[0]
+
+
+@virtual
+async def test_signed_webhooks_are_answered_by_what_became_of_them(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        it.notices = GitHubNotices("s3cret", None, clock)
+        await it.start()
+        await it.cycle(5)
+        post, forged = Post(it), Post(it, "guess")
+        issue = it.hub.open("fix")
+        shown = issue.to_json()
+        assert await forged("issues", action="opened", issue=shown) == 401
+        assert await ran(it) == {}
+        assert await post("issues", action="opened", issue=shown) == 202
+        assert await post("issues", action="labeled", issue=shown, label={"name": "fix"}) == 200
+        assert await post("push", ref="refs/heads/main") == 202
+        assert await post("issues", action="labeled", issue={"odd": True}) == 202
+        assert await ran(it) == {"1": 1}
+        await it.begin_runs()
+        it.hub.answers = [Answer(status=500, body=b"{}")]
+        assert await post("issues", action="labeled", issue=issue.to_json()) == 503
+        assert await post("issues", action="labeled", issue=issue.to_json()) == 202
+        await it.end_runs()
+        await post("issue_comment", action="created", issue=issue.to_json(), comment={"id": 5, "body": "nice"})
+        assert [notice.comment.text for notice in it.comments if notice.comment] == ["nice"]
+        await cycles(it, 20)
+        assert await ran(it) == {"1": 1}
+        assert await it.states(id_of(issue)) == ["ready:fix", "claimed:in-progress", "claimed:done"]
+
+
+@virtual
+async def test_a_deleted_ticket_ends_its_run_but_not_right_after_our_write(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        await it.tell(told(issue))
+        await it.begin_runs()
+        it.hub.delete(issue)
+        assert await it.tell(told(issue, whole=False)) == []
+        await it.cycle(601)
+        assert await it.tell(told(issue, whole=False)) == ["closed"]
+
+
+@virtual
+async def test_webhooks_of_one_replica_and_polls_of_another_are_one_run_each(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        other = it.another_source()
+        for round in range(10):
+            await it.cycle(50 + round)
+            issue = it.hub.open()
+            opened = told(issue)
+            it.hub.label(issue, "fix")
+            it.notices.told = [told(issue)]
+            request = Request(headers={}, body=b"{}", received_at=clock.now())
+            first, second = await asyncio.gather(other.receive(request), other.receive(request))
+            await it.cycle(8)
+            for events in (first, second):
+                await it.intake.committer.push(it.feed, events, Read(now=clock.now()))
+            it.notices.told = [opened]
+            late = await other.receive(request)
+            await it.intake.committer.push(it.feed, late, Read(now=clock.now()))
+            await it.cycle(5)
+            await it.begin_runs()
+            await it.end_runs()
+        await cycles(it, 20)
+        assert await ran(it) == {str(number): 1 for number in range(1, 11)}
 
 
 class Broken:

@@ -113,7 +113,7 @@ class Tracked:
         self.clock = clock
         self.settings = given
         self.trackers = trackers
-        self.notices = Notices()
+        self.notices: Any = Notices()
         self.woken = 0
         self.comments: list[Notice] = []
         self._path = path / "harken.db"
@@ -249,6 +249,7 @@ class Tracked:
             first="all",
             jitter=0.0,
             page_timeout=60.0,
+            path="github/hub" if self.settings.webhook else "",
         )
         pipelines = {name for one in self.settings.projects for name in one.routes.by_label.values()}
         pipelines |= {one.routes.default for one in self.settings.projects if one.routes.default}

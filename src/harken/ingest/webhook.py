@@ -125,9 +125,10 @@ class Webhooks:
         if not events:
             return 202, ACCEPTED_NOTHING
         committed = await self._committer.push(endpoint.feed, events, Read(now=now))
-        if len(events) == 1 and (not committed.verdicts[0] or committed.verdicts[0][0].outcome != "duplicate"):
-            return 202, ACCEPTED_ONE
+        # of a feed that tells transitions, what it knew already is not even committed
         fresh = sum(1 for verdicts in committed.verdicts if not verdicts or verdicts[0].outcome != "duplicate")
+        if len(events) == fresh == 1:
+            return 202, ACCEPTED_ONE
         answer = {"accepted": fresh, "duplicate": len(events) - fresh}
         return 202 if fresh else 200, msgspec.json.encode(answer)
 

@@ -244,8 +244,12 @@ class TicketSource:
 
     async def _look_at(self, location: str, id: str) -> list[Event]:
         ticket = await self._get(location, id)
-        if ticket is not None:
-            return (await self._observe(location, [ticket], single=True))[0]
+        if ticket is None:
+            return await self._missing(id)
+        return (await self._observe(location, [ticket], single=True))[0]
+
+    async def _missing(self, id: str) -> list[Event]:
+        """A ticket is not there: its run is to end, unless only a copy that is behind may be missing it."""
         memory = await self._memories.get(id)
         if memory is None or not memory.run or is_over(memory):
             return []
@@ -410,8 +414,7 @@ class TicketSource:
                 return events
         read = await self._get(location, notice.id)
         if read is None:
-            # a copy that is behind does not have it yet, or it is gone: the sweep finds out
-            return []
+            return await self._missing(notice.id)
         behind = whole is not None and _changed_at(whole) > _changed_at(read)
         shown = whole if behind and whole is not None else read
         return (await self._observe(location, [shown], single=not behind, polled=False))[0]
