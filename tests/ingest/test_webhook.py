@@ -11,7 +11,7 @@ import structlog
 
 from harken.errors import Malformed, RetryLater, StoreBusy, Unauthorized
 from harken.event import Event, Verdict
-from harken.ingest.refusals import Refusals
+from harken.ingest.refusals import REASONS, Refusals
 from harken.ingest.webhook import CLOSED, Endpoint, Webhooks
 from harken.source import Request
 from harken.store import Committed
@@ -253,3 +253,57 @@ def test_refusals_of_a_path_that_left_the_configuration_are_forgotten() -> None:
         refusals.note("shop/1", "203.0.113.7", "signature", "no")
     refusals.keep(["shop/2"])
     assert refusals.last("shop/1") == ()
+
+
+def refuse(refusals: Refusals, number: int = 1, path: str = "shop/1", sender: str = "203.0.113.7") -> None:
+    with structlog.testing.capture_logs():
+        for _ in range(number):
+            refusals.note(path, sender, "signature", "the signature is wrong")
+
+
+def test_unverified_requests_are_counted_by_path_and_told_after_a_minute() -> None:
+    clock = HandClock()
+    refusals = Refusals(clock)
+    refuse(refusals, 600)
+    refuse(refusals, 2, path="shop/2", sender="203.0.113.8")
+    clock.advance(59)
+    refuse(refusals, sender="203.0.113.9")
+    assert refusals.unverified() == []
+    assert len(refusals.unverified(ending=True)) == 2
+    clock.advance(1)
+    first, second = refusals.unverified()
+    assert (first.path, first.number, first.senders) == ("shop/1", 601, ("203.0.113.7", "203.0.113.9"))
+    assert (second.path, second.number, second.first_at) == ("shop/2", 2, START)
+
+
+def test_what_comes_while_the_count_is_written_is_counted_next() -> None:
+    clock = HandClock()
+    refusals = Refusals(clock)
+    refuse(refusals, 5)
+    clock.advance(60)
+    (count,) = refusals.unverified()
+    refuse(refusals, 3)
+    refusals.audited(count)
+    assert refusals.unverified() == []
+    clock.advance(60)
+    (count,) = refusals.unverified()
+    assert (count.number, count.message) == (3, "the signature is wrong")
+    refusals.audited(count)
+    assert refusals.unverified(ending=True) == []
+
+
+def test_any_number_of_senders_takes_bounded_memory() -> None:
+    refusals = Refusals(HandClock())
+    for number in range(300):
+        refuse(refusals, sender=f"2001:db8::{number:x}")
+    (count,) = refusals.unverified(ending=True)
+    assert (count.number, len(count.senders)) == (300, 10)
+
+
+def test_only_a_missing_or_wrong_signature_goes_to_the_audit_log() -> None:
+    refusals = Refusals(HandClock())
+    with structlog.testing.capture_logs():
+        for reason in REASONS:
+            refusals.note("shop/1", "203.0.113.7", reason, "no")
+    (count,) = refusals.unverified(ending=True)
+    assert count.number == 1

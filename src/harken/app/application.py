@@ -250,6 +250,7 @@ class App:
                 self.worker,
                 self._clock,
                 housekeeping_lease,
+                self.intake.webhooks.refusals,
                 self._timings.housekeeping_round,
             ),
             "upkeep",
@@ -313,6 +314,8 @@ class App:
         self._telemetry.note_task_end(task)
 
     async def stop(self) -> None:
+        from harken.app.housekeeping import audit_unverified
+
         drop_run_file(self._run_file)
         self.controller.stop()
         for listener in self._listeners:
@@ -330,6 +333,7 @@ class App:
                     await part.leave()
         with suppress(HarkenError):
             await self.factory.save_rate_limits(self.store)
+            await audit_unverified(self.intake.webhooks.refusals, self.store, ending=True)
         await self.factory.close()
 
 

@@ -1,4 +1,4 @@
-"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves rate limits, alerts."""
+"""Housekeeping: requeues runs whose worker is gone, deletes old records, saves rate limits, alerts, audits refusals."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from harken.app.run_alerts import RunAlerts
 from harken.app.store import OpenedStore
 from harken.clock import Clock
 from harken.errors import HarkenError, StoreUnavailable
+from harken.ingest.refusals import Refusals
 from harken.ingest.scheduler import Scheduler
 from harken.run.worker import Worker
 from harken.store import Store
 from harken.timings import Timings
 
-__all__ = ["do_housekeeping", "repeat_slices"]
+__all__ = ["audit_unverified", "do_housekeeping", "repeat_slices"]
 
 log = structlog.get_logger("harken.app")
 
@@ -36,6 +37,7 @@ async def do_housekeeping(
     worker: Worker,
     clock: Clock,
     housekeeping_lease: HousekeepingLease,
+    refusals: Refusals,
     round: float = Timings().housekeeping_round,
 ) -> None:
     """Do what concerns this replica, and with the housekeeping lease what concerns the whole store, until cancelled."""
@@ -46,6 +48,7 @@ async def do_housekeeping(
         try:
             await factory.save_rate_limits(store)
             await alerts.check()
+            await audit_unverified(refusals, store)
             if rounds % PRUNE_EVERY == 0:
                 # a server may have been configured anew, and may be less durable than before
                 await opened.connect()
@@ -69,6 +72,19 @@ async def do_housekeeping(
             (log.debug if away else log.warning)("housekeeping.trouble", reason=str(error))
         except Exception:
             log.exception("housekeeping.failed")
+
+
+async def audit_unverified(refusals: Refusals, store: Store, *, ending: bool = False) -> None:
+    """Write one line a minute for each path that got requests with a missing or wrong signature, however many."""
+    for count in refusals.unverified(ending=ending):
+        detail = {
+            "number": count.number,
+            "since": count.first_at.isoformat(),
+            "senders": list(count.senders),
+            "message": count.message,
+        }
+        await store.audit("unverified sender", "webhook.refused", count.path, detail)
+        refusals.audited(count)
 
 
 async def _retain(store: Store, factory: Factory, clock: Clock) -> None:
