@@ -78,6 +78,15 @@ def test_a_key_in_the_folder_of_the_store_is_refused(store: Path, environ: dict[
     assert not inside.path.exists()
 
 
+def test_the_secret_for_signatures_outlives_the_store(store: Path, environ: dict[str, str]) -> None:
+    first = Credentials(store, environ).signing_secret()
+    assert first
+    elsewhere = store.with_name("another.db")
+    assert Credentials(elsewhere, environ).signing_secret() == first
+    keyed = {**environ, "HARKEN_ENCRYPTION_KEY": "correct horse"}
+    assert Credentials(store, keyed).signing_secret() == "correct horse"
+
+
 def test_with_an_encryption_key_there_is_no_key_file(store: Path, environ: dict[str, str]) -> None:
     keyed = {**environ, "HARKEN_ENCRYPTION_KEY": "correct horse"}
     Credentials(store, keyed).store_account(jira())

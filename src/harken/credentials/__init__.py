@@ -89,6 +89,12 @@ class Credentials:
                 ring.forget(self._service, _label((what, name)))
         return entry is not None
 
+    def signing_secret(self) -> str:
+        """Return a secret of this installation that outlives the store, for signatures; it is made if there is none.
+
+        HARKEN_ENCRYPTION_KEY if it is set, else the one in the keyring, else the one in the key file of the user."""
+        return self._keys.preferred(system_keyring(self._environ)).raw
+
     def check(self) -> None:
         """Raise Misconfigured unless every sealed entry can be opened."""
         for label, entry in self._index().items():
