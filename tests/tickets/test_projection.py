@@ -8,7 +8,9 @@ from typing import get_args
 import pytest
 
 from harken.runs import FINAL, RunState
-from harken.tickets import Lifecycle, desired_state, repairs_allowed
+from harken.ticket import Ticket
+from harken.tickets import Lifecycle, LifecycleLabels, TicketMemory, desired_state, repairs_allowed
+from harken.tickets.projection import is_lost, is_older
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(minutes=1)
@@ -51,3 +53,50 @@ def test_after_five_repairs_in_an_hour_we_stop() -> None:
     assert not repairs_allowed(repairs, NOW)
     assert repairs_allowed(repairs[1:], NOW)
     assert repairs_allowed(repairs, NOW + timedelta(minutes=20))
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "older"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("7", "7", False),
+        ("2026-11-17T12:00:00Z", "2026-11-17T12:00:01Z", True),
+        ("2026-11-17T12:00:01.500Z", "2026-11-17T12:00:01.200Z", False),
+        ("2026-11-17T12:00:01Z", "2026-11-17T12:00:00.900Z", False),
+        ("2026-11-17T13:00:00+02:00", "2026-11-17T12:00:00Z", True),
+        ("", "7", False),
+        ("7", "", False),
+    ],
+)
+def test_versions_are_numbers_or_times(version: str, than: str, older: bool) -> None:
+    assert is_older(version, than) is older
+
+
+@pytest.mark.parametrize(
+    ("labels", "version", "confirmed", "age", "lost"),
+    [
+        (["harken:in-progress"], "5", True, 600, False),
+        ([], "4", True, 600, False),
+        ([], "6", True, 1, True),
+        (["harken:done"], "6", True, 1, True),
+        ([], "6", False, 1, False),
+        ([], "6", False, 120, True),
+        ([], "5", True, 1, False),
+        ([], "5", True, 120, True),
+    ],
+)
+def test_a_label_is_lost_only_if_a_read_after_our_write_shows_it(
+    labels: list[str], version: str, confirmed: bool, age: float, lost: bool
+) -> None:
+    memory = TicketMemory(
+        project="web",
+        shown=Lifecycle.IN_PROGRESS,
+        version="5",
+        confirmed=confirmed,
+        wrote_at=NOW - timedelta(seconds=age),
+    )
+    ticket = Ticket(
+        id="1", ref="#1", title="", url="", status="open", closed=False, labels=tuple(labels), version=version
+    )
+    assert is_lost(memory, ticket, LifecycleLabels(), NOW) is lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ class TicketMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     `shown` is the lifecycle that we wrote last, at `wrote_at`; `version` is the platform's version of the ticket after
     that write. `confirmed`: a read has shown our label since. `comment` is the id of the sticky comment, written at
     `commented_at`. `repairs` are the times at which our label was put back; `fought`: it was given up and told.
-    `asked_at`: when the run asked a question on the ticket.
+    `asked_at`: when the run asked a question on the ticket. `settled` names the state of the run that the ticket shows
+    in full: label, comments and native status.
     """
 
     project: str
@@ -36,6 +37,7 @@ class TicketMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     repairs: tuple[datetime, ...] = ()
     fought: bool = False
     asked_at: datetime | None = None
+    settled: str = ""
 
 
 class DocumentStore(Protocol):
@@ -73,6 +75,19 @@ class TicketMemories:
         confirmed = msgspec.structs.replace(memory, confirmed=True, version=version or memory.version)
         # if it changes in between, the next read confirms it
         await self._store.put(TICKET, document.name, msgspec.to_builtins(confirmed), expect=document.revision)
+
+    async def update(self, ticket: str, change: Callable[[TicketMemory | None], TicketMemory]) -> TicketMemory:
+        """Change the memory as it is now; what another process writes at the same time is not lost.
+
+        `change` may be called several times, with None if there is no memory yet."""
+        name = self._prefix + ticket
+        while True:
+            document = await self._store.get(TICKET, name)
+            before = None if document is None else msgspec.convert(document.value, TicketMemory)
+            after = change(before)
+            expect = 0 if document is None else document.revision
+            if after == before or await self._store.put(TICKET, name, msgspec.to_builtins(after), expect=expect):
+                return after
 
     async def forget(self, ticket: str) -> bool:
         return await self._store.delete(TICKET, self._prefix + ticket)

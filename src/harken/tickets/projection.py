@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from harken.runs import RunState
-from harken.tickets.lifecycle import Lifecycle
+from harken.ticket import Ticket
+from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
+from harken.tickets.memory import TicketMemory
 
-__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "desired_state", "repairs_allowed"]
+__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "desired_state", "is_lost", "is_older", "repairs_allowed"]
 
 ENQUEUED_AFTER = timedelta(seconds=5)
 """A run that starts sooner is never shown as enqueued: each label is a write, and some platforms mail it."""
 
 LATEST_REPAIRS = 5
 """So often in an hour we put our label back on one ticket; then another account is fighting with us."""
+
+SETTLED_AFTER = timedelta(minutes=2)
+"""So long after a write, a read that does not show it is no longer one of a copy that is behind."""
 
 _SHOWN: dict[RunState, Lifecycle] = {
     "gathering": Lifecycle.ENQUEUED,
@@ -43,3 +48,27 @@ def desired_state(run: RunState, began: datetime, now: datetime, shown: Lifecycl
 def repairs_allowed(repairs: Sequence[datetime], now: datetime) -> bool:
     """Whether our label may be put back once more on a ticket where that was done at these times."""
     return sum(now - repair < timedelta(hours=1) for repair in repairs) < LATEST_REPAIRS
+
+
+def is_older(version: str, than: str) -> bool:
+    """Compare two versions of a ticket, which are numbers or times. Of others nothing is known."""
+    first, second = _order(version), _order(than)
+    return first is not None and second is not None and first < second
+
+
+def _order(version: str) -> float | None:
+    if version.isascii() and version.isdecimal():
+        return float(version)
+    try:
+        return datetime.fromisoformat(version).timestamp()
+    except ValueError:
+        return None
+
+
+def is_lost(memory: TicketMemory, ticket: Ticket, labels: LifecycleLabels, now: datetime) -> bool:
+    """Whether somebody took off or changed the label that we wrote. A read that is behind our write proves nothing."""
+    if labels.state_of(ticket.labels) == memory.shown or is_older(ticket.version, memory.version):
+        return False
+    if memory.confirmed and ticket.version != memory.version:
+        return True
+    return memory.wrote_at is None or now - memory.wrote_at >= SETTLED_AFTER

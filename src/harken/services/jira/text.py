@@ -5,6 +5,7 @@ The nodes: https://developer.atlassian.com/cloud/jira/platform/apis/document/str
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ __all__ = ["document_of", "mentions", "text_in"]
 
 MAX_DEPTH = 50
 _CUT = "…"
+_MENTION = re.compile(r"\[~accountid:([0-9A-Za-z:-]{1,128})\]")
 _LISTS = {"bulletList": "- ", "taskList": "- ", "decisionList": "- ", "orderedList": ""}
 _INLINE = frozenset(
     {"text", "hardBreak", "mention", "emoji", "inlineCard", "date", "status", "mediaInline", "placeholder"}
@@ -35,18 +37,22 @@ def mentions(value: Any, ids: Collection[str]) -> bool:
     return any(node.get("type") == "mention" and _attr(node, "id").casefold() in ids for node in _nodes(value))
 
 
-def document_of(text: str) -> dict[str, Any]:
-    """Return plain text as a document: empty lines separate paragraphs, other line ends stay."""
+def document_of(text: str, *, mentions: bool = False) -> dict[str, Any]:
+    """Return plain text as a document: empty lines separate paragraphs, other line ends stay.
+
+    With `mentions`, `[~accountid:ID]` mentions that account, as it does in the wiki text of Server."""
     paragraphs = [part.strip("\n") for part in text.replace("\r\n", "\n").split("\n\n")]
-    content = [{"type": "paragraph", "content": _lines(part)} for part in paragraphs if part.strip()]
+    content = [{"type": "paragraph", "content": _lines(part, mentions)} for part in paragraphs if part.strip()]
     return {"type": "doc", "version": 1, "content": content}
 
 
-def _lines(paragraph: str) -> list[dict[str, Any]]:
+def _lines(paragraph: str, mentions: bool) -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = []
     for number, line in enumerate(paragraph.split("\n")):
         nodes += [{"type": "hardBreak"}] if number else []
-        nodes += [{"type": "text", "text": line}] if line else []
+        for index, part in enumerate(_MENTION.split(line) if mentions else [line]):
+            mention = {"type": "mention", "attrs": {"id": part}}
+            nodes += [mention if index % 2 else {"type": "text", "text": part}] if part else []
     return nodes
 
 

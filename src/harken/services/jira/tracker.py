@@ -223,7 +223,7 @@ class Tracker:
 
     async def _body(self, text: str) -> dict[str, Any]:
         cut = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
-        return {"body": document_of(cut) if await self._api.is_cloud() else cut}
+        return {"body": document_of(cut, mentions=True) if await self._api.is_cloud() else cut}
 
     async def _is_in_project(self, issue: Mapping[str, Any]) -> bool:
         if not self._project or folded_text(issue, "fields.project.key") == self._project.casefold():
