@@ -1,8 +1,12 @@
 """How a ticket starts a pipeline and carries its state: pure rules over values, and what the engine does with them."""
 
+from harken.tickets.adoption import Adopted
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
 from harken.tickets.memory import TicketMemories, TicketMemory
+from harken.tickets.pace import WritePaces
 from harken.tickets.projection import ENQUEUED_AFTER, LATEST_REPAIRS, desired_state, repairs_allowed
+from harken.tickets.projector import Projector
+from harken.tickets.receipt import is_ours, receipt_key
 from harken.tickets.resolution import ProjectScope, Resolution, resolve
 from harken.tickets.routing import Route, Routes, route
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, scope_of, trigger_name
@@ -13,10 +17,12 @@ from harken.tickets.trust import Trust, Trusted, judge
 __all__ = [
     "ENQUEUED_AFTER",
     "LATEST_REPAIRS",
+    "Adopted",
     "Lifecycle",
     "LifecycleLabels",
     "ProjectScope",
     "ProjectSettings",
+    "Projector",
     "Resolution",
     "Route",
     "Routes",
@@ -28,9 +34,12 @@ __all__ = [
     "TrackerSettings",
     "Trust",
     "Trusted",
+    "WritePaces",
     "desired_state",
     "feed_name",
+    "is_ours",
     "judge",
+    "receipt_key",
     "repairs_allowed",
     "resolve",
     "route",
