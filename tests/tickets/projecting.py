@@ -1,9 +1,9 @@
-"""A store of runs that move, and fakes of GitHub and Jira with tickets that show it."""
+"""A store of runs that move, and fakes of the platforms with tickets that show it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from random import Random
 from typing import Any, Protocol
@@ -13,17 +13,24 @@ import msgspec
 from harken.event import Event, Recorded
 from harken.http import Client, HttpSettings
 from harken.runs import FINAL, Run, RunState, StepRecord
+from harken.services.azure_devops import plugin as azure_devops
+from harken.services.azure_devops.text import plain_text
 from harken.services.github import plugin as github
+from harken.services.gitlab import plugin as gitlab
 from harken.services.jira import plugin as jira_plugin
 from harken.source import Host
 from harken.store import Document, MovedRun
 from harken.testing import HandClock, VirtualClock
+from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.github import GitHub, Issue
+from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.jira import Jira
 from harken.ticket import Ticket, TicketTracker
 from harken.tickets import LifecycleLabels, ProjectScope, ProjectSettings, Routes, TicketMemories, TrackerSettings
 from harken.tickets.projector import Projector
+from tests.services.azure_devops import account as azure_account
 from tests.services.github import account as github_account
+from tests.services.gitlab import account as gitlab_account
 from tests.services.jira import account as jira_account
 
 KEY = b"a key of this installation"
@@ -135,6 +142,7 @@ class Board(Protocol):
     kind: str
     location: str
     tracker: TicketTracker
+    fake: Any
 
     def open(self, *labels: str) -> str: ...
 
@@ -165,7 +173,7 @@ class HubBoard:
     kind, location = "github", "acme/shop"
 
     def __init__(self, hub: GitHub, host: Host) -> None:
-        self.hub = hub
+        self.fake = hub
         hub.tokens["app"] = None
         hub.apps["app"] = "harken[bot]"
         hub.repos["acme/shop"].roles["leo"] = "write"
@@ -173,22 +181,22 @@ class HubBoard:
         self.tracker = github.tracker(self.location, github_account(hub, "app"), host)
 
     def issue(self, number: str) -> Issue:
-        return self.hub.repos["acme/shop"].issues[int(number)]
+        return self.fake.repos["acme/shop"].issues[int(number)]
 
     def open(self, *labels: str) -> str:
-        return str(self.hub.open(*labels, by="leo").number)
+        return str(self.fake.open(*labels, by="leo").number)
 
     def label(self, number: str, label: str, by: str = "leo") -> None:
-        self.hub.label(self.issue(number), label, by)
+        self.fake.label(self.issue(number), label, by)
 
     def unlabel(self, number: str, label: str, by: str = "leo") -> None:
-        self.hub.unlabel(self.issue(number), label, by)
+        self.fake.unlabel(self.issue(number), label, by)
 
     def labels(self, number: str) -> set[str]:
         return set(self.issue(number).labels)
 
     def comment(self, number: str, text: str) -> None:
-        self.hub.comment(self.issue(number), text, by="leo")
+        self.fake.comment(self.issue(number), text, by="leo")
 
     def comments(self, number: str) -> list[str]:
         return [comment["body"] for comment in self.issue(number).comments]
@@ -197,10 +205,10 @@ class HubBoard:
         self.issue(number).comments = []
 
     def close(self, number: str) -> None:
-        self.hub.close(self.issue(number))
+        self.fake.close(self.issue(number))
 
     def writes(self) -> list[float]:
-        wrote = [seen for seen in self.hub.seen if seen.method in WRITES and seen.path != "/graphql"]
+        wrote = [seen for seen in self.fake.seen if seen.method in WRITES and seen.path != "/graphql"]
         return [seen.at for seen in wrote if seen.status < 300]
 
     def on_write(self, call: Callable[[], object]) -> None:
@@ -211,42 +219,133 @@ class JiraBoard:
     kind, location = "jira", "TEAM"
 
     def __init__(self, jira: Jira, host: Host) -> None:
-        self.jira = jira
+        self.fake = jira
         jira.user("leo", email="leo@example.com")
         jira.user("robot", type="app")
         assert jira_plugin.tracker is not None
         self.tracker = jira_plugin.tracker(self.location, jira_account(jira), host)
 
     def open(self, *labels: str) -> str:
-        key = self.jira.create(creator="leo")
-        self.jira.label(key, *labels, by="leo")
+        key = self.fake.create(creator="leo")
+        self.fake.label(key, *labels, by="leo")
         return key
 
     def label(self, number: str, label: str, by: str = "leo") -> None:
-        self.jira.label(number, *sorted({*self.labels(number), label}), by=by)
+        self.fake.label(number, *sorted({*self.labels(number), label}), by=by)
 
     def unlabel(self, number: str, label: str, by: str = "leo") -> None:
-        self.jira.label(number, *sorted(self.labels(number) - {label}), by=by)
+        self.fake.label(number, *sorted(self.labels(number) - {label}), by=by)
 
     def labels(self, number: str) -> set[str]:
-        return set(self.jira.issue(number).fields["labels"])
+        return set(self.fake.issue(number).fields["labels"])
 
     def comment(self, number: str, text: str) -> None:
-        self.jira.comment(number, text, author="leo")
+        self.fake.comment(number, text, author="leo")
 
     def comments(self, number: str) -> list[str]:
         from harken.services.jira.text import text_in
 
-        return [text_in(comment["text"]) for comment in self.jira.issue(number).comments]
+        return [text_in(comment["text"]) for comment in self.fake.issue(number).comments]
 
     def delete_comments(self, number: str) -> None:
-        self.jira.issue(number).comments = []
+        self.fake.issue(number).comments = []
 
     def close(self, number: str) -> None:
-        self.jira.move(number, "Done")
+        self.fake.move(number, "Done")
 
     def writes(self) -> list[float]:
-        wrote = [seen for seen in self.jira.seen if seen.method in WRITES and "/search" not in seen.path]
+        wrote = [seen for seen in self.fake.seen if seen.method in WRITES and "/search" not in seen.path]
+        return [seen.at for seen in wrote if seen.status < 300]
+
+    def on_write(self, call: Callable[[], object]) -> None:
+        _before_writes(self.tracker, call)
+
+
+class LabBoard:
+    kind, location = "gitlab", "acme/web/shop"
+
+    def __init__(self, lab: GitLab, host: Host) -> None:
+        self.fake = lab
+        assert gitlab.tracker is not None
+        self.tracker = gitlab.tracker(self.location, gitlab_account(lab), host)
+
+    def issue(self, number: str) -> Any:
+        return self.fake.projects[self.location][int(number)]
+
+    def open(self, *labels: str) -> str:
+        issue = self.fake.open()
+        for label in labels:
+            self.fake.label(issue, label)
+        return str(issue.iid)
+
+    def label(self, number: str, label: str, by: str = "leo") -> None:
+        self.fake.label(self.issue(number), label, by)
+
+    def unlabel(self, number: str, label: str, by: str = "leo") -> None:
+        self.fake.unlabel(self.issue(number), label, by)
+
+    def labels(self, number: str) -> set[str]:
+        return set(self.issue(number).labels)
+
+    def comment(self, number: str, text: str) -> None:
+        self.fake.comment(self.issue(number), text)
+
+    def comments(self, number: str) -> list[str]:
+        return [note["body"] for note in self.issue(number).happened["notes"] if not note["system"]]
+
+    def delete_comments(self, number: str) -> None:
+        self.issue(number).happened["notes"] = []
+
+    def close(self, number: str) -> None:
+        self.fake.close(self.issue(number))
+
+    def writes(self) -> list[float]:
+        return [seen.at for seen in self.fake.seen if seen.method in WRITES and seen.status < 300]
+
+    def on_write(self, call: Callable[[], object]) -> None:
+        _before_writes(self.tracker, call)
+
+
+class AzureBoard:
+    kind, location = "azure_devops", "Shop"
+
+    def __init__(self, fake: AzureDevOps, host: Host) -> None:
+        self.fake = fake
+        assert azure_devops.tracker is not None
+        self.tracker = azure_devops.tracker(self.location, azure_account(fake, "coder"), host)
+
+    def open(self, *labels: str) -> str:
+        item = self.fake.create()
+        if labels:
+            self.fake.tag(item, *labels)
+        return str(item.id)
+
+    def label(self, number: str, label: str, by: str = "leo") -> None:
+        self.fake.tag(self.fake.items[int(number)], label, by=by)
+
+    def unlabel(self, number: str, label: str, by: str = "leo") -> None:
+        self.fake.untag(self.fake.items[int(number)], label, by=by)
+
+    def labels(self, number: str) -> set[str]:
+        tags = self.fake.items[int(number)].fields.get("System.Tags", "")
+        return {tag.strip() for tag in tags.split(";") if tag.strip()}
+
+    def comment(self, number: str, text: str) -> None:
+        self.fake.comment(self.fake.items[int(number)], text)
+
+    def comments(self, number: str) -> list[str]:
+        shown = [one["text"] for one in self.fake.items[int(number)].comments if not one.get("isDeleted")]
+        return [plain_text(text) for text in shown]
+
+    def delete_comments(self, number: str) -> None:
+        for one in self.fake.items[int(number)].comments:
+            one["isDeleted"] = True
+
+    def close(self, number: str) -> None:
+        self.fake.move(self.fake.items[int(number)], "Closed")
+
+    def writes(self) -> list[float]:
+        wrote = [seen for seen in self.fake.seen if seen.method in WRITES and "wiql" not in seen.path]
         return [seen.at for seen in wrote if seen.status < 300]
 
     def on_write(self, call: Callable[[], object]) -> None:
@@ -270,16 +369,27 @@ def _before_writes(tracker: Any, call: Callable[[], object]) -> None:
         setattr(tracker, name, watched)
 
 
+_KINDS: Mapping[str, tuple[Any, Any]] = {
+    "github": (GitHub, HubBoard),
+    "gitlab": (GitLab, LabBoard),
+    "jira": (Jira, JiraBoard),
+    "azure_devops": (AzureDevOps, AzureBoard),
+}
+KINDS = tuple(_KINDS)
+
+
 @asynccontextmanager
 async def boards(clock: HandClock | VirtualClock, *kinds: str) -> AsyncIterator[list[Any]]:
     """Serve fakes of these kinds."""
     client = Client(clock, settings=HttpSettings(total_seconds=30.0))
     host = Host(http=client, clock=clock, random=Random(1), allow_private=True)
     made: list[Any] = []
-    hub, jira = GitHub(clock), Jira(clock)
-    async with hub.serve(), jira.serve():
+    async with AsyncExitStack() as serving:
         for kind in kinds:
-            made.append(HubBoard(hub, host) if kind == "github" else JiraBoard(jira, host))
+            fake_of, board_of = _KINDS[kind]
+            fake = fake_of(clock)
+            await serving.enter_async_context(fake.serve())
+            made.append(board_of(fake, host))
         yield made
     await client.close()
 

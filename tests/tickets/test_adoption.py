@@ -1,4 +1,4 @@
-"""The memory of tickets is rebuilt from what is on them, on fakes of GitHub and Jira."""
+"""The memory of tickets is rebuilt from what is on them, on fakes of the platforms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from harken.errors import Misconfigured
 from harken.testing import HandClock
 from harken.tickets import Lifecycle, TicketMemory
-from tests.tickets.projecting import World, boards
+from tests.tickets.projecting import KINDS, World, boards
 
 PEOPLE = {"fix", "harken:later"}
 
@@ -19,7 +19,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-@pytest.fixture(params=["github", "jira"])
+@pytest.fixture(params=KINDS)
 async def world(request: pytest.FixtureRequest, clock: HandClock) -> AsyncIterator[World]:
     async with boards(clock, request.param) as served:
         yield World(clock, *served)

@@ -1,4 +1,4 @@
-"""The sticky comment of a ticket, and what wants a person, on fakes of GitHub and Jira."""
+"""The sticky comment of a ticket, and what wants a person, on fakes of the platforms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harken.testing import HandClock
 from harken.ticket import Comment
 from harken.tickets import Lifecycle, is_ours
 from harken.tickets.receipt import receipts_in
-from tests.tickets.projecting import KEY, JiraBoard, World, boards
+from tests.tickets.projecting import KEY, KINDS, JiraBoard, World, boards
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-@pytest.fixture(params=["github", "jira"])
+@pytest.fixture(params=KINDS)
 async def world(request: pytest.FixtureRequest, clock: HandClock) -> AsyncIterator[World]:
     async with boards(clock, request.param) as served:
         yield World(clock, *served)
@@ -172,12 +172,12 @@ async def test_a_jira_cloud_mention_is_a_node_of_its_document(clock: HandClock):
     async with boards(clock, "jira") as served:
         world, board = World(clock, *served), served[0]
         assert isinstance(board, JiraBoard)
-        id = board.jira.user("5b10a2844c20165700ede21f", email="eve@example.com")
+        id = board.fake.user("5b10a2844c20165700ede21f", email="eve@example.com")
         number = board.open()
         board.label(number, "fix", by=id)
         await world.claim(number, status="failed")
         await world.settle(10)
-        body = board.jira.issue(number).comments[0]["text"]
+        body = board.fake.issue(number).comments[0]["text"]
         assert {"type": "mention", "attrs": {"id": id}} in body["content"][0]["content"]
 
 

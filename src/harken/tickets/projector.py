@@ -64,7 +64,10 @@ class Lease(Protocol):
 
 
 class _Visit:
-    """A ticket that does not show everything yet, or whose run is not over. `due` is monotonic time."""
+    """A ticket that does not show everything yet, or whose run is not over. Times are monotonic.
+
+    `not_before`: the platform asked us to leave it alone until then, whatever happens to its run.
+    """
 
     def __init__(self, tracker: str, ticket: str, project: str, *, is_open: bool) -> None:
         self.tracker = tracker
@@ -74,6 +77,7 @@ class _Visit:
         self.began: datetime | None = None
         self.moved = True
         self.due = 0.0
+        self.not_before = 0.0
         self.failures = 0
 
 
@@ -251,7 +255,7 @@ class Projector:
         is_open = memory.status in OPEN
         if visit is None:
             visit = self._visits[tracker, ticket] = _Visit(tracker, ticket, memory.project, is_open=is_open)
-        visit.project, visit.is_open, visit.moved, visit.due = memory.project, is_open, True, 0.0
+        visit.project, visit.is_open, visit.moved, visit.due = memory.project, is_open, True, visit.not_before
         return visit
 
     def _drop(self, visit: _Visit) -> None:
@@ -261,7 +265,8 @@ class Projector:
         """Visit tickets of one credential, one after the other: what moved comes before what is only looked at."""
         rest = self._rests.setdefault(account, _Rest())
         ends = self._clock.monotonic() + PASS_SECONDS
-        count = sum(settings[visit.tracker].account == account for visit in self._visits.values() if visit.is_open)
+        ours = {name for name, tracker in settings.items() if tracker.account == account}
+        count = sum(visit.is_open and visit.tracker in ours for visit in self._visits.values())
         for visit in sorted(visits, key=lambda visit: (not visit.moved, visit.due)):
             tracker = settings[visit.tracker]
             now = self._clock.monotonic()
@@ -312,6 +317,7 @@ class Projector:
             return
         needs_person = isinstance(error, HarkenError) and is_permanent(error.code)
         first, cap = (ATTENTION_FIRST, ATTENTION_CAP) if needs_person else (RETRY_FIRST, RETRY_CAP)
+        visit.not_before = now + after
         visit.due = now + max(after, doubled(first, visit.failures, cap))
         visit.failures += 1
         # a status that a workflow does not have says nothing about the credential

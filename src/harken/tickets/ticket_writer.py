@@ -46,6 +46,9 @@ log = structlog.get_logger("harken.tickets")
 PROGRESS_EVERY = timedelta(seconds=60)
 """The sticky comment is edited for progress no more often than this, and a shorter run has one only at its end."""
 
+GONE_AFTER = timedelta(minutes=10)
+"""A ticket that is missing so shortly after it was seen may be missing only in a copy that is behind."""
+
 FIGHT = "ticket.label_fight"
 _HOUR = timedelta(hours=1)
 _NATIVE = frozenset({Lifecycle.DONE, Lifecycle.FAILED})
@@ -133,6 +136,8 @@ class TicketWriter:
         if run.status in ("ready", "blocked", "gathering") and too_soon > timedelta():
             return too_soon.total_seconds()
         ticket = await target.tracker.get(id)
+        if ticket is None and now - (run.finished_at or run.created_at) < GONE_AFTER:
+            return look_every
         if ticket is None:
             log.info("ticket.gone", tracker=target.settings.name, ticket=id, run=run.id)
             await self._remember(target, id, memory, settled=stage_of(run))
@@ -154,11 +159,13 @@ class TicketWriter:
         self, target: Target, run: Run, ticket: Ticket, memory: TicketMemory, began: datetime
     ) -> Lifecycle | None:
         wanted = desired_state(run.status, began, self._clock.now(), memory.shown)
+        if wanted is not Lifecycle.DONE or memory.shown is wanted or not memory.version:
+            return wanted
         by_itself = any(record.action == "ticket.transition" for record in run.journal)
-        if wanted is Lifecycle.DONE and memory.shown is not wanted and not by_itself and _is_withdrawn(target, ticket):
-            # a person took back what they asked for in the moment when it ended
-            return None
-        return wanted
+        if by_itself or is_older(ticket.version, memory.version) or not _is_withdrawn(target, ticket):
+            return wanted
+        # a person took back what they asked for in the moment when it ended
+        return None
 
     async def _visit_orphan(self, target: Target, id: str, memory: TicketMemory) -> float | None:
         """The run is not in the store any more. If it had not ended, the ticket can be claimed again."""
