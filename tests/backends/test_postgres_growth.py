@@ -112,6 +112,20 @@ async def test_explain_reads_no_whole_table(
     assert await unbounded(session, statements) == []
 
 
+async def test_runs_that_moved_are_found_by_an_index_that_has_only_them(
+    given: Given, session: Any, statements: dict[str, tuple[Any, ...]]
+) -> None:
+    await some_rows(given)
+    await given.fires("watched", watched=True)
+    statements.clear()
+    [moved] = await given.store.moved_runs()
+    assert await given.store.moved_runs({moved.id: moved.seen}) == []
+    assert await unbounded(session, statements) == []
+    [(sql, bindings)] = [(sql, bindings) for sql, bindings in statements.items() if sql.startswith("SELECT r.*")]
+    plan = "\n".join(row[0] for row in await session.fetch(f"EXPLAIN {sql}", *bindings))
+    assert "runs_moved" in plan
+
+
 async def test_only_the_number_of_all_runs_is_counted_row_by_row(
     given: Given, session: Any, statements: dict[str, tuple[Any, ...]]
 ) -> None:

@@ -134,6 +134,18 @@ async def test_runs_of_an_event_or_that_ended_badly_are_found_by_an_index(given:
     assert scans(given, found) == []
 
 
+async def test_runs_that_moved_are_found_by_an_index_that_has_only_them(given: Given) -> None:
+    await some_rows(given)
+    await given.fires("watched", watched=True)
+    with statements(given) as found:
+        [moved] = await given.store.moved_runs()
+        assert await given.store.moved_runs({moved.id: moved.seen}) == []
+    assert scans(given, found) == []
+    [(sql, bindings)] = [(sql, bindings) for sql, bindings in found.items() if sql.startswith("SELECT seq, id")]
+    plan = [row[3] for row in connection_of(given).execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+    assert plan[0].startswith("SEARCH runs USING INDEX runs_moved")
+
+
 async def test_a_key_is_looked_for_among_its_namesakes_and_not_among_all_events_of_the_feed(given: Given) -> None:
     await some_rows(given)
     with statements(given) as found:
@@ -176,14 +188,17 @@ async def test_a_file_of_the_schema_before_gets_its_indexes_and_keeps_its_rows(p
     await some_rows(given)
     sqlite(given).abandon()
     migrations = files("harken.backends.sqlite").joinpath("migrations")
-    grown = re.findall(r"CREATE INDEX (\w+)", migrations.joinpath("0005_growth.sql").read_text())
+    added = "".join(migrations.joinpath(step).read_text() for step in ("0005_growth.sql", "0006_moved.sql"))
+    grown = re.findall(r"CREATE INDEX (\w+)", added)
     with closing(apsw.Connection(str(path))) as connection:
         for index in grown:
             connection.execute(f"DROP INDEX {index}")
+        for table, column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", added):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version=4")
     with capture_logs() as logs:
         store = SqliteStore.at(path, clock, inline=True)
-    assert [(line["event"], line["schema"]) for line in logs] == [("store.migrating", 5)]
+    assert [(line["event"], line["schema"]) for line in logs] == [("store.migrating", 5), ("store.migrating", 6)]
     found = store._database.tx.execute("SELECT name FROM sqlite_schema WHERE type='index'").fetchall()
     assert set(grown) <= {row[0] for row in found}
     assert (await store.counts())["events"] == 3

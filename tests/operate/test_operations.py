@@ -160,6 +160,20 @@ async def test_replay_of_a_filtered_event_makes_the_input_that_the_mapping_asks_
     assert (await office.ask("runs.show", id=started["id"]))["input"] == {"id": "INC-2"}
 
 
+async def test_replay_of_an_event_that_names_its_pipeline_starts_that_one_and_is_watched(office: Office) -> None:
+    routed = msgspec.structs.replace(
+        office.loaded.triggers[0], routes={"fix-bug": office.loaded.triggers[0].workflow_rev}
+    )
+    office.operator.loaded = replace(office.loaded, triggers=(routed, *office.loaded.triggers[1:]))
+    for number, pipeline in enumerate(("fix-bug", "gone")):
+        data = {"id": f"INC-{number}", "urgency": "high", "pipeline": pipeline}
+        await office.shows(msgspec.structs.replace(office.incident(f"INC-{number}"), data=data))
+    started = (await office.ask("events.replay", id=1, trigger="oncall"))["runs"][0]
+    assert [run.id for run in await office.store.moved_runs()] == [started["id"]]
+    with pytest.raises(Refused, match="'gone', which is not configured now"):
+        await office.ask("events.replay", id=2, trigger="oncall")
+
+
 async def test_replay_of_an_event_that_started_nothing_asks_for_a_trigger(office: Office) -> None:
     await office.shows(office.incident("deploy"), feed="deploys")
     await office.shows(office.incident("INC-0", age=7200))

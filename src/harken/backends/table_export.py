@@ -12,6 +12,7 @@ import msgspec
 
 from harken.backends.codec import decode_spans, micros, moment
 from harken.backends.encryption import Seal
+from harken.backends.moved import NOT_DEALT_WITH, version
 from harken.backends.run_states import NEVER, READY, RUNNING, STATES
 from harken.backends.verdicts import decode_verdicts, encode_verdicts
 from harken.errors import Refused
@@ -49,7 +50,7 @@ data""",
     "memory": "feed, mid, state, absent, seq, event, first_seen, last_seen",
     "runs": """seq, id, trigger, workflow_rev, state, priority, due_at, attempt, max_attempts, token, event, gathered,
 input, slot, overlap, gather, hold, quiet_from, quiet_until, budgeted, cancel_requested, waiting_for, answer, parent,
-replay_of, created_at, started_at, finished_at, error, output""",
+replay_of, created_at, started_at, finished_at, error, output, watched, since""",
     "ticks": "feed, started_at, ended_at, count, result, seen, new, error, seconds",
     "buried": "id, feed, key, reason, payload, at",
     "audit": "at, who, did, what, detail",
@@ -279,6 +280,13 @@ class Tables(Sealed):
         return row.at, row.who, row.did, row.what, self.shut(row.detail)
 
 
+def _dealt_with(row: ExportedRun, state: int) -> int | None:
+    """The column `watched`."""
+    if not row.watched:
+        return None
+    return NOT_DEALT_WITH if row.moved else version(state, row.token)
+
+
 HAS_SLOT = "slot IS NOT NULL AND EXISTS (SELECT 1 FROM slots WHERE key=slot AND run=seq)"
 
 
@@ -325,20 +333,24 @@ class TableRuns(Sealed):
             created_at=row[25],
             started_at=row[26],
             finished_at=row[27],
+            since=row[31],
+            watched=row[30] is not None,
+            moved=row[30] is not None and (row[4] == RUNNING or row[30] != version(row[4], row[9])),
             error=self.text(row[28]) or "",
             output=self.open(row[29]),
             journal=tuple(self.seal.open(record) for record in journal),
         )
 
     def of_run(self, row: ExportedRun) -> Row:
+        state = STATES.index(row.state)
         # fmt: off
         return (
-            row.seq, row.id, look_up(self.triggers, row.trigger, "trigger"), row.workflow_rev, STATES.index(row.state),
+            row.seq, row.id, look_up(self.triggers, row.trigger, "trigger"), row.workflow_rev, state,
             row.priority, NEVER if row.due_at is None else row.due_at, row.attempt, row.max_attempts, row.token,
             row.event, row.gathered, self.shut(row.input), row.slot, row.overlap or None, row.gather, row.hold or None,
             row.quiet_from, row.quiet_until, row.budgeted, row.cancel_requested, row.waiting_for or None,
             self.shut(row.answer), row.parent, row.replay_of, row.created_at, row.started_at, row.finished_at,
-            self.shut_text(row.error) if row.error else None, self.shut(row.output),
+            self.shut_text(row.error) if row.error else None, self.shut(row.output), _dealt_with(row, state), row.since,
         )
         # fmt: on
 

@@ -127,17 +127,30 @@ async def _start_again(context: Context, event: Recorded, name: str, earlier: st
             f"trigger {name} or feed {context.feed_label(event.feed)} is not configured now",
             fix="Put it back, then replay",
         )
+    workflow, revision = _workflow_of(event, definition)
     again = NewRun(
         trigger=name,
-        workflow=definition.workflow,
-        workflow_rev=definition.workflow_rev,
+        workflow=workflow,
+        workflow_rev=revision,
         id_key=f"replay:{uuid4().hex}",
         input=input_for(event, definition, state, feed, context.clock.now()),
         event_ids=(event.id,),
         replay_of=earlier,
         max_attempts=definition.max_attempts,
+        watched=bool(definition.routes),
     )
     return {"trigger": name, "id": await context.store.start(again), "replay_of": earlier}
+
+
+def _workflow_of(event: Recorded, definition: Trigger) -> tuple[str, str]:
+    """The name and the revision of the workflow that the event starts."""
+    if not definition.routes:
+        return definition.workflow, definition.workflow_rev
+    pipeline = str(event.data.get("pipeline", ""))
+    if pipeline not in definition.routes:
+        fix = f"Put it back into the map of {definition.name}, then replay"
+        raise Refused(f"event {event.id} is for the pipeline {pipeline!r}, which is not configured now", fix=fix)
+    return pipeline, definition.routes[pipeline]
 
 
 async def _event(context: Context, event_id: int) -> Recorded:

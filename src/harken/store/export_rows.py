@@ -155,6 +155,8 @@ class ExportedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     `event` is its only event; `events` are those of a run with several. `by_hand`: a person or a step started it, so
     the verdicts of its events do not name it. Without `due_at` only an answer wakes it. `has_slot`: it holds its slot.
+    `since` is when it came into its state, unless that is when it was created or finished. `moved`: it is watched, and
+    nobody has dealt with its state yet.
     """
 
     seq: int
@@ -188,6 +190,9 @@ class ExportedRun(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     started_at: int | None
     finished_at: int | None
+    since: int | None
+    watched: bool
+    moved: bool
     error: str
     output: bytes | None
     journal: tuple[bytes, ...]

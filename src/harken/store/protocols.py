@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from harken.clock import Clock
@@ -22,6 +23,7 @@ from harken.store.values import (
     IdleRead,
     Lease,
     Listeners,
+    MovedRun,
     MovedStart,
     NewRun,
     Opened,
@@ -181,6 +183,14 @@ class Runs(Protocol):
         """Release the trigger's held runs regardless of its budget, or cancel them with `drop`. Return how many.
 
         With `hold` only those held for this reason."""
+        ...
+
+    async def moved_runs(self, seen: Mapping[str, int] = MappingProxyType({}), limit: int = 200) -> Sequence[MovedRun]:
+        """Watched runs whose state has changed, as they are now, each at most once.
+
+        A run comes again until its `seen` is given back, by run id. If it is in another state or attempt by then, it
+        comes again all the same. Of more than `limit` the others come with the next calls. Deal with a run first, then
+        give it back: after a crash between the two it comes twice, and no change is lost."""
         ...
 
     async def drop_dead_letter(self, run_id: str) -> bool:

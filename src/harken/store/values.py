@@ -271,7 +271,10 @@ class MovedStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that a person or a step starts: by hand, a replay, or a sub-run. Equal `id_key`s give the same run."""
+    """A run that a person or a step starts: by hand, a replay, or a sub-run. Equal `id_key`s give the same run.
+
+    `watched` as in an Intent.
+    """
 
     trigger: str
     workflow_rev: str
@@ -283,6 +286,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     due_at: datetime | None = None
     max_attempts: int = 3
+    watched: bool = False
 
 
 class MovedRun(msgspec.Struct, frozen=True, kw_only=True):

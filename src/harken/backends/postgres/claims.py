@@ -29,7 +29,8 @@ _RUN = """r.seq, r.id AS run_id, r.token, r.trigger, r.workflow_rev, r.attempt, 
 r.answer, r.parent, r.created_at, r.cancel_requested, r.priority, r.due_at"""
 FIRST_EVENT_COLUMN = 15
 _JOINED = "FROM {} LEFT JOIN events e ON e.id=r.event LEFT JOIN feeds f ON f.id=e.feed"
-_TAKEN = f"state={RUNNING}, token=token+1, holder=$1, lease_until=$2+{{now}}, started_at=coalesce(started_at, {{now}})"
+_TAKEN = f"""state={RUNNING}, since={{now}}, token=token+1, holder=$1, lease_until=$2+{{now}},
+started_at=coalesce(started_at, {{now}})"""
 
 # reads one priority after the other, and skips rows that another replica has locked
 CLAIM_UNCHECKED = f"""WITH t AS MATERIALIZED (SELECT n.now, NOT EXISTS (
@@ -101,7 +102,7 @@ async def _claim_checked(tx: Transaction, holder: str, limit: int, seconds: floa
 async def _end_waits(tx: Transaction) -> None:
     """Make parked runs ready whose time has come, and close gathering windows that are over."""
     await tx.do(
-        f"""UPDATE runs SET state={READY} WHERE seq=ANY(ARRAY(SELECT seq FROM runs
+        f"""UPDATE runs SET state={READY}, since=$1 WHERE seq=ANY(ARRAY(SELECT seq FROM runs
         WHERE state IN ({GATHERING}, {WAITING}) AND state={WAITING} AND due_at<=$1 FOR UPDATE SKIP LOCKED))""",
         tx.now,
     )
@@ -172,7 +173,7 @@ async def _count_or_hold(tx: Transaction, seq: int, trigger: int) -> bool:
     if found is None or found.budget is None or await runs_left(tx, trigger, found.budget) > 0:
         await count_run(tx, seq, trigger)
         return True
-    await tx.do(f"UPDATE runs SET state={HELD}, hold='budget' WHERE seq=$1", seq)
+    await tx.do(f"UPDATE runs SET state={HELD}, since=$2, hold='budget' WHERE seq=$1", seq, tx.now)
     return False
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from harken.backends.budgets import budget_room, window
 from harken.backends.codec import micros
+from harken.backends.postgres.moved import watch
 from harken.backends.postgres.statements import UnnestRows
 from harken.backends.postgres.transaction import Overtaken, Transaction, TriggerRow
 from harken.backends.run_states import (
@@ -138,6 +139,7 @@ class Resolver:
         self._holder = holder
         self._fired: Counter[int] = Counter()
         self._gathered: dict[tuple[int, str], bytes] = {}
+        self._watched: list[int] = []
 
     async def resolve(self, requests: Sequence[RunRequest], *, claim: bool = True) -> list[Verdict]:
         """A verdict for each request, in the same order. Without `claim` no run is claimed from now on."""
@@ -150,6 +152,9 @@ class Resolver:
         for request in requests:
             if request.seq not in verdicts:
                 verdicts[request.seq] = await self._resolve_one(request)
+        if self._watched:
+            watched, self._watched = self._watched, []
+            await watch(self._tx, watched)
         return [verdicts[request.seq] for request in requests]
 
     def take_fired(self) -> tuple[list[int], list[int]]:
@@ -244,6 +249,8 @@ class Resolver:
         """The verdict for a run that was inserted, which counts as fired."""
         trigger = self._tx.trigger(request.intent.trigger)
         self._fired[trigger.id] += 1
+        if request.intent.watched:
+            self._watched.append(row.seq)
         if row.state == RUNNING:
             self.claimed.append((request, row.id))
         elif row.state == READY:
@@ -266,6 +273,8 @@ class Resolver:
         if not seq:
             return _duplicate(trigger, run_id)
         self._gathered[trigger.id, intent.run_key] = run_id
+        if intent.watched:
+            self._watched.append(seq)
         await tx.do("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", seq, request.event_id)
         if into.max and gathered >= into.max:
             await close_gathering(tx, seq)
@@ -377,7 +386,7 @@ async def _add_priorities(tx: Transaction, wanted: set[int]) -> None:
 async def close_gathering(tx: Transaction, seq: int) -> None:
     """The window of a gathering run is over or full: admit the run, unless it is held."""
     if await tx.value("SELECT hold FROM runs WHERE seq=$1", seq):
-        await tx.do(f"UPDATE runs SET state={HELD}, due_at=$1 WHERE seq=$2", tx.now, seq)
+        await tx.do(f"UPDATE runs SET state={HELD}, since=$1, due_at=$1 WHERE seq=$2", tx.now, seq)
     else:
         await admit(tx, seq)
 
@@ -394,7 +403,7 @@ async def admit(tx: Transaction, seq: int, due: int | None = None) -> None:
             return
         state = READY if taken else BLOCKED
     when = due if due is not None else min(due_at, tx.now)
-    await tx.do("UPDATE runs SET state=$1, due_at=$2, hold=NULL WHERE seq=$3", state, when, seq)
+    await tx.do("UPDATE runs SET state=$1, since=$2, due_at=$3, hold=NULL WHERE seq=$4", state, tx.now, when, seq)
     tx.made_ready = True
 
 
@@ -449,7 +458,7 @@ async def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:
         await tx.do("DELETE FROM slots WHERE key=$1", slot)
         return
     await tx.do("UPDATE slots SET run=$1 WHERE key=$2", following, slot)
-    await tx.do(f"UPDATE runs SET state={READY} WHERE seq=$1", following)
+    await tx.do(f"UPDATE runs SET state={READY}, since=$2 WHERE seq=$1", following, tx.now)
     tx.made_ready = True
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from harken.backends.codec import micros
 from harken.backends.postgres.claims import PostgresClaims
 from harken.backends.postgres.commit import write_commit
+from harken.backends.postgres.moved import PostgresMoved, watch
 from harken.backends.postgres.queue import admit, charge_step, count_run, free_slot, lock_slot, release_held
 from harken.backends.postgres.records import journals_of
 from harken.backends.postgres.statements import UnnestRows
@@ -59,12 +60,15 @@ t AS (INSERT INTO tallies (trigger, fired, done) SELECT t.id, 0, n.done FROM tri
 (SELECT counts, count(*) AS done FROM s WHERE counts<>'' GROUP BY counts) n ON t.name=n.counts)
 SELECT id, token FROM s"""
 
-ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, due_at=coalesce($3, harken_now())
-WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
+ANSWER = f"""UPDATE runs SET answer=$2, state={READY}, since=coalesce($3, harken_now()),
+due_at=coalesce($3, harken_now()) WHERE id=$1 AND state={WAITING} AND waiting_for<>''"""
 
 
-class PostgresRuns(PostgresClaims):
-    """The protocol Runs, but for claims. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+class PostgresRuns(PostgresClaims, PostgresMoved):
+    """The protocol Runs, but for claims and what moved.
+
+    Both SQL stores repeat its signatures on purpose, each beside its own SQL.
+    """
 
     async def journal(
         self,
@@ -151,11 +155,12 @@ async def _park(tx: Transaction, run_id: str, token: int, park: Park, record: St
     if record is not None:
         await _append_step(tx, seq, record)
     await tx.do(
-        f"""UPDATE runs SET state={WAITING}, due_at=$1, waiting_for=$2, answer=NULL, lease_until=NULL, holder=NULL
-        WHERE seq=$3""",
+        f"""UPDATE runs SET state={WAITING}, since=$4, due_at=$1, waiting_for=$2, answer=NULL, lease_until=NULL,
+        holder=NULL WHERE seq=$3""",
         NEVER if park.until is None else micros(park.until),
         park.waiting_for,
         seq,
+        tx.now,
     )
     if park.waiting_for.startswith("run:"):
         await _answer_if_over(tx, id_of(run_id), park.waiting_for[4:])
@@ -256,12 +261,13 @@ async def _write_settlement(tx: Transaction, one: Settlement) -> Settled:
 async def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome) -> None:
     if isinstance(outcome, Again):
         await tx.do(
-            f"""UPDATE runs SET state={READY}, due_at=$1, attempt=attempt+$2, error=$3, lease_until=NULL, holder=NULL,
-            answer=NULL WHERE seq=$4""",
+            f"""UPDATE runs SET state={READY}, since=$5, due_at=$1, attempt=attempt+$2, error=$3, lease_until=NULL,
+            holder=NULL, answer=NULL WHERE seq=$4""",
             micros(outcome.at),
             1 if outcome.counts else 0,
             tx.shut(outcome.error),
             seq,
+            tx.now,
         )
         return
     await tx.do(
@@ -326,6 +332,8 @@ async def _start(tx: Transaction, new: NewRun) -> str:
     if seq is not None:
         rows = [(seq, event_id) for event_id in new.event_ids]
         await tx.each("INSERT INTO run_events (run, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", rows)
+        if new.watched:
+            await watch(tx, [seq])
     tx.made_ready = True
     return run_id.hex()
 
@@ -387,5 +395,5 @@ async def _release(tx: Transaction, trigger: str, drop: bool, hold: str) -> int:
 async def _drop_dead_letter(tx: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         return bool(await tx.do("DELETE FROM buried WHERE id=$1", int(run_id[6:])))
-    drop = f"UPDATE runs SET state={CANCELLED} WHERE id=$1 AND state={DEAD}"
-    return bool(await tx.do(drop, id_of(run_id)))
+    drop = f"UPDATE runs SET state={CANCELLED}, since=$2 WHERE id=$1 AND state={DEAD}"
+    return bool(await tx.do(drop, id_of(run_id), tx.now))

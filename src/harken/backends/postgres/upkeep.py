@@ -19,8 +19,8 @@ SLICE = 500
 SLICES_PASSED = 10
 """How many slices without a row that may go are passed over in one call."""
 
-REQUEUE_EXPIRED = f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
-WHERE seq=ANY(ARRAY(SELECT seq FROM runs WHERE state={RUNNING}
+REQUEUE_EXPIRED = f"""UPDATE runs SET state={READY}, since=(SELECT coalesce($1, harken_now())),
+lease_until=NULL, holder=NULL WHERE seq=ANY(ARRAY(SELECT seq FROM runs WHERE state={RUNNING}
 AND lease_until<(SELECT coalesce($1, harken_now())) FOR UPDATE SKIP LOCKED))"""
 
 # nothing lists the subjects of a pushed feed, so only time tells

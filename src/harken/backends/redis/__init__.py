@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
+from harken.backends.moved import Turns
 from harken.backends.notify import Notifications
 from harken.backends.redis import durability, encryption, notify
 from harken.backends.redis.claims import RedisClaims
@@ -18,6 +19,7 @@ from harken.backends.redis.connection import Connection
 from harken.backends.redis.definitions import RedisDefinitions
 from harken.backends.redis.feeds import RedisFeeds
 from harken.backends.redis.leases import RedisLeases
+from harken.backends.redis.moved import RedisMoved
 from harken.backends.redis.records import RedisRecords
 from harken.backends.redis.registry import RedisRegistry
 from harken.backends.redis.runs import RedisRuns
@@ -35,6 +37,7 @@ class RedisStore(
     RedisCommits,
     RedisClaims,
     RedisRuns,
+    RedisMoved,
     RedisRegistry,
     RedisRecords,
     RedisUpkeep,
@@ -51,6 +54,7 @@ class RedisStore(
             lambda hint: notify.listen(connection, hint), lambda name: notify.publish(connection, name)
         )
         self._key = key
+        self._turns = Turns()
         self._session: Session | None = None
         self._connecting = asyncio.Lock()
 

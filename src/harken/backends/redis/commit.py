@@ -247,6 +247,7 @@ def _intent(args: Arguments, at: int, intent: Intent, handover: Handover | None)
         args.shut(intent.reason) if intent.reason else False,
         args.name(intent.run_key),
         _gather(args, intent) if intent.gather else False,
+        intent.watched,
     )
 
 

@@ -268,10 +268,11 @@ async def _load_runs(session: Session, numbered: Sequence[tuple[int, bytes]]) ->
         commands += [
             ("HGET", connection.key("slots"), row.get("slot", b"")),
             ("SISMEMBER", connection.key("er:") + row.get("event", b""), id),
+            ("ZSCORE", connection.key("moved"), id),
         ]
     answers = await connection.execute(*commands)
     return [
-        _run(session, *numbered[at], row, replies[4 * at + 1 : 4 * at + 4], answers[2 * at : 2 * at + 2])
+        _run(session, *numbered[at], row, replies[4 * at + 1 : 4 * at + 4], answers[3 * at : 3 * at + 3])
         for at, row in enumerate(rows)
     ]
 
@@ -279,10 +280,10 @@ async def _load_runs(session: Session, numbered: Sequence[tuple[int, bytes]]) ->
 def _run(
     session: Session, number: int, id: bytes, row: Row, parts: Sequence[Any], relations: Sequence[Any]
 ) -> ExportedRun:
-    """A run from its hash, its `parts` (texts, gathered events, journal), the holder of its slot and whether a person
-    started it for its event."""
+    """A run from its hash, its `parts` (texts, gathered events, journal), the holder of its slot, whether a person
+    started it for its event, and its place among those that moved."""
     texts, gathered, journal = hash_fields(parts[0]), parts[1], parts[2]
-    slot_holder, by_hand = relations
+    slot_holder, by_hand, listed = relations
     state = STATES[int(row["state"])]
     due = int(row["due"])
     events = tuple(sorted({int(event) for event in gathered}))
@@ -318,6 +319,9 @@ def _run(
         created_at=int(row["made"]),
         started_at=_number(row.get("begun")),
         finished_at=_number(row.get("over")),
+        since=_number(row.get("since")),
+        watched="since" in row,
+        moved="since" in row and (listed is not None or state == "running"),
         error=END_REASONS.get(row.get("why", b""), "") or (session.text(texts["error"]) if "error" in texts else ""),
         output=_open(session, texts, "output"),
         journal=tuple(session.seal.open(record) for record in journal),

@@ -281,7 +281,13 @@ def _run(args: Arguments, run: ExportedRun) -> tuple[Any, ...]:
         list(run.events),
         run.by_hand,
         run.has_slot,
+        run.moved,
     )
+
+
+def _since(run: ExportedRun) -> int:
+    """When the run came into its state."""
+    return max(filter(None, (run.created_at, run.since, run.finished_at)))
 
 
 def _run_fields(run: ExportedRun, has_texts: bool) -> dict[str, Any]:
@@ -300,6 +306,7 @@ def _run_fields(run: ExportedRun, has_texts: bool) -> dict[str, Any]:
         "wait": run.waiting_for or None,
         "begun": run.started_at,
         "over": run.finished_at,
+        "since": _since(run) if run.watched else None,
         "x": "1" if has_texts else None,
         "ans": "1" if run.answer is not None else None,
         "journal": "1" if run.journal else None,

@@ -137,4 +137,5 @@ async def _new_run(session: Session, args: Arguments, new: NewRun) -> tuple[str,
         args.text(args.seal.shut(new.input)) if new.input else False,
         args.run(new.parent) if new.parent else False,
         args.run(new.replay_of) if new.replay_of else False,
+        new.watched,
     )

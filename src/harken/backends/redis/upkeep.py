@@ -82,13 +82,14 @@ class RedisUpkeep(UsesSession):
                 place = int(following)
                 if not place:
                     break
-        cursor = "0"
-        while True:
-            following, found = await session.connection.query("upkeep.check", session.arguments(), ("slots", cursor))
-            findings.update(each.decode() for each in found)
-            cursor = following.decode()
-            if cursor == "0":
-                break
+        for what in ("slots", "moved"):
+            cursor = "0"
+            while True:
+                following, found = await session.connection.query("upkeep.check", session.arguments(), (what, cursor))
+                findings.update(each.decode() for each in found)
+                cursor = following.decode()
+                if cursor == "0":
+                    break
         return [f"{what}: {count}" for what, count in findings.items()] + await _check_journals(session)
 
     async def backup(self, target: str) -> None:

@@ -65,7 +65,7 @@ def _close_due(tx: Transaction, now: int) -> None:
                 if state == GATHERING:
                     close_gathering(tx, seq, now)
                 else:
-                    tx.execute("UPDATE runs SET state=? WHERE seq=?", (READY, seq))
+                    tx.execute("UPDATE runs SET state=?, since=? WHERE seq=?", (READY, now, seq))
 
 
 def _release_for_budget(tx: Transaction, limit: int, now: int) -> None:
@@ -115,7 +115,7 @@ def _fits_budget(tx: Transaction, seq: int, trigger: int, now: int) -> bool:
     if budget is None or has_room(tx, trigger, budget, now):
         count_run(tx, seq, trigger, now)
         return True
-    tx.execute("UPDATE runs SET state=?, hold='budget' WHERE seq=?", (HELD, seq))
+    tx.execute("UPDATE runs SET state=?, since=?, hold='budget' WHERE seq=?", (HELD, now, seq))
     tx.over_budget.add(trigger)
     return False
 
@@ -127,9 +127,9 @@ def count_run(tx: Transaction, seq: int, trigger: int, now: int) -> None:
 
 def _claim_one(tx: Transaction, seq: int, holder: str, until: int, now: int) -> Claimed:
     tx.execute(
-        """UPDATE runs SET state=?, token=token+1, holder=?, lease_until=?, started_at=coalesce(started_at, ?)
-        WHERE seq=?""",
-        (RUNNING, holder, until, now, seq),
+        """UPDATE runs SET state=?1, since=?2, token=token+1, holder=?3, lease_until=?4,
+        started_at=coalesce(started_at, ?2) WHERE seq=?5""",
+        (RUNNING, now, holder, until, seq),
     )
     row = tx.row(
         """SELECT id, token, trigger, workflow_rev, attempt, max_attempts, event, input, answer, parent, created_at,

@@ -26,6 +26,7 @@ from harken.backends.run_states import (
     gathered_reason,
     run_id_of,
 )
+from harken.backends.sqlite.moved import watch
 from harken.backends.sqlite.transaction import Transaction, TriggerRow
 from harken.backends.verdicts import decode_verdicts
 from harken.event import Verdict
@@ -110,6 +111,8 @@ def resolve(
         return _duplicate(trigger, run_id)
     if intent.quiet is not None or trigger.budget is not None:
         _set_limits(tx, trigger, intent, seq, now, starts=claim)
+    if intent.watched:
+        watch(tx, seq)
     tx.next_run = seq + 1
     tx.priorities.add(intent.priority)
     tx.count_fired(trigger)
@@ -190,6 +193,8 @@ def _gather(tx: Transaction, trigger: TriggerRow, intent: Intent, into: GatherIn
         tx.execute("UPDATE runs SET gathered=?, due_at=? WHERE seq=?", (gathered, due, seq))
     if intent.quiet is not None or trigger.budget is not None:
         _set_limits(tx, trigger, intent, seq, now, starts=False)
+    if intent.watched:
+        watch(tx, seq)
     tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
     if into.max and gathered >= into.max:
         close_gathering(tx, seq, now)
@@ -214,7 +219,7 @@ def close_gathering(tx: Transaction, seq: int, now: int) -> None:
     """Make the run due, or held if it has a hold: its window is over or full."""
     hold = tx.value("SELECT hold FROM runs WHERE seq=?", (seq,))
     if hold:
-        tx.execute("UPDATE runs SET state=?, due_at=? WHERE seq=?", (HELD, now, seq))
+        tx.execute("UPDATE runs SET state=?1, since=?2, due_at=?2 WHERE seq=?3", (HELD, now, seq))
     else:
         admit(tx, seq, now)
 
@@ -235,7 +240,7 @@ def admit(tx: Transaction, seq: int, now: int, due: int | None = None) -> None:
             return
         state = READY if taken else BLOCKED
     when = due if due is not None else min(due_at, now)
-    tx.execute("UPDATE runs SET state=?, due_at=?, hold=NULL WHERE seq=?", (state, when, seq))
+    tx.execute("UPDATE runs SET state=?, since=?, due_at=?, hold=NULL WHERE seq=?", (state, now, when, seq))
 
 
 def _take_slot(tx: Transaction, slot: bytes, overlap: str, seq: int, now: int) -> bool | None:
@@ -279,7 +284,7 @@ def free_slot(tx: Transaction, slot: bytes, seq: int) -> None:
         tx.execute("DELETE FROM slots WHERE key=?", (slot,))
         return
     tx.execute("UPDATE slots SET run=? WHERE key=?", (following, slot))
-    tx.execute("UPDATE runs SET state=? WHERE seq=?", (READY, following))
+    tx.execute("UPDATE runs SET state=?, since=? WHERE seq=?", (READY, tx.now(), following))
 
 
 def release_flood(tx: Transaction, trigger: TriggerRow, limit: int, now: int) -> None:

@@ -27,6 +27,7 @@ from harken.backends.run_states import (
 )
 from harken.backends.sqlite.claims import SqliteClaims, count_run
 from harken.backends.sqlite.commit import commit
+from harken.backends.sqlite.moved import SqliteMoved, watch
 from harken.backends.sqlite.queue import admit, charge, free_slot, release_held
 from harken.backends.sqlite.records import journal_of
 from harken.backends.sqlite.transaction import Transaction
@@ -41,8 +42,11 @@ WHERE id=? AND token=? AND state=4 AND slot IS NULL AND parent IS NULL"""
 """Ends a successful run without slot and parent in one statement: nearly all runs are like this."""
 
 
-class SqliteRuns(SqliteClaims):
-    """The protocol Runs, but for claims. Both SQL stores repeat its signatures on purpose, each beside its own SQL."""
+class SqliteRuns(SqliteClaims, SqliteMoved):
+    """The protocol Runs, but for claims and what moved.
+
+    Both SQL stores repeat its signatures on purpose, each beside its own SQL.
+    """
 
     async def journal(
         self,
@@ -124,8 +128,9 @@ def _park(tx: Transaction, run_id: str, token: int, parked: Park, record: StepRe
     if record is not None:
         _append(tx, seq, record)
     tx.execute(
-        "UPDATE runs SET state=?, due_at=?, waiting_for=?, answer=NULL, lease_until=NULL, holder=NULL WHERE seq=?",
-        (WAITING, due, parked.waiting_for, seq),
+        """UPDATE runs SET state=?, since=?, due_at=?, waiting_for=?, answer=NULL, lease_until=NULL, holder=NULL
+        WHERE seq=?""",
+        (WAITING, tx.now(), due, parked.waiting_for, seq),
     )
     if parked.waiting_for.startswith("run:"):
         child = tx.row("SELECT state, output, error FROM runs WHERE id=?", (id_of(parked.waiting_for[4:]),))
@@ -139,7 +144,8 @@ def _answer(tx: Transaction, run_id: str, value: Any) -> bool:
     if row is None or row[1] != WAITING or not row[2]:
         return False
     tx.execute(
-        "UPDATE runs SET answer=?, state=?, due_at=? WHERE seq=?", (tx.shut_json(value), READY, tx.now(), row[0])
+        "UPDATE runs SET answer=?1, state=?2, since=?3, due_at=?3 WHERE seq=?4",
+        (tx.shut_json(value), READY, tx.now(), row[0]),
     )
     return True
 
@@ -198,9 +204,9 @@ def _count_done(tx: Transaction, settlement: Settlement, outcome: Finished) -> N
 def _write_outcome(tx: Transaction, seq: int, outcome: RunOutcome, now: int) -> None:
     if isinstance(outcome, Again):
         tx.execute(
-            """UPDATE runs SET state=?, due_at=?, attempt=attempt+?, error=?, lease_until=NULL, holder=NULL, answer=NULL
-            WHERE seq=?""",
-            (READY, micros(outcome.at), 1 if outcome.counts else 0, tx.shut(outcome.error), seq),
+            """UPDATE runs SET state=?, since=?, due_at=?, attempt=attempt+?, error=?, lease_until=NULL, holder=NULL,
+            answer=NULL WHERE seq=?""",
+            (READY, now, micros(outcome.at), 1 if outcome.counts else 0, tx.shut(outcome.error), seq),
         )
         return
     error, output = error_and_output(outcome)
@@ -246,6 +252,8 @@ def _start(tx: Transaction, new: NewRun) -> str:
     )
     if tx.connection.changes():
         tx.next_run = seq + 1
+        if new.watched:
+            watch(tx, seq)
         if first is None:
             for event_id in new.event_ids:
                 tx.execute("INSERT OR IGNORE INTO run_events (run, event) VALUES (?,?)", (seq, event_id))
@@ -305,5 +313,6 @@ def _drop_dead_letter(tx: Transaction, run_id: str) -> bool:
     if run_id.startswith("event-"):
         tx.execute("DELETE FROM buried WHERE id=?", (int(run_id[6:]),))
     else:
-        tx.execute("UPDATE runs SET state=? WHERE id=? AND state=?", (CANCELLED, id_of(run_id), DEAD))
+        drop = "UPDATE runs SET state=?, since=? WHERE id=? AND state=?"
+        tx.execute(drop, (CANCELLED, tx.now(), id_of(run_id), DEAD))
     return bool(tx.connection.changes())

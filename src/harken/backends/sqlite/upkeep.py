@@ -109,8 +109,8 @@ class SqliteUpkeep(DatabaseUser):
 
 def _requeue_expired(tx: Transaction) -> int:
     tx.execute(
-        f"""UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL
-        WHERE state<6 AND state={RUNNING} AND lease_until<?""",
+        f"""UPDATE runs SET state={READY}, since=?1, lease_until=NULL, holder=NULL
+        WHERE state<6 AND state={RUNNING} AND lease_until<?1""",
         (tx.now(),),
     )
     return tx.connection.changes()
@@ -118,7 +118,8 @@ def _requeue_expired(tx: Transaction) -> int:
 
 def release_orphans(tx: Transaction) -> None:
     """Call it right after locking the file: processes that held claims or leases are dead, so end these at once."""
-    tx.execute(f"UPDATE runs SET state={READY}, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}")
+    requeue = f"UPDATE runs SET state={READY}, since=?, lease_until=NULL, holder=NULL WHERE state<6 AND state={RUNNING}"
+    tx.execute(requeue, (tx.now(),))
     tx.execute("UPDATE leases SET until=? WHERE until>?", (ORPHANED, ORPHANED))
     tx.lease_changed()
 

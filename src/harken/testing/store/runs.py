@@ -5,6 +5,7 @@ from __future__ import annotations
 from harken.runs import Again, Dead, Failed, Finished, Park
 from harken.store import GatherInto, NewRun
 from harken.testing.store.claims import ClaimContract, step
+from harken.testing.store.moved import MovedContract
 from harken.testing.store.world import Given, Reopen, StoreWorld
 
 __all__ = ["RunsContract"]
@@ -241,5 +242,5 @@ class RunControlContract(StoreWorld):
         assert await given.status(run_id) == "ready"
 
 
-class RunsContract(ClaimContract, WaitingRunContract, RunControlContract):
+class RunsContract(ClaimContract, WaitingRunContract, RunControlContract, MovedContract):
     """Subclass it with the fixtures `store` and `reopen`."""

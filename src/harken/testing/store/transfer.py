@@ -104,6 +104,15 @@ class TransferContract(TransferWorld):
             assert after[what] == before, what
         assert await given.store.check() == []
 
+    async def test_what_was_running_has_moved_by_the_copy(self, given: Copied, origin: Place, goal: Place) -> None:
+        moved = await given.store.moved_runs()
+        assert {"running", "dead"} <= {run.status for run in moved}
+        assert await given.store.moved_runs({run.id: run.seen for run in moved}) == []
+        await given.store.close()
+        await copy_store(origin, goal)
+        given.store = await goal.open()
+        assert [(run.id, run.status) for run in await given.store.moved_runs()] == [(given.left.running, "ready")]
+
     async def test_both_count_the_same(self, copied: Copied, origin: Place, goal: Place) -> None:
         counts = [await _counted(place.transfer()) for place in (origin, goal)]
         assert counts[0] == counts[1]

@@ -160,7 +160,7 @@ async def _fill_runs(given: Given) -> FilledRuns:
         "dead": Dead(error="used up"),
         "again": Again(at=now(3600), error="busy"),
     }.items():
-        claim = await _claimed(given, name, trigger="other", input=b'{"in":1}')
+        claim = await _claimed(given, name, trigger="other", input=b'{"in":1}', watched=True)
         await given.settle(claim, outcome, record=step, trigger="other")
         found[name] = claim.id
     [found["cancelled"]] = await given.fires("cancelled", due_at=now(3600))
@@ -183,10 +183,16 @@ async def _fill_runs(given: Given) -> FilledRuns:
     await _by_hand(given, found)
     journaled = await _claimed(given, "journaled", priority=9)
     await store.journal(journaled.id, journaled.token, [step])
-    running = await _claimed(given, "running", priority=9)
+    running = await _claimed(given, "running", priority=9, watched=True)
+    await _deal_with(given, found["finished"], found["failed"])
     await store.cancel(running.id)
     await store.answer(found["answered"], {"yes": True})
     return FilledRuns(**found, running=running.id, journaled=journaled.id)
+
+
+async def _deal_with(given: Given, *run_ids: str) -> None:
+    moved = await given.store.moved_runs()
+    await given.store.moved_runs({run.id: run.seen for run in moved if run.id in run_ids})
 
 
 async def _slots_and_windows(given: Given, found: dict[str, str]) -> None:
@@ -238,6 +244,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "of events": [[run.id for run in (await store.runs(event_id=event.id)).items] for event in events],
         "of triggers": [[run.id for run in (await store.runs(trigger=name)).items] for name in ("mail", "single")],
         "dead": (await store.dead()).items,
+        "moved": [_unclaimed(msgspec.structs.replace(run, seen=0)) for run in await store.moved_runs()],
         "ticks": [await store.ticks(each.name) for each in feeds],
         "documents": [await store.documents(kind) for kind in ("cooldown", "budget", "workflow")],
         "audits": (await store.audits()).items,

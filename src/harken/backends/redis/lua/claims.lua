@@ -144,6 +144,9 @@ local function take(run, queue, holder, life, duration)
   running_members[#running_members + 1] = run.member
   count('s' .. READY, -1)
   count('s' .. RUNNING, 1)
+  if run.since then
+    note_moved(run)
+  end
   local event, extra, journal, gathered = run.rows or EMPTY, EMPTY, EMPTY, EMPTY
   if not run.event then
     gathered = call('LRANGE', P .. 're:' .. run.id, 0, -1)

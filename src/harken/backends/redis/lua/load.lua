@@ -4,7 +4,7 @@
 -- verb: load_runs
 -- with: run_states
 -- Insert runs in the order of their numbers. A run is {fields, names, number, texts, journal, charge names, events,
--- whether a person started it, whether it holds its slot}; `names` and `texts` give positions by field.
+-- whether a person started it, whether it holds its slot, whether it is listed as moved}; `names` and `texts` give positions by field.
 local function write_hash(run)
   local flat = { 'state', int(run.state), 'token', int(run.token), 'seq', run.seq }
   for field, value in pairs(run) do
@@ -37,7 +37,7 @@ local function write_parts(run, texts, journal, charges, events, by_hand)
 end
 
 local function load_one(row)
-  local run, names, number, texts, journal, charges, events, by_hand, has_slot = unpack(row)
+  local run, names, number, texts, journal, charges, events, by_hand, has_slot, moved = unpack(row)
   run.id, run.seq = name(names.id), format('%012d', number)
   for field, at in pairs(names) do
     run[field] = name(at)
@@ -58,6 +58,9 @@ local function load_one(row)
   end
   if has_slot then
     call('HSET', P .. 'slots', run.slot, run.id)
+  end
+  if moved then
+    call('ZADD', P .. 'moved', run.seq, run.id)
   end
   count('s' .. run.state, 1)
   add_to_index(run)

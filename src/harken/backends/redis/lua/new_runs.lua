@@ -96,9 +96,10 @@ local function start_refusal(new)
   return nil
 end
 
--- Start a run {trigger uid, run, revision, due, max attempts, events, input, parent, replay of}, unless its id exists.
+-- Start a run {trigger uid, run, revision, due, max attempts, events, input, parent, replay of,
+-- whether it is watched}, unless its id exists.
 local function start_run(new)
-  local uid, run_id, revision, due, max_attempts, events, input, parent, replay = unpack(new)
+  local uid, run_id, revision, due, max_attempts, events, input, parent, replay, watched = unpack(new)
   local id = name(run_id)
   if call('EXISTS', P .. 'r:' .. id) == 1 then
     return
@@ -106,6 +107,9 @@ local function start_run(new)
   local run = { id = id, trigger = uid, rev = revision, state = READY, due = due or now, max = max_attempts,
     event = #events == 1 and events[1], parent = parent and name(parent), replay = replay and name(replay) }
   insert_run(run, input)
+  if watched then
+    watch(run)
+  end
   for _, event in ipairs(events) do
     call('SADD', P .. 'er:' .. int(event), id)
     if #events > 1 then

@@ -3,7 +3,7 @@
 -- held, or is refused with a reason. Redis rolls nothing back, so nothing here may fail.
 --
 -- An intent is {trigger uid, run, workflow revision, due, input, slot, overlap, hold, priority, max attempts,
--- quiet from, quiet until, reason, name of its key, gather}; gather is {name, run, due, max, extends} or false.
+-- quiet from, quiet until, reason, name of its key, gather, whether it is watched}; gather is {name, run, due, max, extends} or false.
 
 -- How long a run that is handed over with its commit is claimed for.
 local CLAIM_US = 60000000
@@ -25,7 +25,7 @@ end
 
 local function gather(intent, trigger, event)
   local uid, own_run, revision, _, input, slot, overlap, hold, priority, max_attempts, quiet_from, quiet_until, reason,
-    own_key, window = unpack(intent)
+    own_key, window, watched = unpack(intent)
   local window_name, window_run, due, max_events, extends = unpack(window)
   local key = name(own_key)
   -- the occurrence may have got a run of its own, when it was younger or before the trigger was edited
@@ -62,6 +62,9 @@ local function gather(intent, trigger, event)
     insert_run(run, input)
     count_fired(uid)
   end
+  if watched then
+    watch(run)
+  end
   if quiet_from then
     call('HSET', P .. 'r:' .. run.id, 'qfrom', quiet_from, 'qtil', quiet_until)
   end
@@ -80,7 +83,7 @@ end
 -- no more runs may be handed over.
 local function resolve(intent, event, handover)
   local uid, run_id, revision, due, input, slot_name, overlap, hold, priority, max_attempts, quiet_from, quiet_until,
-    reason, key, window = unpack(intent)
+    reason, key, window, watched = unpack(intent)
   local trigger = trigger_of(uid)
   if window then
     return gather(intent, trigger, event)
@@ -122,6 +125,9 @@ local function resolve(intent, event, handover)
   end
   insert_run(run, input)
   count_fired(uid)
+  if watched then
+    watch(run)
+  end
   if hold ~= '' then
     return verdict_frame(HELD_BACK, trigger.name, id, hold)
   end

@@ -90,6 +90,21 @@ local function add_to_index(run)
   end
 end
 
+-- Note that a watched run has another state: `moved` lists it until somebody has dealt with it. Such a run has the field
+-- `since`, when it came into its state.
+local function note_moved(run)
+  call('HSET', P .. 'r:' .. run.id, 'since', int(now))
+  call('ZADD', P .. 'moved', run.seq, run.id)
+end
+
+-- Watch a run from now on, unless it is watched already.
+local function watch(run)
+  if not run.since then
+    run.since = now
+    note_moved(run)
+  end
+end
+
 -- Give the run another state, set the given fields (false: delete the field), and move it to the index of that state.
 local function set_state(run, state, fields)
   remove_from_index(run)
@@ -117,6 +132,9 @@ local function set_state(run, state, fields)
     call('HDEL', P .. 'r:' .. run.id, unpack(deleted))
   end
   add_to_index(run)
+  if run.since then
+    note_moved(run)
+  end
 end
 
 -- Fields that end a claim.

@@ -135,12 +135,13 @@ end
 local function settle_one(settlement)
   local run_id, token, state, due, counts, error, output, step, commits, trigger = unpack(settlement)
   local id = name(run_id)
-  local row = call('HMGET', P .. 'r:' .. id, 'state', 'token', 'seq', 'slot', 'parent', 'ans', 'x')
+  local row = call('HMGET', P .. 'r:' .. id, 'state', 'token', 'seq', 'slot', 'parent', 'ans', 'x', 'since')
   if row[1] ~= '4' or tonumber(row[2]) ~= token then
     return 'lost'
   end
   local run = {
     id = id, seq = row[3], slot = row[4] or nil, parent = row[5] or nil, ans = row[6] or nil, x = row[7] or nil,
+    since = row[8] or nil,
   }
   if step or state == READY then
     run = load_run(id)
@@ -159,6 +160,9 @@ local function settle_one(settlement)
   call('HSET', P .. 'r:' .. id, unpack(result_fields(run, state, due, counts, error, output)))
   index_settled(run, state, due)
   run.state = state
+  if run.since then
+    note_moved(run)
+  end
   if state == READY then
     return 'settled'
   end

@@ -73,6 +73,9 @@ local function delete_run(run, number, key)
   call('UNLINK', P .. 'r:' .. run.id, P .. 'x:' .. run.id, P .. 'j:' .. run.id, P .. 'jc:' .. run.id,
     P .. 're:' .. run.id)
   call('HDEL', key, int(number))
+  if run.since then
+    call('ZREM', P .. 'moved', run.id)
+  end
   if run.trigger ~= '' then
     call('LREM', P .. 'rt:' .. run.trigger, 1, member(run))
   end
@@ -214,8 +217,8 @@ end
 
 -- verb: check
 -- with: run_states events
--- Look for inconsistencies in a slice of `what` (runs, events or slots) from `place` on. Return {next place, findings}.
-local ROWS_PER_CALL, SLOTS_PER_CALL = 250, 200
+-- Look for inconsistencies in a slice of `what` (runs, events, slots or moved) from `place` on. Return {next place, findings}.
+local ROWS_PER_CALL, ROWS_SCANNED = 250, 200
 local MAY_RUN = { [READY] = true, [RUNNING] = true, [WAITING] = true }
 
 local findings = {}
@@ -284,13 +287,26 @@ local function check_slot(id)
   end
 end
 
+local function check_moved(id)
+  if not call('HGET', P .. 'r:' .. id, 'since') then
+    report('runs that are listed as moved but are gone or not watched')
+  end
+end
+
+-- A page of a hash or sorted set. Its reply has pairs, of which the `first` or second value is checked.
+local function check_scanned(command, key, place, first, check_row)
+  local page = call(command, key, place, 'COUNT', ROWS_SCANNED)
+  for i = first, #page[2], 2 do
+    check_row(page[2][i])
+  end
+  return { page[1], findings }
+end
+
 local function check(what, place)
   if what == 'slots' then
-    local page = call('HSCAN', P .. 'slots', place, 'COUNT', SLOTS_PER_CALL)
-    for i = 2, #page[2], 2 do
-      check_slot(page[2][i])
-    end
-    return { page[1], findings }
+    return check_scanned('HSCAN', P .. 'slots', place, 2, check_slot)
+  elseif what == 'moved' then
+    return check_scanned('ZSCAN', P .. 'moved', place, 1, check_moved)
   end
   local prefix, buckets, field, check_row = P .. 'rn:', P .. 'rb', '', check_run
   if what == 'events' then
