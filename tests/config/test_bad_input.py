@@ -162,13 +162,6 @@ def test_wrong_settings_say_what_and_what_to_do(tmp_path: Path, text: str, line:
     assert line in lines(read(tmp_path, {"harken.yaml": text}).findings)
 
 
-@pytest.mark.parametrize("section", ["trackers", "projects"])
-def test_sections_of_later_versions_are_left_alone_with_a_warning(tmp_path: Path, section: str) -> None:
-    loaded = read(tmp_path, {"harken.yaml": f"{section}: {{a: {{b: '${{UNSET}}'}}}}"})
-    assert [(finding.severity, finding.code) for finding in loaded.findings] == [("warning", "not_yet")]
-    assert not loaded.refused
-
-
 def test_a_wrong_section_blocks_the_start_and_its_siblings_are_read(tmp_path: Path) -> None:
     loaded = read(tmp_path, {"harken.yaml": "server: {port: x}\nlog: {level: debug}"})
     assert codes(loaded.blocking) == ["wrong_type"]

@@ -46,6 +46,7 @@ Code = Literal[
     "too_short",
     "not_installed",
     "deprecated",
+    "trust",
 ]
 CODES: Mapping[Code, str] = {
     "syntax": "the file is not the YAML that Harken reads",
@@ -70,6 +71,7 @@ CODES: Mapping[Code, str] = {
     "too_short": "the time is so short that it would be over all the time",
     "not_installed": "it needs a package that is not installed here",
     "deprecated": "it still works, and is written in another way now",
+    "trust": "strangers may be able to start something",
 }
 
 

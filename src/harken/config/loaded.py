@@ -17,6 +17,7 @@ from harken.config.settings import Settings
 from harken.feed import AT_START, Feed, Trigger
 from harken.runs import Workflow
 from harken.store import Definitions
+from harken.tickets import TrackerSettings
 
 __all__ = ["MAIN", "Account", "Loaded", "digest", "item", "revision", "with_generation"]
 
@@ -49,8 +50,9 @@ class Account:
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
     """Everything that a directory configures. Items are named `workflow:oncall`, `poller:leads`, `feed:news`,
-    `integration:jira-eu`, `agent:ana`, `section:server` and `file:workflows/x.yaml`; `origins` has the file of each.
-    `pollers` is None without such a section; `agents` has the accounts of each, by kind.
+    `integration:jira-eu`, `agent:ana`, `tracker:acme`, `project:my-api`, `section:server` and
+    `file:workflows/x.yaml`; `origins` has the file of each. `pollers` is None without such a section; `agents` has the
+    accounts of each, by kind. `trackers` are read by feeds, and their projects have triggers.
 
     Feeds and workflows hold references in place of secrets, so they may be stored: call `reveal` before use.
     """
@@ -69,6 +71,7 @@ class Loaded:
     pollers: PollerSettings | None = None
     jobs: Mapping[str, Job] = field(default_factory=dict)
     agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    trackers: Mapping[str, TrackerSettings] = field(default_factory=dict)
     queries: Mapping[str, BaseModel] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)

@@ -23,6 +23,9 @@ from harken.config.resolver import FeedSpec, Resolver
 from harken.config.secrets import password_in, secrets_by_name, secrets_in
 from harken.config.settings import Settings, store_extra, store_location
 from harken.config.sources import with_shards
+from harken.config.trackers.compile import compile_all
+from harken.config.trackers.read import Section, Taken, Tickets, read_tickets
+from harken.config.trackers.settings import Known
 from harken.config.validate import as_table, check
 from harken.config.workflows import (
     Checker,
@@ -38,10 +41,11 @@ from harken.extras import how_to_install, is_missing
 from harken.feed import INTERNAL, Trigger
 from harken.source import Plugin
 from harken.suggest import suggest_fix
+from harken.tickets import feed_name
 
 __all__ = ["load"]
 
-PLANNED_SECTIONS = ("trackers", "projects")
+_TICKET_SECTIONS = ("trackers", "projects")
 _ITEM_SECTIONS = ("integrations", "feeds", "agents")
 _ENCRYPTION_KEY = "HARKEN_ENCRYPTION_KEY"
 
@@ -115,6 +119,9 @@ class Loader:
         self._jobs: dict[str, Job] = {}
         self._on_failure: Node | None = None
         self._failure_trigger: Trigger | None = None
+        self._ticket_sections: dict[str, Section] = {}
+        self._agent_place = Place(MAIN)
+        self._tickets = Tickets()
 
     def load_all(self, make_checker: Callable[[], Checker | None], wanted: Iterable[str]) -> Loaded:
         self._read_main()
@@ -131,6 +138,7 @@ class Loader:
         self._refuse_clashes()
         if self._on_failure is not None:
             self._read_on_failure(self._on_failure, checker)
+        self._read_tickets()
         for name in wanted:
             self._resolve_account(name)
         self._check_extras()
@@ -166,14 +174,13 @@ class Loader:
             if name == "pollers":
                 self._poller_sections.append(PollersSection(file=MAIN, node=node, found=own))
                 continue
-            if name in PLANNED_SECTIONS:
-                report = Report()
-                message = "this section is not there yet in this version"
-                report.warn(root.keys[name], (name,), message, "It is left alone", "not_yet")
-            elif name in Settings.model_fields:
+            if name in _TICKET_SECTIONS:
+                self._ticket_sections[name] = Section(node=node, found=own)
+                continue
+            if name in Settings.model_fields:
                 self._read_section(name, node, root, report)
             else:
-                known = {*Settings.model_fields, *_ITEM_SECTIONS, "pollers"}
+                known = {*Settings.model_fields, *_ITEM_SECTIONS, *_TICKET_SECTIONS, "pollers"}
                 report.error(
                     root.keys[name], (name,), "there is no such section", suggest_fix(name, known), "unknown_key"
                 )
@@ -185,6 +192,8 @@ class Loader:
     def _read_section(self, name: str, node: Node, root: Table, report: Report) -> None:
         if name == "store":
             self._store_place = node.place
+        if name == "agent":
+            self._agent_place = node.place
         alone = Table(items={name: node}, keys=root.keys, place=root.place)
         self._resolver.secrets |= secrets_by_name(node)
         found = check(Settings, alone, report) if not report.failed else None
@@ -372,6 +381,27 @@ class Loader:
         if self._record(item("workflow", ON_FAILURE), report) and entry is not None:
             self._entries[ON_FAILURE] = entry
 
+    def _read_tickets(self) -> None:
+        """Read trackers and projects, after the workflows that are their pipelines."""
+        known = Known(
+            agent=self._settings.agent,
+            agent_place=self._agent_place,
+            workflows=self._entries.keys(),
+            refused=self._resolver.refused,
+        )
+        named = {name: entry for name, entry in self._entries.items() if name in self._claims}
+        paths = {
+            entry.spec.feed.path: self._claims[name][0]
+            for name, entry in named.items()
+            if entry.spec is not None and entry.spec.feed.path
+        }
+        taken = Taken(triggers=self._entries.keys(), paths=paths)
+        sections = self._ticket_sections
+        self._tickets = read_tickets(sections.get("trackers"), sections.get("projects"), self._resolver, known, taken)
+        for name, report in self._tickets.reports:
+            self._origins[name] = MAIN
+            self._record(name, report)
+
     def _resolve_account(self, name: str) -> None:
         report = Report()
         if item("integration", name) not in self._resolver.refused:
@@ -398,21 +428,25 @@ class Loader:
         passwords = {password_in(self._settings.http.proxy), password_in(store)}
         secrets = frozenset({*self._lookup.references.values(), *self._resolver.secrets, key, *passwords} - {""})
         listeners = [entry.trigger for entry in self._entries.values()]
+        workflows = {name: entry.workflow for name, entry in self._entries.items()}
+        compiled = compile_all(self._tickets.trackers, workflows, self._resolver.accounts, MAIN)
+        hooks = {feed_name(name): hook for name, hook in self._tickets.hooks.items()}
         loaded = Loaded(
             directory=self._directory,
             settings=self._settings,
             store=store,
             integrations=dict(self._resolver.accounts),
-            feeds=tuple(spec.feed for spec in feeds.values()),
-            triggers=tuple(trigger for trigger in (*listeners, self._failure_trigger) if trigger),
-            workflows={name: entry.workflow for name, entry in self._entries.items()},
+            feeds=(*(spec.feed for spec in feeds.values()), *compiled.feeds),
+            triggers=tuple(t for t in (*listeners, self._failure_trigger, *compiled.triggers) if t),
+            workflows=workflows,
             findings=redact(self._findings, secrets),
             refused={name: redact(found, secrets) for name, found in self._refused.items()},
             origins=self._origins,
             pollers=self._pollers,
             jobs=dict(self._jobs),
             agents={name: agent.accounts for name, agent in self._agents.known.items()},
-            queries={name: spec.query for name, spec in feeds.items() if spec.query is not None},
+            trackers=self._tickets.trackers,
+            queries={name: spec.query for name, spec in feeds.items() if spec.query is not None} | hooks,
             references=dict(self._lookup.references),
             secrets=secrets,
         )

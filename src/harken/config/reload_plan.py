@@ -15,9 +15,11 @@ from harken.config.on_failure import ON_FAILURE
 from harken.config.pollers.schema import Job
 from harken.config.settings import Settings
 from harken.config.sources import with_shards
+from harken.config.trackers.compile import compile_all, with_projects
 from harken.config.workflows import used_integrations
 from harken.feed import Feed, Trigger
 from harken.runs import Workflow
+from harken.tickets import TrackerSettings, tracker_of
 
 __all__ = ["Plan", "carry_over", "inherit_cursors", "plan"]
 
@@ -52,8 +54,13 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
     workflows = _kept_workflows(old, new, jobs)
     named = {trigger.name for trigger in new.triggers}
     kept_triggers = [trigger for trigger in old.triggers if _is_kept(trigger, workflows, new, named)]
-    triggers = (*new.triggers, *kept_triggers)
+    trackers = _with_kept_trackers(old, new)
+    # compiled again: a project that is kept, or goes on with a workflow that is, needs the revisions of all
+    tickets = compile_all(trackers, {**new.workflows, **workflows}, {**old.integrations, **new.integrations}, MAIN)
+    triggers = (*(trigger for trigger in new.triggers if not trigger.routes), *kept_triggers, *tickets.triggers)
     feeds, queries = _with_kept_feeds(old, new, kept_triggers)
+    feeds = (*(feed for feed in feeds if not tracker_of(feed.name)), *tickets.feeds)
+    queries |= _kept_hooks(old, new, tickets.feeds)
     carried = replace(
         new,
         settings=settings,
@@ -67,6 +74,7 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
             **{name: old.agents[name] for name in old.agents if _keeps_old_version("agent", name, old, new)},
             **new.agents,
         },
+        trackers=trackers,
         queries=queries,
         integrations=_with_kept_accounts(old, new, feeds, workflows),
         origins={**{name: old.origins[name] for name in old.origins if name not in new.origins}, **new.origins},
@@ -76,7 +84,35 @@ def carry_over(old: Loaded | None, new: Loaded) -> Loaded:
     return with_generation(with_labels(with_shards(carried)))
 
 
+def _with_kept_trackers(old: Loaded, new: Loaded) -> dict[str, TrackerSettings]:
+    """Return the new trackers, with the old version of each tracker and project that is refused now."""
+    found = dict(new.trackers)
+    for name, tracker in old.trackers.items():
+        kept = tuple(project for project in tracker.projects if _is_kept_project(project.name, tracker, old, new))
+        if name not in found and kept:
+            found[name] = with_projects(tracker, kept)
+        elif kept:
+            found[name] = with_projects(found[name], (*found[name].projects, *kept))
+    return found
+
+
+def _is_kept_project(name: str, tracker: TrackerSettings, old: Loaded, new: Loaded) -> bool:
+    """Whether the old version runs on: its new one is refused, and it is in no tracker now."""
+    if any(other.project(name) for other in new.trackers.values()):
+        return False
+    return _section_unreadable(new, "projects") or _keeps_old_version("project", name, old, new)
+
+
+def _kept_hooks(old: Loaded, new: Loaded, feeds: Iterable[Feed]) -> dict[str, Any]:
+    """What the webhooks of trackers are verified with, for those that only the old configuration has."""
+    lost = [feed.name for feed in feeds if tracker_of(feed.name) not in new.trackers]
+    return {name: old.queries[name] for name in lost if name in old.queries}
+
+
 def _is_kept(trigger: Trigger, workflows: Mapping[str, Workflow], new: Loaded, named: set[str]) -> bool:
+    if trigger.routes:
+        # of a project, which is kept as a whole
+        return False
     if trigger.name == ON_FAILURE and trigger.name not in named:
         refused = {item("section", ON_FAILURE), item("workflow", ON_FAILURE)} & new.refused.keys()
         return bool(refused) and trigger.workflow in {**workflows, **new.workflows}
@@ -207,7 +243,7 @@ def plan(old: Loaded | None, new: Loaded) -> Plan:
         remove=tuple(sorted(was.keys() - will.keys())),
         keep=tuple(sorted(n for n in will.keys() & was.keys() if will[n] == was[n] and n not in refused)),
         refused=tuple(sorted(refused)),
-        notes=tuple(_notes(old, after, sorted(refused & was.keys() & will.keys()))) if old else (),
+        notes=tuple(_notes(old, after, sorted(refused & (was.keys() & will.keys() | _projects(after))))) if old else (),
     )
 
 
@@ -224,6 +260,11 @@ def _items(loaded: Loaded, names: Mapping[str, str]) -> dict[str, Any]:
     return found | {item("section", name): getattr(loaded.settings, name) for name in Settings.model_fields}
 
 
+def _projects(loaded: Loaded) -> set[str]:
+    """The projects of trackers. They are no items of their own: what they do is in their trigger and their feed."""
+    return {item("project", project.name) for tracker in loaded.trackers.values() for project in tracker.projects}
+
+
 def _job_with_parts(job: Job, found: dict[str, Any]) -> list[Any]:
     """Return a job with its feed, triggers and workflows, which are removed from `found`: all are one item."""
     parts = [item(kind, name) for kind in ("workflow", "trigger") for name in (job.id, job.alert)]
@@ -231,7 +272,7 @@ def _job_with_parts(job: Job, found: dict[str, Any]) -> list[Any]:
 
 
 def _without_rev(trigger: Trigger) -> Trigger:
-    return msgspec.structs.replace(trigger, workflow_rev="")
+    return msgspec.structs.replace(trigger, workflow_rev="", routes=dict.fromkeys(trigger.routes, ""))
 
 
 def _without_history(feed: Feed) -> Feed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from harken.config.validate import Invalid, Strict
 from harken.durations import parse_duration
@@ -20,6 +21,8 @@ __all__ = [
     "Duration",
     "Files",
     "Http",
+    "LabelMap",
+    "LabelPrefix",
     "Log",
     "Metrics",
     "Models",
@@ -54,6 +57,23 @@ def _parse_duration_text(value: object) -> float:
 
 Duration = Annotated[float, BeforeValidator(_parse_duration_text)]
 """Seconds, written as `30s`, `5m` or `1h30m`."""
+
+_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,29}", re.ASCII)
+
+
+def _check_prefix(value: str) -> str:
+    prefix = value.strip().removesuffix(":")
+    if not _PREFIX.fullmatch(prefix):
+        fix = "Use up to 30 letters, digits, dots, dashes and underscores"
+        raise Invalid("this cannot be the beginning of a label on every platform", fix)
+    return prefix
+
+
+LabelPrefix = Annotated[str, AfterValidator(_check_prefix)]
+"""What the labels begin with by which a ticket shows where its run is: `harken` for `harken:done`."""
+
+LabelMap = dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]]
+"""The pipeline of each label, in the order in which they are tried."""
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
@@ -150,7 +170,12 @@ class Queue(Strict):
 
 
 class Agent(Strict):
+    """How runs are worked off, and what holds for all trackers unless they say something else."""
+
     queue: Queue = Queue()
+    label_prefix: LabelPrefix = "harken"
+    pipeline_from_label: LabelMap | None = None
+    default_pipeline: str | None = Field(default=None, min_length=1)
 
 
 class Files(Strict):

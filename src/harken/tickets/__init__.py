@@ -9,7 +9,7 @@ from harken.tickets.projector import Projector
 from harken.tickets.receipt import is_ours, receipt_key
 from harken.tickets.resolution import ProjectScope, Resolution, resolve
 from harken.tickets.routing import Route, Routes, route
-from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, scope_of, trigger_name
+from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, scope_of, tracker_of, trigger_name
 from harken.tickets.source import TicketSource
 from harken.tickets.standing import Scope, Standing, standing
 from harken.tickets.trust import Trust, Trusted, judge
@@ -45,5 +45,6 @@ __all__ = [
     "route",
     "scope_of",
     "standing",
+    "tracker_of",
     "trigger_name",
 ]

@@ -8,7 +8,7 @@ import msgspec
 
 from harken.ticket import Ticket
 
-__all__ = ["ProjectScope", "Resolution", "resolve"]
+__all__ = ["ProjectScope", "Resolution", "is_within", "resolve"]
 
 
 class ProjectScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +38,10 @@ def _belongs(ticket: Ticket, project: ProjectScope) -> bool:
         return False
     if project.repo and project.repo.casefold() != ticket.repo.casefold():
         return False
-    return not project.area_path or _within(ticket.area_path, project.area_path)
+    return not project.area_path or is_within(ticket.area_path, project.area_path)
 
 
-def _within(path: str, area: str) -> bool:
+def is_within(path: str, area: str) -> bool:
     """Whether a path of Azure DevOps is the area or below it: `Shop\\Web` is below `Shop`, `Shopping` is not."""
     parts, wanted = _parts(path), _parts(area)
     return parts[: len(wanted)] == wanted

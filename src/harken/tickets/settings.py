@@ -10,7 +10,9 @@ from harken.tickets.routing import Routes
 from harken.tickets.standing import Scope
 from harken.tickets.trust import Trust
 
-__all__ = ["ProjectSettings", "TrackerSettings", "feed_name", "scope_of", "trigger_name"]
+__all__ = ["ProjectSettings", "TrackerSettings", "feed_name", "scope_of", "tracker_of", "trigger_name"]
+
+_FEED = "tracker/"
 
 
 class ProjectSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class TrackerSettings(msgspec.Struct, frozen=True, kw_only=True):
     `account` names the integration that holds its credential. `locations` are what the service's tracker is made for:
     repositories of GitHub, projects of GitLab and Azure DevOps, project keys of Jira. `open_states` and
     `trigger_statuses` are in lower case. A tracker that is not `polled` is still swept, as webhooks get lost.
-    `doorbell`: a webhook only wakes the poll.
+    `doorbell`: a webhook only wakes the poll. A first read that would start more runs than `flood_limit` holds them.
     """
 
     name: str
@@ -54,6 +56,7 @@ class TrackerSettings(msgspec.Struct, frozen=True, kw_only=True):
     webhook: bool = False
     doorbell: bool = False
     zero_match_comment: bool = False
+    flood_limit: int = 100
 
     def project(self, name: str) -> ProjectSettings | None:
         return next((project for project in self.projects if project.name == name), None)
@@ -71,7 +74,12 @@ def scope_of(tracker: TrackerSettings, project: ProjectSettings) -> Scope:
 
 def feed_name(tracker: str) -> str:
     """The feed of a tracker: polled, and the target of its webhooks."""
-    return f"tracker/{tracker}"
+    return f"{_FEED}{tracker}"
+
+
+def tracker_of(feed: str) -> str:
+    """The tracker that the feed of this name reads; empty if it reads something else."""
+    return feed.removeprefix(_FEED) if feed.startswith(_FEED) else ""
 
 
 def trigger_name(tracker: str, project: str) -> str:

@@ -1,0 +1,1 @@
+"""The trackers: and projects: sections: tickets that start pipelines."""
