@@ -108,7 +108,6 @@ class Loader:
         self._resolver = resolver
         self._settings = Settings()
         self._findings: list[Finding] = []
-        self._store_place: Place | None = None
         self._refused: dict[str, list[Finding]] = {}
         self._origins: dict[str, str] = {}
         self._entries: dict[str, WorkflowEntry] = {}
@@ -120,7 +119,7 @@ class Loader:
         self._on_failure: Node | None = None
         self._failure_trigger: Trigger | None = None
         self._ticket_sections: dict[str, Section] = {}
-        self._agent_place = Place(MAIN)
+        self._places: dict[str, Place] = {}
         self._tickets = Tickets()
 
     def load_all(self, make_checker: Callable[[], Checker | None], wanted: Iterable[str]) -> Loaded:
@@ -190,10 +189,7 @@ class Loader:
                 self._read_items(name, root.items[name], [finding for finding in found if finding.path[0] == name])
 
     def _read_section(self, name: str, node: Node, root: Table, report: Report) -> None:
-        if name == "store":
-            self._store_place = node.place
-        if name == "agent":
-            self._agent_place = node.place
+        self._places[name] = node.place
         alone = Table(items={name: node}, keys=root.keys, place=root.place)
         self._resolver.secrets |= secrets_by_name(node)
         found = check(Settings, alone, report) if not report.failed else None
@@ -353,7 +349,7 @@ class Loader:
         extra = store_extra(store)
         if is_missing(extra):
             report = Report()
-            place = self._store_place or Place(MAIN)
+            place = self._places.get("store", Place(MAIN))
             message = f"this store needs a driver that is not installed (the extra {extra})"
             report.error(place, ("store",), message, how_to_install(extra), "not_installed")
             # recorded under no item: Harken does not start without its store, and nothing else is refused
@@ -384,8 +380,8 @@ class Loader:
     def _read_tickets(self) -> None:
         """Read trackers and projects, after the workflows that are their pipelines."""
         known = Known(
-            agent=self._settings.agent,
-            agent_place=self._agent_place,
+            settings=self._settings,
+            places=self._places,
             workflows=self._entries.keys(),
             refused=self._resolver.refused,
         )

@@ -170,12 +170,7 @@ class Queue(Strict):
 
 
 class Agent(Strict):
-    """How runs are worked off, and what holds for all trackers unless they say something else."""
-
     queue: Queue = Queue()
-    label_prefix: LabelPrefix = "harken"
-    pipeline_from_label: LabelMap | None = None
-    default_pipeline: str | None = Field(default=None, min_length=1)
 
 
 class Files(Strict):
@@ -226,6 +221,9 @@ class Settings(Strict):
     agent: Agent = Agent()
     files: Files = Files()
     on_failure: OnFailure = OnFailure()
+    label_prefix: LabelPrefix = "harken"
+    pipeline_from_label: LabelMap | None = None
+    default_pipeline: str | None = Field(default=None, min_length=1)
 
     @field_validator("store")
     @classmethod

@@ -10,7 +10,7 @@ from harken.config.files import read_tree
 from harken.config.findings import Place, Report
 from harken.config.interpolate import Lookup
 from harken.config.resolver import Resolver
-from harken.config.settings import Agent
+from harken.config.settings import Settings
 from harken.config.trackers.read import Section, Taken, read_tickets
 from harken.config.trackers.settings import Known
 from harken.config.yaml.nodes import Table
@@ -261,7 +261,7 @@ def test_a_webhook_at_the_same_path_is_a_clash(tmp_path: Path) -> None:
     tree = read_tree(tmp_path, "harken.yaml", Lookup(tmp_path, {}), Report())
     assert isinstance(tree, Table)
     resolver = Resolver(plugins=registry(), environ=TOKENS, references={}, check_condition=str, check_template=str)
-    known = Known(agent=Agent(), agent_place=Place("harken.yaml"), workflows={"fix-bug"})
+    known = Known(settings=Settings(), places={}, workflows={"fix-bug"})
     taken = Taken(paths={"github/acme": Place("workflows/hook.yaml", 2)})
     trackers, projects = Section(node=tree.items["trackers"]), Section(node=tree.items["projects"])
     tickets = read_tickets(trackers, projects, resolver, known, taken)

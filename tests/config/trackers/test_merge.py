@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harken.config.settings import Agent
+from harken.config.settings import Settings
 from harken.config.trackers.merge import merge_polling, merge_routing, merge_trust
 from harken.config.trackers.overlap import Claim, overlap
 from harken.config.trackers.schema import PollingBlock, ProjectBlock, TrackerBlock, TrustBlock, kind_of
@@ -16,22 +16,22 @@ MAPS = {
     "trigger": {"t": "trigger"},
     "project": {"p": "project"},
     "tracker": {"r": "tracker"},
-    "agent": {"a": "agent"},
+    "file": {"a": "file"},
 }
 
 
-def routing(project: dict[str, Any], tracker: dict[str, Any], agent: dict[str, Any]) -> Any:
+def routing(project: dict[str, Any], tracker: dict[str, Any], file: dict[str, Any]) -> Any:
     return merge_routing(
-        ProjectBlock(tracker="x", **project), TrackerBlock(type="github", **tracker), Agent(**agent), "github"
+        ProjectBlock(tracker="x", **project), TrackerBlock(type="github", **tracker), Settings(**file), "github"
     )
 
 
 @pytest.mark.parametrize("count", range(4))
 def test_the_map_of_the_innermost_place_counts_as_a_whole(count: int) -> None:
-    places = ["trigger", "project", "tracker", "agent"][count:]
+    places = ["trigger", "project", "tracker", "file"][count:]
     given = {name: {"pipeline_from_label": MAPS[name]} for name in places}
     project = given.get("project", {}) | ({"github_trigger": given["trigger"]} if "trigger" in given else {})
-    found = routing(project, given.get("tracker", {}), given.get("agent", {}))
+    found = routing(project, given.get("tracker", {}), given.get("file", {}))
     assert (found.by_label, found.by_label_from) == (MAPS[places[0]], places[0])
 
 
@@ -41,7 +41,7 @@ def test_an_empty_map_of_a_project_hides_that_of_the_tracker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("project", "tracker", "agent", "default"),
+    ("project", "tracker", "file", "default"),
     [
         ({"github_trigger": {"default_pipeline": "a"}, "default_pipeline": "b"}, {}, {}, "a"),
         ({"default_pipeline": "b", "pipeline": "c"}, {"default_pipeline": "d"}, {}, "b"),
@@ -52,9 +52,9 @@ def test_an_empty_map_of_a_project_hides_that_of_the_tracker() -> None:
     ],
 )
 def test_the_default_of_the_innermost_place_counts(
-    project: dict[str, Any], tracker: dict[str, Any], agent: dict[str, Any], default: str
+    project: dict[str, Any], tracker: dict[str, Any], file: dict[str, Any], default: str
 ) -> None:
-    assert routing(project, tracker, agent).default == default
+    assert routing(project, tracker, file).default == default
 
 
 def every(seconds: float, *, enabled: bool = True, jitter: float = 10) -> PollingBlock:

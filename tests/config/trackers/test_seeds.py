@@ -208,7 +208,7 @@ def test_trackers_with_one_token_spend_from_one_quota(tmp_path: Path) -> None:
 
 
 def test_the_prefix_of_our_labels_can_be_that_of_the_older_design(tmp_path: Path) -> None:
-    loaded = read(tmp_path, FULL.replace("agent:\n", "agent:\n  label_prefix: agent-smith\n"))
+    loaded = read(tmp_path, FULL + "label_prefix: agent-smith\n")
     assert loaded.trackers["my-api"].lifecycle == LifecycleLabels("agent-smith")
     own = read(tmp_path, FULL.replace("      auth: token", "      auth: token\n      label_prefix: 'ours:'"))
     assert own.trackers["my-api"].lifecycle == LifecycleLabels("ours")

@@ -1,4 +1,4 @@
-"""What counts where a setting stands in several places: project over tracker over `agent:`. Pure."""
+"""What counts where a setting stands in several places: project over tracker over the whole file. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harken.config.settings import Agent
+from harken.config.settings import Settings
 from harken.config.trackers.schema import PollingBlock, ProjectBlock, TicketTriggerBlock, TrackerBlock, TrustBlock
 from harken.tickets import Trust
 
@@ -25,7 +25,7 @@ _TRIGGERS = {
 
 
 class RoutingText(msgspec.Struct, frozen=True, kw_only=True):
-    """The label map and the default that count, and where each is written: `project`, `trigger`, `tracker`, `agent`."""
+    """The label map and the default that count, and where each is written: `project`, `trigger`, `tracker`, `file`."""
 
     by_label: dict[str, str] = {}
     by_label_from: str = ""
@@ -39,21 +39,21 @@ def trigger_block(project: ProjectBlock, kind: str) -> tuple[str, TicketTriggerB
     return key, getattr(project, key, None) if key else None
 
 
-def merge_routing(project: ProjectBlock, tracker: TrackerBlock, agent: Agent, kind: str) -> RoutingText:
+def merge_routing(project: ProjectBlock, tracker: TrackerBlock, settings: Settings, kind: str) -> RoutingText:
     """The label map counts as a whole: labels of the tracker are not added to those of a project."""
     _, trigger = trigger_block(project, kind)
     maps = (
         ("trigger", trigger.pipeline_from_label if trigger else None),
         ("project", project.pipeline_from_label),
         ("tracker", tracker.pipeline_from_label),
-        ("agent", agent.pipeline_from_label),
+        ("file", settings.pipeline_from_label),
     )
     defaults = (
         ("trigger", trigger.default_pipeline if trigger else None),
         ("project", project.default_pipeline),
         ("pipeline", project.pipeline),
         ("tracker", tracker.default_pipeline),
-        ("agent", agent.default_pipeline),
+        ("file", settings.default_pipeline),
     )
     by_label_from, by_label = next(((where, found) for where, found in maps if found is not None), ("", {}))
     default_from, default = next(((where, found) for where, found in defaults if found is not None), ("", ""))

@@ -148,7 +148,9 @@ class _Reader:
     def _build_tracker(self, spec: TrackerSpec, projects: Sequence[Project], found: Tickets) -> None:
         inline = spec.name not in self._tracker_reports
         report = self._reports[spec.name] if inline else self._tracker_reports[spec.name]
-        settings, odd = build_tracker(spec, projects, self._known.agent, self._reports, used=spec.name in self._used)
+        settings, odd = build_tracker(
+            spec, projects, self._known.settings.label_prefix, self._reports, used=spec.name in self._used
+        )
         if inline and not settings.projects:
             # its project is refused, which says enough
             return

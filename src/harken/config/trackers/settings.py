@@ -9,7 +9,7 @@ import msgspec
 
 from harken.config.findings import Path, Place, Report
 from harken.config.loaded import item
-from harken.config.settings import Agent
+from harken.config.settings import Settings
 from harken.config.trackers.address import is_cloud, repository_in
 from harken.config.trackers.merge import FALLBACK, RoutingText, merge_polling, merge_routing, merge_trust, trigger_block
 from harken.config.trackers.overlap import Claim, overlap
@@ -31,10 +31,10 @@ _STATUSES = ("open_states", "trigger_statuses", "done_status", "failed_status")
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What projects refer to: the settings for all of them, and the workflows, also those that were refused."""
+    """What projects refer to: the settings of the file, with their places, and the workflows, also refused ones."""
 
-    agent: Agent
-    agent_place: Place
+    settings: Settings
+    places: Mapping[str, Place]
     workflows: Collection[str]
     refused: Collection[str] = ()
 
@@ -139,8 +139,8 @@ def _scope(project: ProjectSpec, tracker: TrackerSpec, report: Report) -> Projec
 
 def _routes(project: ProjectSpec, tracker: TrackerSpec, known: Known, report: Report) -> Routes | None:
     """The pipelines of the project; None when one of them is not there."""
-    text = merge_routing(project.block, tracker.block, known.agent, tracker.kind)
-    lifecycle = LifecycleLabels(tracker.block.label_prefix or known.agent.label_prefix)
+    text = merge_routing(project.block, tracker.block, known.settings, tracker.kind)
+    lifecycle = LifecycleLabels(tracker.block.label_prefix or known.settings.label_prefix)
     default = text.default
     if not text.by_label and not default and FALLBACK in known.workflows:
         default = FALLBACK
@@ -166,8 +166,8 @@ def _place_of(
     where: str, inside: tuple[str, ...], project: ProjectSpec, tracker: TrackerSpec, known: Known
 ) -> tuple[Place, Path]:
     """The place of a setting that counts for the project, wherever it is written."""
-    if where == "agent":
-        return known.agent_place, ("agent", *inside)
+    if where == "file":
+        return known.places[inside[0]], inside
     if where == "tracker":
         return locate(tracker.table, inside), (*tracker.path, *inside)
     if where == "trigger":
@@ -196,11 +196,12 @@ def _warn_of_twins(text: RoutingText, project: ProjectSpec, tracker: TrackerSpec
 
 
 def build_tracker(
-    tracker: TrackerSpec, projects: Sequence[Project], agent: Agent, reports: Mapping[str, Report], *, used: bool
+    tracker: TrackerSpec, projects: Sequence[Project], prefix: str, reports: Mapping[str, Report], *, used: bool
 ) -> tuple[TrackerSettings, Report]:
     """Return the tracker with those projects that agree about it, and what is odd about the tracker itself.
 
-    What is wrong with a project is added to its report in `reports`. `used`: a project names it, right or wrong.
+    `prefix` is that of all trackers without one; `used`: a project names this one, right or wrong. What is wrong with
+    a project is added to its report in `reports`.
     """
     report = Report()
     statuses, agreeing = _agreed(tracker, projects, reports)
@@ -213,7 +214,7 @@ def build_tracker(
         account=tracker.account.name,
         locations=tuple(dict.fromkeys(project.settings.location for project in agreeing)),
         projects=_with_repos([project.settings for project in agreeing]),
-        lifecycle=LifecycleLabels(block.label_prefix or agent.label_prefix),
+        lifecycle=LifecycleLabels(block.label_prefix or prefix),
         open_states=_folded(statuses.get("open_states") or _OPEN_STATES.get(tracker.kind, ())),
         trigger_statuses=_folded(statuses.get("trigger_statuses") or ()),
         done_status=str(statuses.get("done_status") or ""),
