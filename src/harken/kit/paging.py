@@ -114,13 +114,14 @@ def first_position(paging: Paging | None) -> Position:
     return 0 if paging and paging.offset else None
 
 
-def page_url(paging: Paging | None, url: str, at: Position) -> URL:
+def page_url(paging: Paging | None, url: str, at: Position) -> str | URL:
     """Return the URL of the page at this position."""
-    target = URL(url)
     if paging is None or at is None:
-        return target
+        # as it is: the client remembers what it parsed
+        return url
     if paging.next:
-        return URL(str(at))
+        return str(at)
+    target = URL(url)
     if paging.cursor:
         return target.update_query({paging.cursor.param: str(at)})
     sized = paging.page or paging.offset
