@@ -116,7 +116,7 @@ async def test_of_a_host_that_hangs_only_a_few_reads_are_begun_again(clock: Virt
     running: list[int] = []
 
     async def tick(number: int) -> None:
-        async with slots.slot(f"f{number}", "slow.example"):
+        with await slots.enter(f"f{number}", "slow.example"):
             running.append(number)
             await hang.wait()
 
@@ -140,7 +140,7 @@ async def test_slots_are_shared_by_keys_in_turn(clock: VirtualClock) -> None:
     slots, order = TickSlots(clock), list[str]()
 
     async def tick(name: str, key: str) -> None:
-        async with slots.slot(name, key):
+        with await slots.enter(name, key):
             order.append(name)
             await clock.sleep(0.5)
 
@@ -155,7 +155,7 @@ async def test_a_tick_that_is_cancelled_while_it_waits_or_just_after_takes_no_sl
     slots, end, entered = TickSlots(clock), asyncio.Event(), list[str]()
 
     async def tick(name: str) -> None:
-        async with slots.slot(name, name):
+        with await slots.enter(name, name):
             entered.append(name)
             await end.wait()
 
@@ -181,7 +181,7 @@ async def test_a_tick_that_is_cancelled_while_it_waits_or_just_after_takes_no_sl
 
 async def _all_free(slots: TickSlots) -> bool:
     for number in range(PARALLEL):
-        await slots._enter(f"n{number}", f"n{number}")
+        await slots.enter(f"n{number}", f"n{number}")
     return not slots.waiting()
 
 
@@ -190,7 +190,7 @@ async def test_no_more_reads_hang_than_there_are_connections_for(clock: VirtualC
     slots, end = TickSlots(clock), asyncio.Event()
 
     async def tick(name: str) -> None:
-        async with slots.slot(name, name):
+        with await slots.enter(name, name):
             await end.wait()
 
     ticks = [asyncio.create_task(tick(f"h{n}")) for n in range(2 * HANGING)]
@@ -201,3 +201,21 @@ async def test_no_more_reads_hang_than_there_are_connections_for(clock: VirtualC
     assert {one.reason for one in waiting.values()} == {f"{hanging} reads hang"}
     end.set()
     await asyncio.gather(*ticks)
+
+
+@virtual
+async def test_each_read_hangs_after_its_own_time_whatever_those_before_it_did(clock: VirtualClock) -> None:
+    slots, begun = TickSlots(clock), list[float]()
+
+    async def tick(name: str, seconds: float) -> None:
+        with await slots.enter(name, name):
+            begun.append(clock.monotonic())
+            await clock.sleep(seconds)
+
+    start = clock.monotonic()
+    await tick("quick", 0.4 * HANGS_AFTER)
+    hanging = [asyncio.create_task(tick(f"h{n}", 10)) for n in range(PARALLEL)]
+    await clock.sleep(0.2 * HANGS_AFTER)
+    waits = asyncio.create_task(tick("waits", 0))
+    await asyncio.gather(waits, *hanging)
+    assert begun[-1] - start == pytest.approx(1.4 * HANGS_AFTER)

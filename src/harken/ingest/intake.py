@@ -285,7 +285,7 @@ class Intake:
 
     async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:
-            async with self._slots.slot(live.feed.name, self._key_of(live)):
+            with await self._slots.enter(live.feed.name, self._key_of(live)):
                 if not self.registry.reads(live):
                     return TickReport(feed=live.feed.name, result="skipped", error="another replica reads this feed")
                 if self.leases.has_expired(live.feed.shard):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 from random import Random
@@ -230,19 +229,26 @@ class TickSlots:
         # those who wait by key; the key that had the last turn is at the end
         self._waiting: dict[str, deque[_Waiter]] = {}
         self._running, self._hanging = _Tally(), _Tally()
+        # those that run and do not hang yet, the oldest first; one timer for all of them
+        self._begun: dict[Slot, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def slot(self, name: str, key: str) -> AsyncIterator[None]:
-        """Run the tick of this feed in the block, once there is room."""
-        await self._enter(name, key)
-        counted = [self._running]
-        timer = asyncio.get_running_loop().call_later(HANGS_AFTER, self._begin_to_hang, key, counted)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            counted[0].remove(key)
-            self._admit()
+    async def enter(self, name: str, key: str) -> Slot:
+        """Wait until there is room for a tick of this feed: `with await slots.enter(name, key):`."""
+        if key in self._waiting or not self._has_room(key):
+            await self._wait(name, key)
+        else:
+            self._running.add(key)
+        slot, loop = Slot(self, key), asyncio.get_running_loop()
+        hangs_at = self._begun[slot] = loop.time() + HANGS_AFTER
+        if self._timer is None:
+            self._timer = loop.call_at(hangs_at, self._begin_to_hang, hangs_at)
+        return slot
+
+    def leave(self, slot: Slot) -> None:
+        running = self._begun.pop(slot, None) is not None
+        (self._running if running else self._hanging).remove(slot.key)
+        self._admit()
 
     def waiting(self) -> dict[str, Waiting]:
         """The feeds whose ticks wait for a slot, by name."""
@@ -252,10 +258,8 @@ class TickSlots:
             for waiter in waiters
         }
 
-    async def _enter(self, name: str, key: str) -> None:
-        if key not in self._waiting and self._has_room(key):
-            self._running.add(key)
-            return
+    async def _wait(self, name: str, key: str) -> None:
+        """Wait for a slot, which is counted as running when this returns."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(name, self._clock.monotonic(), turn)
         self._waiting.setdefault(key, deque()).append(waiter)
@@ -267,20 +271,26 @@ class TickSlots:
                 self._running.remove(key)
                 self._admit()
             else:
-                self._leave(key, waiter)
+                self._give_up(key, waiter)
             raise
 
-    def _leave(self, key: str, waiter: _Waiter) -> None:
+    def _give_up(self, key: str, waiter: _Waiter) -> None:
         waiters = self._waiting.get(key)
         if waiters and waiter in waiters:
             waiters.remove(waiter)
             if not waiters:
                 del self._waiting[key]
 
-    def _begin_to_hang(self, key: str, counted: list[_Tally]) -> None:
-        self._running.remove(key)
-        self._hanging.add(key)
-        counted[0] = self._hanging
+    def _begin_to_hang(self, now: float) -> None:
+        loop = asyncio.get_running_loop()
+        now, self._timer = max(now, loop.time()), None
+        for slot, hangs_at in list(self._begun.items()):
+            if hangs_at > now:
+                self._timer = loop.call_at(hangs_at, self._begin_to_hang, hangs_at)
+                break
+            del self._begun[slot]
+            self._running.remove(slot.key)
+            self._hanging.add(slot.key)
         self._admit()
 
     def _admit(self) -> None:
@@ -323,6 +333,21 @@ class TickSlots:
         if (number := running.by_key.get(key, 0)) >= PER_KEY:
             return f"{number} reads of {key} are under way"
         return f"{hanging.all} reads hang" if hanging.all >= HANGING else f"{running.all} reads are under way"
+
+
+class Slot:
+    """The place of one tick among those that run; it is left at the end of the block."""
+
+    __slots__ = ("_slots", "key")
+
+    def __init__(self, slots: TickSlots, key: str) -> None:
+        self._slots, self.key = slots, key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self._slots.leave(self)
 
 
 class _Tally:
