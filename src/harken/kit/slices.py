@@ -6,24 +6,29 @@ A service has a limited time to answer. What we do with a long answer is our tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
 from contextvars import ContextVar
+from typing import Any
 
 __all__ = ["OwnWork", "answer_within"]
 
 _limit: ContextVar[asyncio.Timeout | None] = ContextVar("harken_answer_within", default=None)
 
 
-@asynccontextmanager
-async def answer_within(seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError if the block takes longer, without the time of `OwnWork` in it."""
-    async with asyncio.timeout(seconds) as limit:
-        token = _limit.set(limit)
-        try:
-            yield
-        finally:
-            _limit.reset(token)
+# named and used like asyncio.timeout
+class answer_within:
+    """Raise TimeoutError if the block takes longer than so many seconds, without the time of `OwnWork` in it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._timeout = asyncio.timeout(seconds)
+
+    def __aenter__(self) -> Awaitable[object]:
+        self._outer = _limit.set(self._timeout)
+        return self._timeout.__aenter__()
+
+    def __aexit__(self, *error: Any) -> Awaitable[bool | None]:
+        _limit.reset(self._outer)
+        return self._timeout.__aexit__(*error)
 
 
 class OwnWork:
