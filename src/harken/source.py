@@ -137,7 +137,8 @@ class Host:
 
     def request(self, method: str, url: str | URL, **options: Any) -> Awaitable[Reply]:
         """Send an HTTP request, to a private network only if `allow_private`. Options are those of `Client.request`."""
-        return self.http.request(method, url, **{"allow_private": self.allow_private, **options})
+        options.setdefault("allow_private", self.allow_private)
+        return self.http.request(method, url, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

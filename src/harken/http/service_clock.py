@@ -22,11 +22,12 @@ AGREEING = [(0.0,) * number for number in range(SAMPLES + 1)]
 class ServiceClock:
     """What the recent answers say; a single answer may be slow, or come from a cache."""
 
-    __slots__ = ("_lag", "_samples")
+    __slots__ = ("_samples", "lag")
 
     def __init__(self) -> None:
         self._samples = AGREEING[0]
-        self._lag = 0
+        # seconds that the service is behind us, as far as that is allowed for; 0 if it is ahead
+        self.lag = 0
 
     @property
     def skew(self) -> float:
@@ -39,11 +40,6 @@ class ServiceClock:
         """Whether any answer had a date."""
         return bool(self._samples)
 
-    @property
-    def lag(self) -> int:
-        """Seconds that the service is behind us, as far as that is allowed for; 0 if it is ahead."""
-        return self._lag
-
     def learn(self, headers: Mapping[str, str], sent: float, received: float) -> None:
         """Learn from an answer to what was sent at one wall time and received at another."""
         dated = _dated(headers)
@@ -53,10 +49,7 @@ class ServiceClock:
         behind = sent - (dated + 1.0) > 0
         difference = dated - received if behind or dated > received else 0.0
         samples = (*self._samples[1 - SAMPLES :], difference)
-        if not any(samples):
-            self._samples, self._lag = AGREEING[len(samples)], 0
-            return
-        self._samples = samples
+        self._samples = samples if any(samples) else AGREEING[len(samples)]
         self._allow()
 
     def shift(self, seconds: float) -> None:
@@ -66,11 +59,15 @@ class ServiceClock:
 
     def _allow(self) -> None:
         """Find out what is allowed for, after the samples changed."""
+        if min(self._samples, default=0.0) > -SMALLEST:
+            # by no answer it is behind, as nearly always
+            self.lag = 0
+            return
         behind = max(0, math.ceil(-self.skew))
         lag = behind if behind <= LARGEST_LAG else 0
         # reads begin that much earlier: it must not move with every answer
-        if not lag or abs(lag - self._lag) >= SMALLEST:
-            self._lag = lag
+        if not lag or abs(lag - self.lag) >= SMALLEST:
+            self.lag = lag
 
 
 def _dated(headers: Mapping[str, str]) -> float | None:
