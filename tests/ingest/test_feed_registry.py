@@ -76,4 +76,4 @@ async def test_a_source_that_holds_nothing_needs_no_method_for_it():
     closer, plain = SourceCloser(), live(Plain())
     closer.retire(plain)
     await closer.finish([plain])
-    assert plain.retired == []
+    assert plain.retired == ()

@@ -259,15 +259,16 @@ class SourceCloser:
 
     def retire(self, live: LiveFeed) -> None:
         """Close the feed's source: the feed is gone, or was replaced by one with another source."""
-        live.retired.append(live.source)
+        live.retired += (live.source,)
         self.release(live)
 
     def release(self, live: LiveFeed) -> None:
         """Close the feed's retired sources, unless it is being read: then this is called again after the tick."""
         if live.busy:
             return
-        while live.retired:
-            self._close(live.retired.pop())
+        retired, live.retired = live.retired, ()
+        for source in retired:
+            self._close(source)
 
     async def finish(self, feeds: Iterable[LiveFeed]) -> None:
         """Close the sources of all these feeds, and wait until everything is closed."""

@@ -279,9 +279,9 @@ class Intake:
 
     def _key_of(self, live: LiveFeed) -> str:
         """The key of the feed's slot, worked out once: that costs as much as a tenth of a tick."""
-        if live.slot_key is None or live.slot_key[0] is not live.feed:
-            live.slot_key = live.feed, self._slot_key(live.feed)
-        return live.slot_key[1]
+        if not live.slot_key:
+            live.slot_key = self._slot_key(live.feed)
+        return live.slot_key
 
     async def _read(self, live: LiveFeed, by_hand: str) -> TickReport:
         try:

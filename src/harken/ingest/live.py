@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,7 +15,13 @@ from harken.http import ServiceClock
 from harken.ingest.parts import Progress, stored_position
 from harken.source import ClockedSource, PollSource, Source, StreamSource
 
-__all__ = ["Late", "LiveFeed", "TickReport"]
+__all__ = ["Late", "LiveFeed", "TickReport", "later"]
+
+
+# there may be 100,000 feeds: what is the same for nearly all of them is shared
+NOTHING: Mapping[str, Any] = {}
+UNKNOWN_CLOCK = ServiceClock()
+"""The clock of every source that is not read by HTTP: nothing is learnt about it."""
 
 
 class TickReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +82,7 @@ class LiveFeed:
         self.feed = feed
         self.source = source
         # sources that are not read any more and have to be closed
-        self.retired: list[Source] = []
+        self.retired: tuple[Source, ...] = ()
         # looked up once: testing whether an object follows a protocol costs as much as a query
         self.poll = source.poll if isinstance(source, PollSource) else None
         self.service_clock = _clock_of(source)
@@ -97,21 +105,19 @@ class LiveFeed:
         self.listed: set[str] | None = None
         self.listed_before = 0
         self.sweeps = 0
-        self.policy = Policy.workflow() if feed.breaker is None else Policy.poller(feed.breaker)
-        if feed.backoff is not None:
-            first, cap = feed.backoff
-            self.policy = msgspec.structs.replace(self.policy, limited_first=first, limited_cap=cap)
+        self.policy = _policy(feed.breaker, feed.backoff)
         self.newest: datetime | None = None
-        # the feed for which the key of its slot was worked out, and the key
-        self.slot_key: tuple[Feed, str] | None = None
+        # empty until it is worked out
+        self.slot_key = ""
         self.restore(state)
 
     def use(self, source: Source) -> bool:
         """Read with this source from the next tick on. Returns False for streams, which have to be restarted."""
         if isinstance(source, StreamSource) or isinstance(self.source, StreamSource):
             return False
-        self.retired.append(self.source)
+        self.retired += (self.source,)
         self.source = source
+        self.slot_key = ""
         self.poll = source.poll if isinstance(source, PollSource) else None
         self.service_clock = _clock_of(source)
         return True
@@ -124,7 +130,7 @@ class LiveFeed:
         self.cursor, self.progress = stored_position(state.cursor)
         self.watermark: datetime | None = state.watermark
         # the newest watermark that this process has known: if it is in the future, our clock was set back
-        self.newest = max(filter(None, (state.watermark, self.newest)), default=None)
+        self.newest = later(state.watermark, self.newest)
         self.health: Health = state.health
         self.baselined: bool = state.baselined
         self.created_at: datetime = state.created_at
@@ -134,10 +140,25 @@ class LiveFeed:
         self.page = 0
         self.reading_since: datetime = state.created_at
         # spaced runs that are not all due yet, by trigger uid: how many, and when the first was due
-        self.spaced: dict[str, int] = {}
-        self.spaced_from: dict[str, datetime] = {}
+        self.spaced: Mapping[str, int] = NOTHING
+        self.spaced_from: Mapping[str, datetime] = NOTHING
+
+
+def later(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The later of two times, of which either may be unknown."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other)
 
 
 def _clock_of(source: Source) -> ServiceClock:
-    """A source that is not read by HTTP has a clock about which nothing is learnt."""
-    return source.service_clock if isinstance(source, ClockedSource) else ServiceClock()
+    return source.service_clock if isinstance(source, ClockedSource) else UNKNOWN_CLOCK
+
+
+@lru_cache(maxsize=64)
+def _policy(breaker: int | None, waits: tuple[float, float] | None) -> Policy:
+    policy = Policy.workflow() if breaker is None else Policy.poller(breaker)
+    if waits is None:
+        return policy
+    first, cap = waits
+    return msgspec.structs.replace(policy, limited_first=first, limited_cap=cap)

@@ -18,7 +18,7 @@ from harken.http import Connectivity
 from harken.ingest.backfill import Backfill, FeedStore
 from harken.ingest.commit import CommitRequest, Committer
 from harken.ingest.idle_reads import IdleReads
-from harken.ingest.live import LiveFeed, TickReport
+from harken.ingest.live import LiveFeed, TickReport, later
 from harken.ingest.parts import PageDigest, with_progress
 from harken.ingest.scheduler import due_after
 from harken.kit.slices import answer_within
@@ -172,7 +172,7 @@ class Poller:
         now = self._clock.time()
         # the page is recognised and matched by the newest rules we know; the tick counts as begun with its own
         current = self._committer.rule_cache.get(live.feed.name) or rules
-        if not live.page:
+        if live.spaced and not live.page:
             _forget_spaced(live, current, from_unix(now))
         batch, earlier = await self._take_earlier(live, batch, rules, current, now)
         current = self._committer.rule_cache.get(live.feed.name) or current
@@ -261,7 +261,7 @@ class Poller:
     def _advance(self, live: LiveFeed, result: TickResult) -> None:
         """Move the feed behind the page, which the store has now."""
         live.cursor, live.watermark, live.next_due = result.batch.cursor, result.watermark, result.next_due
-        live.newest = max(filter(None, (live.newest, result.watermark)), default=None)
+        live.newest = later(live.newest, result.watermark)
         live.progress = None
         if not result.done:
             live.page += 1
@@ -403,7 +403,7 @@ def sum_up(
         done=done,
         idle=done and not sightings and not earlier.new and live.baselined and not live.page and not rules.backfilling,
         next_due=next_due,
-        watermark=max(filter(None, (watermark(live, batch, now), earlier.newest)), default=None),
+        watermark=later(watermark(live, batch, now), earlier.newest),
         covered=covered,
         recovery=recovery,
         backfilled=_backfilled(live, rules) if done and rules.backfilling else (),
@@ -504,12 +504,13 @@ def _circumstances(live: LiveFeed, now: float, following: int = 0) -> Read:
 
 def _forget_spaced(live: LiveFeed, rules: Rules, now: datetime) -> None:
     """Forget the spaced runs of a trigger once the next one would be due anyway: new events fire at once again."""
-    known = {rule.uid: rule for rule in rules.rules}
-    for uid, count in tuple(live.spaced.items()):
+    known, spaced = {rule.uid: rule for rule in rules.rules}, dict(live.spaced)
+    for uid, count in live.spaced.items():
         first, rule = live.spaced_from[uid], known.get(uid)
         # a first run in the future was noted before the clock was set back
         if rule is None or first > now or spaced_due(rule, rules, first, count) <= now:
-            del live.spaced[uid], live.spaced_from[uid]
+            del spaced[uid]
+    live.spaced, live.spaced_from = spaced, {uid: live.spaced_from[uid] for uid in spaced}
 
 
 def _count_spaced(live: LiveFeed, rules: Rules, verdicts: Iterable[Iterable[Verdict]], now: datetime) -> None:
@@ -517,8 +518,9 @@ def _count_spaced(live: LiveFeed, rules: Rules, verdicts: Iterable[Iterable[Verd
     by_name = {rule.name: rule.uid for rule in rules.rules if rule.trigger.spacing is not None}
     if not by_name:
         return
+    spaced = dict(live.spaced)
     for verdict in (verdict for decided in verdicts for verdict in decided):
         uid = by_name.get(verdict.trigger)
         if uid is not None and verdict.outcome in ("fired", "held"):
-            live.spaced[uid] = live.spaced.get(uid, 0) + 1
-            live.spaced_from.setdefault(uid, now)
+            spaced[uid] = spaced.get(uid, 0) + 1
+    live.spaced, live.spaced_from = spaced, {uid: live.spaced_from.get(uid, now) for uid in spaced}

@@ -31,7 +31,6 @@ class Rule:
         "name",
         "slot",
         "start_line",
-        "start_second",
         "state",
         "timed",
         "trigger",
@@ -44,8 +43,6 @@ class Rule:
         self.uid = state.uid
         self.name = trigger.name
         self.start_line: datetime = state.start_line
-        # a later epoch begins without memory: what it has shown in the same second must not fire again
-        self.start_second = self.start_line.replace(microsecond=0) if state.epoch <= 1 else self.start_line
         self.timed = trigger.max_age > 0 or trigger.quiet is not None
         self.condition: Condition | None = _condition(trigger.condition) if trigger.condition else None
         self.mapping: Any = _compile(trigger.mapping) if trigger.mapping is not None else None
@@ -62,7 +59,9 @@ class Rule:
             return True
         if lag:
             moment += timedelta(seconds=lag)
-        return moment >= (self.start_line if moment.microsecond else self.start_second)
+        # a later epoch begins without memory: what it has shown in the same second must not fire again
+        exact = moment.microsecond or self.state.epoch > 1
+        return moment >= (self.start_line if exact else self.start_line.replace(microsecond=0))
 
 
 class Rules:
