@@ -169,9 +169,9 @@ class Client:
 
 
 async def _read(response: aiohttp.ClientResponse, cap: int) -> bytes:
-    length = response.content_length
     if response.method == "HEAD" or response.status in _BODILESS:
         return await response.read()
+    length = response.content_length
     if length is not None and "Content-Encoding" not in response.headers:
         if length > cap:
             raise _too_large(response, cap)

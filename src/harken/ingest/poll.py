@@ -136,7 +136,12 @@ class Poller:
             rules = await self._committer.rule_cache.rules(live.feed.name)
         result: TickResult | None = None
         while True:
-            batch = await self._next_page(live, rules)
+            lag = live.service_clock.lag
+            batch = await self._read_page(live, rules)
+            if live.service_clock.lag > lag and not live.page:
+                # the first answer told that the service's clock is behind: we asked for less than is new by its clock
+                log.warning("feed.clock_behind", feed=live.feed.display_name, seconds=live.service_clock.lag)
+                batch = await self._read_page(live, rules)
             late = self._clock.monotonic() > deadline
             result = await self._take(live, batch, rules, started, late, result)
             if result.done or late:
@@ -144,17 +149,8 @@ class Poller:
         outcome = "events" if result.new else "unchanged" if batch.unchanged else "nothing_new"
         return TickReport(feed=live.feed.name, result=outcome, seen=result.seen, new=result.new)
 
-    async def _next_page(self, live: LiveFeed, rules: Rules) -> Batch:
-        lag = live.service_clock.lag
-        batch = await self._read_page(live, since(live, rules, self._clock.time()))
-        if live.page or live.service_clock.lag <= lag:
-            return batch
-        # the first answer told that the service's clock is behind: we asked for less than what is new by its clock
-        log.warning("feed.clock_behind", feed=live.feed.display_name, seconds=live.service_clock.lag)
-        return await self._read_page(live, since(live, rules, self._clock.time()))
-
-    async def _read_page(self, live: LiveFeed, start: datetime) -> Batch:
-        poll, feed = live.poll, live.feed
+    async def _read_page(self, live: LiveFeed, rules: Rules) -> Batch:
+        poll, feed, start = live.poll, live.feed, since(live, rules, self._clock.time())
         assert poll is not None
         if not live.page:
             live.reading_since = start
@@ -174,8 +170,10 @@ class Poller:
         current = self._committer.rule_cache.get(live.feed.name) or rules
         if live.spaced and not live.page:
             _forget_spaced(live, current, from_unix(now))
-        batch, earlier = await self._take_earlier(live, batch, rules, current, now)
-        current = self._committer.rule_cache.get(live.feed.name) or current
+        earlier = NOTHING_EARLIER
+        if len(batch.events) > current.part_size:
+            batch, earlier = await self._take_earlier(live, batch, rules, current, now)
+            current = self._committer.rule_cache.get(live.feed.name) or current
         sightings = await self._committer.recognise(current, batch.events) if batch.events else []
         await self._note_listed(live, batch, batch.events, current)
         next_due = now if late else None
@@ -198,10 +196,8 @@ class Poller:
     async def _take_earlier(
         self, live: LiveFeed, batch: Batch, rules: Rules, current: Rules, now: float
     ) -> tuple[Batch, Earlier]:
-        """Commit all parts of the page but the last. Return the last one, and what the others amount to."""
+        """Commit all parts of a long page but the last. Return the last one, and what the others amount to."""
         events, size = batch.events, current.part_size
-        if len(events) <= size:
-            return batch, NOTHING_EARLIER
         digest, newest, new = PageDigest(current.feed.identity), None, 0
         if live.progress is not None:
             digest, newest = await self._skip_committed(live, batch, current, now)
