@@ -70,11 +70,12 @@ class App:
         self._clock = clock
         self._random = Random()
         self.holder = f"{os.getpid()}-{self._random.randbytes(4).hex()}"
-        self.factory = Factory(loaded, registry(), clock, self._random)
+        self.factory = Factory(loaded, registry(), clock, self._random, self.store)
         self.worker, self.intake = self._build_engine()
         self.controller = Controller(self.store, self.factory, self.intake, self.worker, clock)
         self.operator = Operator(self.store, self.controller, loaded, clock, timings)
         self.controller.on_loaded = self._on_loaded
+        self.factory.tickets.on_wake = self.controller.nudge
         self.intake.committer.on_commit = self._on_commit
         self._telemetry = self._build_telemetry()
         self._tasks: list[asyncio.Task[Any]] = []

@@ -8,7 +8,15 @@ from typing import Any
 
 import structlog
 
-from harken.app.redaction import RedactingClient, RedactingDestination, RedactingPush, RedactingSource, redacting_act
+from harken.app.redaction import (
+    RedactingClient,
+    RedactingDestination,
+    RedactingPush,
+    RedactingSource,
+    RedactingTickets,
+    redacting_act,
+)
+from harken.app.ticket_sources import TicketSources
 from harken.clock import Clock
 from harken.config import Account, Loaded, credential_of, source_for
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
@@ -19,8 +27,10 @@ from harken.operate.models import models_of
 from harken.rate_limit import Level, RateLimit
 from harken.run.environment import Environment
 from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, Source
-from harken.store import Registry
+from harken.store import Registry, Store
 from harken.store.documents import RATE_LIMIT
+from harken.ticket import TicketTracker
+from harken.tickets import tracker_of
 
 __all__ = ["Factory"]
 
@@ -30,10 +40,13 @@ log = structlog.get_logger("harken.app")
 class Factory:
     """Makes what the configuration describes. `loaded` may be replaced by a reload; the rate limits stay.
 
-    `on_delivery` is called with the channel and the result of each message.
+    `store` is where trackers remember their tickets; without one they have no sources. `on_delivery` is called with
+    the channel and the result of each message.
     """
 
-    def __init__(self, loaded: Loaded, plugins: Mapping[str, Plugin], clock: Clock, random: Random) -> None:
+    def __init__(
+        self, loaded: Loaded, plugins: Mapping[str, Plugin], clock: Clock, random: Random, store: Store | None = None
+    ) -> None:
         self.loaded = loaded
         self.plugins = plugins
         self._clock = clock
@@ -47,6 +60,7 @@ class Factory:
         self._saved: dict[str, int] = {}
         self._saved_in: Registry | None = None
         self.on_delivery: Callable[[str, str], None] = lambda channel, result: None
+        self.tickets = TicketSources(self, clock, store)
 
     async def load_rate_limits(self, store: Registry, *, save: bool = True) -> None:
         """Load the rate limits that services reported before we stopped; with `save`, changes are stored at once."""
@@ -85,16 +99,19 @@ class Factory:
         return self.loaded.secrets
 
     def source(self, feed: Feed) -> Source:
-        client = self._client(credential_of(feed, self.loaded), feed.name)
-        host = self._host(credential_of(feed, self.loaded), client)
         try:
-            source = source_for(feed, self.loaded, self.plugins, host)
+            return self._ticket_source(feed) if tracker_of(feed.name) else self._service_source(feed)
         except HarkenError as error:
             raise redact_error(error, self.secrets()) from None
         except Exception as error:
             # not its text, which may quote anything; and one bad plugin must not stop the others
             message = f"{feed.kind} broke with {type(error).__name__} before its first call"
             raise NeedsAttention(message, fix="This is a fault of the service's plugin: tell its author") from None
+
+    def _service_source(self, feed: Feed) -> Source:
+        client = self._client(credential_of(feed, self.loaded), feed.name)
+        host = self._host(credential_of(feed, self.loaded), client)
+        source = source_for(feed, self.loaded, self.plugins, host)
         if feed.way == "push" and isinstance(source, PushSource):
             return RedactingPush(source, self.secrets)
         if not isinstance(source, PollSource):
@@ -102,9 +119,23 @@ class Factory:
         by = _configured_by(self.plugins[feed.kind])
         return RedactingSource(source, self.secrets, by, feed.integration, client.service_clock)
 
+    def _ticket_source(self, feed: Feed) -> Source:
+        source, client = self.tickets.source(feed), self.tickets.host(tracker_of(feed.name)).http
+        clock = client.service_clock if isinstance(client, Metered) else None
+        by = _configured_by(self.plugins[feed.kind])
+        return RedactingTickets(source, self.secrets, by, feed.integration, clock)
+
+    def trackers(self, name: str) -> Mapping[str, TicketTracker]:
+        """What can be asked about the tickets of a tracker, by location."""
+        return self.tickets.trackers(name)
+
     def lend(self, account: Account) -> Host:
         """A host for operations of people on this account; its calls count against the same rate limit."""
-        client = self._client(account.credential, "people")
+        return self.host_for(account, "people")
+
+    def host_for(self, account: Account, who: str) -> Host:
+        """A host for this account. Of several users of a credential each gets its share, by the name `who`."""
+        client = self._client(account.credential, who)
         return self._host(account.credential, client, allow_private=account.allow_private)
 
     def channels(self) -> frozenset[str]:

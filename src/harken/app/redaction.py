@@ -18,8 +18,16 @@ from harken.http import Client, Connectivity, HttpSettings, Reply, ServiceClock
 from harken.http.redact import contains_token, hide_tokens, redact_error, restore_tokens, scrub, scrub_bytes
 from harken.ingest.webhook import MAX_BYTES
 from harken.source import Act, Batch, Call, Closable, Cursor, Destination, Message, PollSource, PushSource, Request
+from harken.tickets import TicketSource
 
-__all__ = ["RedactingClient", "RedactingDestination", "RedactingPush", "RedactingSource", "redacting_act"]
+__all__ = [
+    "RedactingClient",
+    "RedactingDestination",
+    "RedactingPush",
+    "RedactingSource",
+    "RedactingTickets",
+    "redacting_act",
+]
 
 Secrets = Callable[[], Collection[str]]
 
@@ -61,6 +69,25 @@ class RedactingSource:
     async def aclose(self) -> None:
         if isinstance(self._source, Closable):
             await self._source.aclose()
+
+
+class RedactingTickets(RedactingSource):
+    """A tracker, which is polled and may send webhooks too."""
+
+    def __init__(
+        self,
+        source: TicketSource,
+        secrets: Secrets,
+        kind: str,
+        name: str,
+        service_clock: ServiceClock | None = None,
+    ) -> None:
+        super().__init__(source, secrets, kind, name, service_clock)
+        self.tickets = source
+        self._pushed = RedactingPush(source, secrets)
+
+    async def receive(self, request: Request) -> list[Event]:
+        return await self._pushed.receive(request)
 
 
 class RedactedEvents(Sequence[Event]):

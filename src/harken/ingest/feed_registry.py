@@ -16,6 +16,7 @@ import structlog
 
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsAttention, RetryLater
+from harken.event import Event
 from harken.feed import Feed, FeedState
 from harken.http import Connectivity
 from harken.ingest.backfill import FeedStore
@@ -26,7 +27,7 @@ from harken.ingest.live import LiveFeed
 from harken.ingest.poll import SWEEP_SECONDS
 from harken.ingest.scheduler import Scheduler, first_due
 from harken.ingest.stream import Streamer
-from harken.source import Batch, Closable, Cursor, PollSource, Source, StreamSource
+from harken.source import Batch, Closable, Cursor, PollSource, Request, Source, StreamSource
 from harken.store import Definitions, Opened
 from harken.tasks import cancel_and_wait
 from harken.timings import Timings
@@ -242,13 +243,18 @@ class FeedRegistry:
 
 
 class BrokenSource:
-    """Stands for a source that could not be built: reading it fails with the reason, like any other failure."""
+    """Stands for a source that could not be built: reading it fails with the reason, like any other failure.
+
+    A webhook is to be sent again, as senders give up what is refused."""
 
     def __init__(self, error: HarkenError) -> None:
         self._error = error
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         raise NeedsAttention(self._error.message, fix=self._error.fix)
+
+    async def receive(self, request: Request) -> list[Event]:
+        raise RetryLater("it cannot be taken now; send it again") from self._error
 
 
 class SourceCloser:

@@ -7,7 +7,8 @@ owns the feeds with their sources and decides which of them are read here: shard
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
 
@@ -248,13 +249,13 @@ class Intake:
         return live
 
     def _serve_webhooks(self) -> None:
-        self.webhooks.serve(
-            {
-                live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_max_bytes(live.source))
-                for name, live in self.feeds.items()
-                if live.feed.path and isinstance(live.source, PushSource)
-            }
-        )
+        endpoints = {
+            live.feed.path: Endpoint(feed=name, source=live.source, max_bytes=_max_bytes(live.source))
+            for name, live in self.feeds.items()
+            if live.feed.path and isinstance(live.source, PushSource)
+        }
+        polled = [path for path, endpoint in endpoints.items() if self._is_polled(endpoint.feed)]
+        self.webhooks.serve(endpoints | {short: endpoints[path] for short, path in _short_paths(polled).items()})
 
     def _begin_tick(self, live: LiveFeed) -> None:
         if not live.busy and not self._stopping:
@@ -328,6 +329,12 @@ class Intake:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("ingest.failed", task=task.get_name(), exc_info=task.exception())
+
+
+def _short_paths(paths: Sequence[str]) -> dict[str, str]:
+    """The whole path by its first part (`github`), where only one of these paths begins with it."""
+    count = Counter(path.partition("/")[0] for path in paths)
+    return {short: path for path in paths if count[short := path.partition("/")[0]] == 1}
 
 
 def _max_bytes(source: PushSource) -> int:

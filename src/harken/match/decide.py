@@ -190,7 +190,9 @@ def _intent(event: Event, rule: Rule, rules: Rules, read: Read, spaced: dict[str
 def _hold(rule: Rule, rules: Rules, read: Read) -> str:
     if rule.state.paused:
         return "paused"
-    guarded = read.first and rules.feed.way == "poll" and rules.feed.first == "baseline" and rule.trigger.flood_limit
+    # of the feeds that deliver all, those with routes begin with what people have labelled over the years
+    first = rules.feed.first == "baseline" or (rules.feed.first == "all" and bool(rule.trigger.routes))
+    guarded = read.first and rules.feed.way == "poll" and first and rule.trigger.flood_limit
     # a trigger that looks back wants its history
     return "flood" if guarded and not rule.state.backfilling else ""
 

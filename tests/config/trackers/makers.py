@@ -21,7 +21,7 @@ TOKENS = {
 
 
 def pipeline(name: str) -> str:
-    return f"name: {name}\nsteps:\n  - {{id: work, action: transform, value: done}}\n"
+    return f"name: {name}\nsteps:\n  - {{id: work, action: transform, set: {{said: done}}}}\n"
 
 
 def read(

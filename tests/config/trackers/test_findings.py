@@ -215,7 +215,10 @@ def test_statuses_that_projects_of_one_tracker_do_not_share_are_an_error_of_the_
     ("tracker", "line"),
     [
         ("type: github, project: a/b", "is only read every 15 minutes"),
-        ("type: github, project: a/b, allow_unsigned: true", "anybody who knows the address can send webhooks"),
+        (
+            "type: github, project: a/b, allow_unsigned: true",
+            "anybody who knows the address can make us read the tracker",
+        ),
         (
             "type: jira, url: 'https://acme.atlassian.net', polling: {enabled: true}",
             "in a public project that may be everybody",

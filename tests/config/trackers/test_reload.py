@@ -89,7 +89,8 @@ def test_a_project_that_is_taken_out_is_gone(tmp_path: Path) -> None:
 
 def test_a_pipeline_that_was_edited_gets_its_new_revision(tmp_path: Path) -> None:
     old = read(tmp_path, TEXT)
-    (tmp_path / "workflows/fix-bug.yaml").write_text("name: fix-bug\nsteps: [{id: b, action: transform, value: b}]\n")
+    edited = "name: fix-bug\nsteps: [{id: b, action: transform, set: {said: b}}]\n"
+    (tmp_path / "workflows/fix-bug.yaml").write_text(edited)
     new = read(tmp_path, TEXT, pipelines=("security-scan",))
     after = carry_over(old, new)
     revision = new.workflows["fix-bug"].rev

@@ -223,7 +223,8 @@ def build_tracker(
         interval=polling.interval_seconds,
         jitter=polling.jitter_percent / 100,
         webhook=secret is not None,
-        doorbell=block.doorbell,
+        # what nobody has signed is not believed
+        doorbell=block.doorbell or (secret is not None and secret.secret is None),
         zero_match_comment=block.zero_match_comment,
         flood_limit=block.flood_limit,
     )
@@ -292,7 +293,7 @@ def _warn_of_access(
         report.warn(place, path, message, "Add polling: {enabled: true}, or webhook_secret: ${…}", "missing")
     if hook is not None and hook.secret is None:
         at = locate(tracker.table, ("allow_unsigned",), key=True)
-        message = "anybody who knows the address can send webhooks"
+        message = "anybody who knows the address can make us read the tracker"
         report.warn(at, (*path, "allow_unsigned"), message, "Add webhook_secret: ${…}", "trust")
     base_url = str(getattr(tracker.account.model, "base_url", ""))
     explicit = tracker.block.trust is not None or all(project.spec.block.trust for project in projects)

@@ -1,0 +1,295 @@
+"""From the configuration that people know to one run of the right pipeline, on a GitHub that remembers."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harken.app import App
+from harken.operate.configuration import load_directory
+from harken.testing import VirtualClock, virtual
+from harken.testing.fakes.github import GitHub, Issue
+from tests.services.whole import running, started, write
+
+SECRET = "a-webhook-secret-0123456789"
+ENVIRON = {"GITHUB_TOKEN": "classic", "GITHUB_WEBHOOK_SECRET": SECRET}
+
+POLLED = """
+projects:
+  my-api:
+    source:
+      type: GitHub
+      url: https://github.com/acme/shop
+    tickets:
+      type: GitHub
+      url: https://github.com/acme/shop
+      auth: token
+      base_url: {url}
+    pipeline: fix-bug
+
+    github_trigger:
+      default_pipeline: fix-bug
+      pipeline_from_label:
+        agent-smith: fix-bug
+        security-review: security-scan
+
+    polling:
+      enabled: true
+      interval_seconds: 30
+      jitter_percent: 15
+
+agent:
+  queue:
+    max_parallel_jobs: 4       # consumer-side backpressure
+    consume_block_seconds: 5
+    shutdown_grace_seconds: 30
+"""
+
+PUSHED = """
+trackers:
+  acme:
+    type: github
+    organization: acme
+    base_url: {url}
+    webhook_secret: ${{GITHUB_WEBHOOK_SECRET}}
+projects:
+  shop: {{tracker: acme, resolution: {{repo: shop}}, pipeline_from_label: {{fix: fix-bug}}}}
+"""
+
+PIPELINE = """
+name: {name}
+steps:
+  - {{id: work, action: transform, set: {{said: "{name} {{{{.trigger.event.ref}}}}"}}}}
+"""
+
+
+@asynccontextmanager
+async def github(clock: VirtualClock) -> AsyncIterator[GitHub]:
+    hub = GitHub(clock)
+    async with hub.serve():
+        yield hub
+
+
+@asynccontextmanager
+async def at_work(directory: Path, clock: VirtualClock, text: str) -> AsyncIterator[tuple[App, GitHub]]:
+    async with github(clock) as hub:
+        flows = {name: PIPELINE.format(name=name) for name in ("fix-bug", "security-scan")}
+        write(directory, text.format(url=hub.url), **flows)
+        async with running(directory, clock, ENVIRON) as app:
+            yield app, hub
+
+
+async def runs(app: App) -> Counter[tuple[str, str]]:
+    """How often each pipeline ran for each ticket."""
+    found: list[Any] = (await app.operator.call("runs.list", limit=1000))["items"]
+    assert {run["status"] for run in found} <= {"done"}, found
+    return Counter((run["workflow"], run["event_keys"][0].partition("@")[0]) for run in found)
+
+
+@virtual
+async def test_a_labelled_issue_starts_one_run_of_the_right_pipeline(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        fix, scan = hub.open("agent-smith"), hub.open("Security-Review", "bug")
+        hub.open("bug")
+        hub.open("agent-smith", pull=True)
+        for _ in range(4):
+            await clock.sleep(300)
+            hub.comment(fix)
+        assert await runs(app) == {("fix-bug", str(fix.number)): 1, ("security-scan", str(scan.number)): 1}
+
+
+@virtual
+async def test_two_labels_start_one_pipeline_the_first_of_the_map(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        both = hub.open("security-review", "agent-smith")
+        await clock.sleep(600)
+        assert await runs(app) == {("fix-bug", str(both.number)): 1}
+
+
+@virtual
+async def test_tickets_that_were_labelled_before_the_start_run_too(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock) as hub:
+        old = hub.open("agent-smith", age=86_400)
+        write(tmp_path, POLLED.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        (tmp_path / "workflows/security-scan.yaml").write_text(PIPELINE.format(name="security-scan"))
+        async with running(tmp_path, clock, ENVIRON) as app:
+            await clock.sleep(120)
+            assert await runs(app) == {("fix-bug", str(old.number)): 1}
+
+
+@virtual
+async def test_a_first_read_that_would_claim_too_many_is_held_for_a_person(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock) as hub:
+        for _ in range(4):
+            hub.open("fix", age=86_400)
+        text = PUSHED.replace("type: github", "type: github\n    polling: {{enabled: true}}\n    flood_limit: 3")
+        write(tmp_path, text.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        async with running(tmp_path, clock, ENVIRON) as app:
+            await clock.sleep(300)
+            held: list[Any] = (await app.operator.call("runs.list"))["items"]
+            assert [(run["status"], run["hold"]) for run in held] == [("held", "flood")] * 4
+            hub.open("fix")
+            await clock.sleep(300)
+            assert sum(run["status"] == "done" for run in (await app.operator.call("runs.list"))["items"]) == 1
+            await app.operator.call("triggers.release", name="acme/shop")
+            await clock.sleep(60)
+            assert sum((await runs(app)).values()) == 5
+
+
+@virtual
+async def test_as_many_as_the_limit_are_let_go(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock) as hub:
+        for _ in range(3):
+            hub.open("fix", age=86_400)
+        text = PUSHED.replace("type: github", "type: github\n    polling: {{enabled: true}}\n    flood_limit: 3")
+        write(tmp_path, text.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        async with running(tmp_path, clock, ENVIRON) as app:
+            await clock.sleep(120)
+            assert sum((await runs(app)).values()) == 3
+
+
+async def post(app: App, path: str, issue: Issue, *, secret: str = SECRET, event: str = "issues") -> tuple[int, Any]:
+    """Send a webhook as GitHub does, to the door that webhooks have."""
+    told = {"action": "labeled", "issue": issue.to_json(), "repository": {"full_name": issue.repo, "id": 1}}
+    body = json.dumps(told).encode()
+    signature = f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"
+    headers = {"content-type": "application/json", "x-github-event": event, "x-hub-signature-256": signature}
+    scope = {
+        "method": "POST",
+        "path": f"/webhooks/{path}",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+    }
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app.intake.webhooks(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+@virtual
+async def test_webhook_and_poll_together_start_one_run(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("fix")
+        assert await post(app, "github/acme", issue) == (202, {"accepted": 1, "duplicate": 0})
+        assert (await post(app, "github/acme", issue))[0] == 200
+        await clock.sleep(1_000)
+        assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+@virtual
+async def test_a_webhook_that_got_lost_is_found_by_the_sweep(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("fix")
+        await clock.sleep(600)
+        assert await runs(app) == {}
+        await clock.sleep(400)
+        assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+@virtual
+async def test_the_only_tracker_of_a_platform_has_the_short_address_too(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, hub):
+        issue = hub.open("fix")
+        assert (await post(app, "github", issue))[0] == 202
+        assert (await post(app, "gitlab", issue))[0] == 404
+
+
+@virtual
+async def test_a_wrong_signature_is_refused(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, hub):
+        await clock.sleep(60)
+        status, answer = await post(app, "github/acme", hub.open("fix"), secret="another")
+        assert status == 401
+        assert SECRET not in str(answer)
+        await clock.sleep(60)
+        assert await runs(app) == {}
+
+
+@virtual
+async def test_a_doorbell_only_makes_us_read(clock: VirtualClock, tmp_path: Path) -> None:
+    text = PUSHED.replace("type: github", "type: github\n    doorbell: true")
+    async with at_work(tmp_path, clock, text) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("fix")
+        assert await post(app, "github/acme", issue) == (202, {"accepted": 0, "duplicate": 0})
+        await clock.sleep(30)
+        assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+@virtual
+async def test_what_nobody_signed_is_not_believed_and_makes_us_read(clock: VirtualClock, tmp_path: Path) -> None:
+    text = PUSHED.replace("webhook_secret: ${{GITHUB_WEBHOOK_SECRET}}", "allow_unsigned: true")
+    async with github(clock) as hub:
+        write(tmp_path, text.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        loaded = load_directory(tmp_path, ENVIRON)
+        assert [finding.code for finding in loaded.findings] == ["trust"]
+        async with started(replace(loaded, findings=()), clock) as app:
+            await clock.sleep(60)
+            issue = hub.open("fix")
+            forged = msgspec.structs.replace(hub.open("bug"), labels=["fix"])
+            assert await post(app, "github/acme", forged, secret="") == (202, {"accepted": 0, "duplicate": 0})
+            await clock.sleep(30)
+            assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+@virtual
+async def test_our_secrets_are_neither_in_events_nor_in_errors(clock: VirtualClock, tmp_path: Path) -> None:
+    token = "ghp_A0b1C2d3E4f5G6h7I8j9"
+    async with github(clock) as hub:
+        hub.tokens[token] = "repo"
+        write(tmp_path, POLLED.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        (tmp_path / "workflows/security-scan.yaml").write_text(PIPELINE.format(name="security-scan"))
+        async with running(tmp_path, clock, {"GITHUB_TOKEN": token}) as app:
+            hub.open("agent-smith", title=f"it says {token}", text=f"and {token}")
+            await clock.sleep(120)
+            [event] = (await app.operator.call("events.list"))["items"]
+            shown = await app.operator.call("events.show", id=event["id"])
+            assert token not in json.dumps(shown, default=str)
+            [tracker] = app.factory.trackers("my-api").values()
+            [ticket] = (await tracker.list_labelled(["agent-smith"], closed=False)).tickets
+            assert ticket.title == "it says ***"
+            assert token not in repr(await tracker.get(ticket.id))
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+@virtual
+async def test_polling_is_switched_off_and_on_while_it_runs(
+    clock: VirtualClock, tmp_path: Path, enabled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    text = PUSHED.replace("type: github", f"type: github\n    polling: {{{{enabled: {enabled}}}}}")
+    async with at_work(tmp_path, clock, text) as (app, hub):
+        await clock.sleep(60)
+        other = "false" if enabled == "true" else "true"
+        path = tmp_path / "harken.yaml"
+        path.write_text(path.read_text().replace(f"enabled: {enabled}", f"enabled: {other}"))
+        answer = await app.controller.reload()
+        assert list(answer["replace"]) == ["feed:tracker/acme"]
+        # the read that was due is still made
+        await clock.sleep(90)
+        issue = hub.open("fix")
+        await clock.sleep(120)
+        assert await runs(app) == ({("fix-bug", str(issue.number)): 1} if other == "true" else {})
+        await clock.sleep(900)
+        assert await runs(app) == {("fix-bug", str(issue.number)): 1}
