@@ -112,7 +112,15 @@ async def test_a_body_reaches_its_source_whole_in_however_many_parts_it_comes(pa
         (b"a b", [[REPEATED], [REPEATED]], 200, 0, 2),
         (b"", [], 202, 0, 0),
     ],
-    ids=["new", "nobody listens", "repeated", "some are repeated", "all are repeated", "nothing in it"],
+    ids=[
+        "new",
+        "nobody listens",
+        "repeated",
+        "known and not committed",
+        "some are repeated",
+        "all are repeated",
+        "nothing in it",
+    ],
 )
 async def test_what_is_committed_is_acknowledged(
     body: bytes, verdicts: list[Any], status: int, accepted: int, duplicate: int

@@ -139,6 +139,27 @@ async def test_a_single_read_that_is_behind_the_webhook_starts_nothing(clock: Vi
 
 
 @virtual
+async def test_pitfall_24_a_copy_from_before_our_write_tells_nothing_also_to_another_process(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        await it.tell(told(issue))
+        before = issue.to_json()
+        await clock.sleep(2)
+        await it.begin_runs()
+        await it.end_runs()
+        await it.tell(told(issue))
+        await it.stop()
+        await it.start()
+        issue.older, issue.older_until = before, clock.time() + 3600
+        assert await it.tell(told(issue, whole=False)) == []
+        assert await ran(it) == {"1": 1}
+
+
+@virtual
 async def test_a_closed_ticket_is_told_at_once(clock: VirtualClock, tmp_path: Path) -> None:
     async with github(clock, tmp_path, MIXED) as it:
         await it.start()
