@@ -25,7 +25,7 @@ from harken.testing.fakes.azure_devops import AzureDevOps
 from harken.testing.fakes.github import GitHub, Issue
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.jira import Jira
-from harken.ticket import Ticket, TicketTracker
+from harken.ticket import Ticket
 from harken.tickets import LifecycleLabels, ProjectScope, ProjectSettings, Routes, TicketMemories, TrackerSettings
 from harken.tickets.projector import Projector
 from tests.services.azure_devops import account as azure_account
@@ -141,7 +141,7 @@ class Board(Protocol):
 
     kind: str
     location: str
-    tracker: TicketTracker
+    tracker: Any
     fake: Any
 
     def open(self, *labels: str) -> str: ...
@@ -434,7 +434,7 @@ class World:
         )
 
     async def ticket(self, number: str, board: Board | None = None) -> Ticket:
-        found = await (board or self.board).tracker.get(number)
+        found: Ticket | None = await (board or self.board).tracker.get(number)
         assert found is not None
         return found
 

@@ -9,6 +9,8 @@ import pytest
 
 from harken.runs import RunState
 from harken.testing import HandClock
+from harken.ticket import Ticket
+from harken.tickets import Lifecycle
 from tests.tickets.projecting import KINDS, HubBoard, World, boards
 
 PEOPLE = {"fix", "harken:later", "urgent"}
@@ -165,6 +167,18 @@ async def test_native_statuses_follow_the_end_of_the_run(clock: HandClock):
             assert (await world.ticket(number)).status == status
 
 
+async def test_a_ticket_that_a_person_closed_meanwhile_keeps_its_status(clock: HandClock):
+    async with boards(clock, "jira") as served:
+        world = World(clock, *served, failed_status="Not Done")
+        number = world.board.open("fix")
+        run = await world.claim(number, status="running")
+        await world.settle(10)
+        world.board.close(number)
+        world.store.move(run, "failed", error="no")
+        await world.settle(20)
+        assert (await world.ticket(number)).status == "Done"
+
+
 async def test_a_status_that_does_not_exist_stops_only_itself(clock: HandClock):
     async with boards(clock, "jira") as served:
         world = World(clock, *served, done_status="Nirvana")
@@ -247,6 +261,16 @@ async def test_one_bad_tracker_stops_only_itself(clock: HandClock):
         assert hub.labels(broken) == {"fix"}
         refused = [seen for seen in hub.fake.seen if seen.status == 401]
         assert len(refused) == 1, "a token that is refused is not tried again at once"
+
+
+async def test_a_credential_with_which_everything_fails_rests(clock: HandClock):
+    async with boards(clock, "github") as served:
+        world = World(clock, *served)
+        world.board.fake.tokens.clear()
+        for number in range(200):
+            world.store.start(f"{number}@{number}", status="running")
+        await world.settle(800)
+        assert len(world.board.fake.seen) == 3
 
 
 async def test_more_moved_runs_of_a_broken_tracker_than_fit_in_one_answer_hide_no_other(clock: HandClock):
@@ -421,6 +445,50 @@ async def test_a_read_that_is_behind_repairs_nothing(hub: World, clock: HandCloc
     await hub.settle(50)
     assert hub.lifecycle(number) == {"harken:done"}
     assert board.comments(number)[0].count("harken-receipt") == 1
+
+
+async def test_while_every_read_is_behind_only_the_newest_label_is_left(world: World, clock: HandClock):
+    number = world.board.open(*PEOPLE)
+    before = await world.ticket(number)
+    clock.advance(10)
+    run = await world.claim(number, status="running")
+    await world.settle(10)
+    plain = world.board.tracker.get
+
+    async def behind(id: str) -> Ticket:
+        return before
+
+    world.board.tracker.get = behind
+    world.store.move(run, "waiting")
+    await world.settle(10)
+    world.store.move(run, "done")
+    await world.settle(10)
+    world.board.tracker.get = plain
+    assert world.board.labels(number) == {*PEOPLE, "harken:done"}
+
+
+async def test_what_is_there_already_is_not_written_again(world: World):
+    number = world.board.open("fix")
+    run = await world.claim(number, status="running")
+    await world.settle(10)
+    world.store.stored.clear()
+    world.restart()
+    world.store.move(run, "running")
+    wrote = len(world.board.writes())
+    await world.settle(10)
+    assert len(world.board.writes()) == wrote
+    assert (await world.memory(number)).shown is Lifecycle.IN_PROGRESS
+
+
+async def test_a_run_that_is_told_again_after_its_end_costs_no_request(world: World):
+    number = world.board.open("fix")
+    run = await world.claim(number, status="done")
+    await world.settle(10)
+    world.restart()
+    asked = len(world.board.fake.seen)
+    world.store.move(run, "done")
+    await world.settle(60)
+    assert len(world.board.fake.seen) == asked
 
 
 async def test_no_label_of_people_is_lost_whatever_they_do_meanwhile(world: World):

@@ -18,6 +18,7 @@ from harken.ticket import Actor
 from harken.tickets.receipt import NOTE
 
 __all__ = [
+    "UNKNOWN_ACCOUNT",
     "Markup",
     "Report",
     "asked_in",
@@ -34,6 +35,7 @@ __all__ = [
 
 Notice = Literal["", "waiting", "failed", "pull_request"]
 
+UNKNOWN_ACCOUNT = "an account that could not be found out (perhaps another program uses ours)"
 LONGEST_LINE, MOST_LINES, LONGEST_PROSE = 200, 15, 1000
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
@@ -191,7 +193,7 @@ def repair_text(label: str, trigger: str, markup: Markup) -> str:
 
 def fight_text(label: str, accounts: Sequence[str], repairs: int, markup: Markup) -> str:
     """Said when our label is not put back any more."""
-    who = ", ".join(markup.quote(account) for account in accounts) or "another account"
+    who = ", ".join(markup.quote(account) for account in accounts) or UNKNOWN_ACCOUNT
     return (
         f"The label {markup.quote(label)} was changed {repairs} times within an hour by {who}. It is left alone "
         f"for the rest of this run, which goes on. Keep that account from changing labels of Harken.\n\n"

@@ -19,6 +19,7 @@ from harken.event import Event, Recorded
 from harken.runs import FINAL, Run
 from harken.ticket import Actor, Comment, Ticket, TicketTracker
 from harken.tickets.comment_text import (
+    UNKNOWN_ACCOUNT,
     Markup,
     Report,
     asked_in,
@@ -254,22 +255,30 @@ class TicketWriter:
         self, target: Target, ticket: Ticket, memory: TicketMemory, run: Run, label: str, repairs: int
     ) -> TicketMemory:
         accounts = await self._who_changes(target, ticket)
+        await self._alert(target, ticket, run, label, accounts, repairs)
         memory = await self._remember(target, ticket.id, memory, fought=True)
-        told = ", ".join(accounts) or "another account"
-        text = (
-            f"{told} changed the label {label} of {ticket.ref} {repairs} times within an hour; it is not put back any "
-            "more. Keep that account from changing labels of Harken"
-        )
-        facts = {"tracker": target.settings.name, "ticket": ticket.ref, "label": label, "accounts": accounts}
-        log.warning(FIGHT, run=run.id, **facts)
-        if self._announce is not None:
-            key, now = f"{FIGHT}:{target.settings.name}/{ticket.id}:{run.id}", self._clock.now()
-            data: Mapping[str, Any] = {**facts, "url": ticket.url, "run": run.id, "alert": True, "text": text}
-            subject = f"{target.settings.name}/{ticket.id}"
-            await self._announce(Event(subject=subject, type=FIGHT, key=key, state=key, occurred_at=now, data=data))
         await target.pace.take(ticket.id)
         await target.tracker.comment(ticket, fight_text(label, accounts, repairs, target.markup))
         return memory
+
+    async def _alert(
+        self, target: Target, ticket: Ticket, run: Run, label: str, accounts: Sequence[str], repairs: int
+    ) -> None:
+        """Log and announce a fight. An alert that is announced again after a crash has the same key."""
+        facts = {"tracker": target.settings.name, "ticket": ticket.ref, "label": label, "accounts": list(accounts)}
+        log.warning(FIGHT, run=run.id, **facts)
+        if self._announce is None:
+            return
+        subject = f"{target.settings.name}/{ticket.id}"
+        key = f"{FIGHT}:{subject}:{run.id}"
+        who = ", ".join(accounts) or UNKNOWN_ACCOUNT
+        text = (
+            f"{who} changed the label {label} of {ticket.ref} {repairs} times within an hour; it is not put "
+            "back any more. Keep that account from changing labels of Harken"
+        )
+        data: Mapping[str, Any] = {**facts, "url": ticket.url, "run": run.id, "alert": True, "text": text}
+        at = self._clock.now()
+        await self._announce(Event(subject=subject, type=FIGHT, key=key, state=key, occurred_at=at, data=data))
 
     async def _who_changes(self, target: Target, ticket: Ticket) -> list[str]:
         """The accounts other than ours that changed a label of ours within the last hour."""
