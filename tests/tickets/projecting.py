@@ -412,7 +412,7 @@ class World:
 
     def __init__(self, clock: HandClock | VirtualClock, *boards: Board, **settings: Any) -> None:
         self.clock = clock
-        self.store = RunBook(clock)
+        self.store: Any = RunBook(clock)
         self.board = boards[0]
         names = ["shop", *(f"shop{number}" for number in range(2, len(boards) + 1))]
         self.boards = dict(zip(names, boards, strict=True))
@@ -440,7 +440,7 @@ class World:
 
     async def claim(self, number: str, **options: Any) -> str:
         """Start a run for the ticket."""
-        return self.store.start((await self.ticket(number)).id, **options)
+        return str(self.store.start((await self.ticket(number)).id, **options))
 
     async def settle(self, seconds: float = 30.0) -> None:
         """Let the projector work for so long."""

@@ -10,7 +10,7 @@ import pytest
 from harken.runs import FINAL, RunState
 from harken.ticket import Ticket
 from harken.tickets import Lifecycle, LifecycleLabels, TicketMemory, desired_state, repairs_allowed
-from harken.tickets.projection import is_lost, is_older
+from harken.tickets.projection import is_lost
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(minutes=1)
@@ -53,24 +53,6 @@ def test_after_five_repairs_in_an_hour_we_stop() -> None:
     assert not repairs_allowed(repairs, NOW)
     assert repairs_allowed(repairs[1:], NOW)
     assert repairs_allowed(repairs, NOW + timedelta(minutes=20))
-
-
-@pytest.mark.parametrize(
-    ("version", "than", "older"),
-    [
-        ("9", "10", True),
-        ("10", "9", False),
-        ("7", "7", False),
-        ("2026-11-17T12:00:00Z", "2026-11-17T12:00:01Z", True),
-        ("2026-11-17T12:00:01.500Z", "2026-11-17T12:00:01.200Z", False),
-        ("2026-11-17T12:00:01Z", "2026-11-17T12:00:00.900Z", False),
-        ("2026-11-17T13:00:00+02:00", "2026-11-17T12:00:00Z", True),
-        ("", "7", False),
-        ("7", "", False),
-    ],
-)
-def test_versions_are_numbers_or_times(version: str, than: str, older: bool) -> None:
-    assert is_older(version, than) is older
 
 
 @pytest.mark.parametrize(

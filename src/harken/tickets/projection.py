@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 
 from harken.runs import RunState
 from harken.ticket import Ticket
+from harken.tickets.claims import Age, age_of
 from harken.tickets.lifecycle import Lifecycle, LifecycleLabels
 from harken.tickets.memory import TicketMemory
 
-__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "desired_state", "is_lost", "is_older", "repairs_allowed"]
+__all__ = ["ENQUEUED_AFTER", "LATEST_REPAIRS", "desired_state", "is_lost", "repairs_allowed"]
 
 ENQUEUED_AFTER = timedelta(seconds=5)
 """A run that starts sooner is never shown as enqueued: each label is a write, and some platforms mail it."""
@@ -50,25 +51,11 @@ def repairs_allowed(repairs: Sequence[datetime], now: datetime) -> bool:
     return sum(now - repair < timedelta(hours=1) for repair in repairs) < LATEST_REPAIRS
 
 
-def is_older(version: str, than: str) -> bool:
-    """Compare two versions of a ticket, which are numbers or times. Of others nothing is known."""
-    first, second = _order(version), _order(than)
-    return first is not None and second is not None and first < second
-
-
-def _order(version: str) -> float | None:
-    if version.isascii() and version.isdecimal():
-        return float(version)
-    try:
-        return datetime.fromisoformat(version).timestamp()
-    except ValueError:
-        return None
-
-
 def is_lost(memory: TicketMemory, ticket: Ticket, labels: LifecycleLabels, now: datetime) -> bool:
     """Whether somebody took off or changed the label that we wrote. A read that is behind our write proves nothing."""
-    if labels.state_of(ticket.labels) == memory.shown or is_older(ticket.version, memory.version):
+    age = age_of(ticket, memory)
+    if labels.state_of(ticket.labels) == memory.shown or age is Age.OLDER:
         return False
-    if memory.confirmed and ticket.version != memory.version:
+    if memory.confirmed and age is Age.NEWER:
         return True
     return memory.wrote_at is None or now - memory.wrote_at >= SETTLED_AFTER

@@ -18,6 +18,7 @@ from harken.errors import NeedsAttention
 from harken.event import Event, Recorded
 from harken.runs import FINAL, Run
 from harken.ticket import Actor, Comment, Ticket, TicketTracker
+from harken.tickets.claims import Age, age_of
 from harken.tickets.comment_text import (
     UNKNOWN_ACCOUNT,
     Markup,
@@ -35,7 +36,7 @@ from harken.tickets.comment_text import (
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.pace import PROGRESS, WritePace
-from harken.tickets.projection import ENQUEUED_AFTER, desired_state, is_lost, is_older, repairs_allowed
+from harken.tickets.projection import ENQUEUED_AFTER, desired_state, is_lost, repairs_allowed
 from harken.tickets.receipt import Receipt, is_sticky, notice_line, receipt_line
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.standing import standing
@@ -163,7 +164,7 @@ class TicketWriter:
         if wanted is not Lifecycle.DONE or memory.shown is wanted or not memory.version:
             return wanted
         by_itself = any(record.action == "ticket.transition" for record in run.journal)
-        if by_itself or is_older(ticket.version, memory.version) or not _is_withdrawn(target, ticket):
+        if by_itself or _is_behind(ticket, memory) or not _is_withdrawn(target, ticket):
             return wanted
         # a person took back what they asked for in the moment when it ended
         return None
@@ -182,9 +183,9 @@ class TicketWriter:
     async def _show(
         self, target: Target, ticket: Ticket, memory: TicketMemory, run: Run, wanted: Lifecycle | None
     ) -> TicketMemory:
-        labels, read_before_write = target.settings.lifecycle, is_older(ticket.version, memory.version)
+        labels, behind = target.settings.lifecycle, _is_behind(ticket, memory)
         found = labels.state_of(ticket.labels)
-        leftover = wanted is None and found is not None and run.status in FINAL and not read_before_write
+        leftover = wanted is None and found is not None and run.status in FINAL and not behind
         if wanted != memory.shown or leftover:
             share = PROGRESS if wanted is Lifecycle.ENQUEUED else 1.0
             return await self._swap(target, ticket, memory, wanted, share=share)
@@ -192,7 +193,7 @@ class TicketWriter:
             return memory
         if is_lost(memory, ticket, labels, self._clock.now()):
             return await self._repair(target, ticket, memory, run)
-        if found == memory.shown and not memory.confirmed and not read_before_write:
+        if found == memory.shown and not memory.confirmed and not behind:
             return await self._remember(target, ticket.id, memory, confirmed=True)
         return memory
 
@@ -201,7 +202,7 @@ class TicketWriter:
     ) -> TicketMemory:
         """Write the label, unless a read that is not behind shows it: then only our memory of the write was lost."""
         labels = target.settings.lifecycle
-        behind = is_older(ticket.version, memory.version)
+        behind = _is_behind(ticket, memory)
         there = labels.state_of(ticket.labels) == wanted and not labels.surplus(ticket.labels, wanted)
         after = ticket if there and not behind else await self._write_labels(target, ticket, memory, wanted, share)
         now = self._clock.now()
@@ -221,7 +222,7 @@ class TicketWriter:
             await target.pace.take(ticket.id, share=share)
             return await target.tracker.swap_labels(ticket, add, list(surplus))
         known = {label.casefold() for label in ticket.labels}
-        if add and (add[0].casefold() not in known or is_older(ticket.version, memory.version)):
+        if add and (add[0].casefold() not in known or _is_behind(ticket, memory)):
             await target.pace.take(ticket.id, share=share)
             after = await target.tracker.swap_labels(ticket, add, [])
         left = labels.surplus(after.labels, wanted)
@@ -416,6 +417,11 @@ class TicketWriter:
                 await target.tracker.transition(ticket, status)
             except NeedsAttention as error:
                 raise NotMoved(error.message, fix=error.fix) from error
+
+
+def _is_behind(ticket: Ticket, memory: TicketMemory) -> bool:
+    """Whether the ticket was read from a copy that does not know our last write."""
+    return age_of(ticket, memory) is Age.OLDER
 
 
 def _is_withdrawn(target: Target, ticket: Ticket, shown: Lifecycle = Lifecycle.IN_PROGRESS) -> bool:
