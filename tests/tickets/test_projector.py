@@ -152,6 +152,11 @@ async def test_done_is_not_written_on_a_ticket_that_was_withdrawn_in_the_last_se
         await world.settle(20)
         assert world.lifecycle(number) == set()
         assert "urgent" in world.board.labels(number)
+        assert (await world.memory(number)).status == "cancelled", "the wish can be made anew"
+        world.restart()
+        world.store.move(run, "done")
+        await world.settle(20)
+        assert (await world.memory(number)).status == "cancelled"
 
 
 async def test_native_statuses_follow_the_end_of_the_run(clock: HandClock):

@@ -16,7 +16,8 @@ __all__ = ["TicketMemories", "TicketMemory"]
 
 
 class TicketMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`run` is the ticket's newest run, `status` the state of that run when we last looked.
+    """`run` is the ticket's newest run, `status` the state of that run when we last looked. A run that was done only
+    after a person took their wish back counts as cancelled.
 
     `shown` is the lifecycle that we wrote last, at `wrote_at`; `version` is the platform's version of the ticket after
     that write. `confirmed`: a read has shown our label since. `comment` is the id of the sticky comment, written at

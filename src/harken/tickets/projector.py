@@ -336,6 +336,8 @@ class Projector:
 def _noted(before: TicketMemory | None, project: str, run: MovedRun) -> TicketMemory:
     """The memory of a ticket with this run as its newest. What is on the ticket stays as it is known."""
     known = before or TicketMemory(project=project)
+    if known.run == run.id and run.status in FINAL and known.settled.startswith(f"{run.id}:{run.status}:"):
+        return known
     if known.run == run.id:
         return _change(known, project=project, status=run.status)
     return _change(

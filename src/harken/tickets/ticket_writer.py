@@ -129,11 +129,11 @@ class TicketWriter:
         now = self._clock.now()
         if run is None:
             return await self._visit_orphan(target, id, memory)
+        if run.status in FINAL and memory.settled == stage_of(run):
+            return None
         if memory.status != run.status:
             # it moved while its project was not configured
             memory = await self._remember(target, id, memory, status=run.status)
-        if run.status in FINAL and memory.settled == stage_of(run):
-            return None
         too_soon = ENQUEUED_AFTER - (now - (began or run.created_at))
         if run.status in ("ready", "blocked", "gathering") and too_soon > timedelta():
             return too_soon.total_seconds()
@@ -150,7 +150,9 @@ class TicketWriter:
         if run.status in FINAL:
             await self._move(target, ticket, wanted)
         if memory.settled != stage_of(run):
-            await self._remember(target, id, memory, settled=stage_of(run))
+            # a run that ended too late for a person who took their wish back counts as cancelled
+            status = "cancelled" if run.status == "done" and wanted is None else run.status
+            await self._remember(target, id, memory, settled=stage_of(run), status=status)
         if run.status in FINAL:
             self._asked.pop(run.id, None)
             self._told.pop(run.id, None)
