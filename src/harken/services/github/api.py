@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from harken.errors import NeedsAttention, RetryLater
 from harken.http import Reply
@@ -18,12 +18,12 @@ from harken.kit.account_fields import configure_hint, one_word, split_server_add
 from harken.kit.fields import text_of
 from harken.kit.json_api import JsonApi
 from harken.kit.models import AccountModel
+from harken.services.github.app import VERSION, App, InstallationTokens, parse_private_key, repository_in
 from harken.source import Host
 
 __all__ = ["Account", "Api", "Repo", "repo_name"]
 
 CONFIGURE = configure_hint("github")
-VERSION = "2022-11-28"
 # how long to wait when a secondary rate limit comes without a time
 SECONDARY_SECONDS = 60.0
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
@@ -51,8 +51,18 @@ def repo_name(value: str) -> str:
 Repo = Annotated[str, AfterValidator(repo_name)]
 
 
+# in place of the token of an app; never sent
+_NO_TOKEN = "signs-in-as-an-app"
+
+
+def _private_key(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        parse_private_key(value.get_secret_value())
+    return value
+
+
 class Account(AccountModel):
-    """A personal access token, or one of an app."""
+    """An access token, or an app with its private key."""
 
     token: Annotated[SecretStr, one_word("an access token")] = Field(
         description="access token: fine-grained with Issues, or classic with `repo`"
@@ -60,6 +70,24 @@ class Account(AccountModel):
     base_url: str = Field(
         "https://api.github.com", description="address of the API (GitHub Enterprise: https://HOST/api/v3)"
     )
+    app_id: Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)] = Field(
+        "", pattern=r"^[A-Za-z0-9._-]{0,64}$", description="id of a GitHub App, or its client id, instead of a token"
+    )
+    private_key: Annotated[SecretStr | None, AfterValidator(_private_key)] = Field(
+        None, description="private key of the app, the text of its .pem file: ${file:app.pem}"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_credential(cls, data: Any) -> Any:
+        """Whoever signs in as an app leaves out the token, which is required of everybody else."""
+        if not isinstance(data, Mapping) or not (data.get("app_id") or data.get("private_key")):
+            return data
+        if not (data.get("app_id") and data.get("private_key")):
+            raise ValueError("an app needs both: app_id, and private_key with the text of its .pem file")
+        if data.get("token") not in (None, "", SecretStr(""), SecretStr(_NO_TOKEN)):
+            raise ValueError("takes a token, or an app with app_id and private_key, not both")
+        return {**data, "token": _NO_TOKEN}
 
     @field_validator("base_url")
     @classmethod
@@ -71,22 +99,35 @@ class Account(AccountModel):
 
 
 class Api(JsonApi):
-    """GitHub, in the name of one account."""
+    """GitHub, in the name of one account. An app has a token for each repository, and for nothing else."""
 
     def __init__(self, account: Account, host: Host, *, follow_redirects: bool = True) -> None:
-        headers = {
-            "Authorization": f"Bearer {account.token.get_secret_value()}",
-            "Accept": "application/vnd.github+json",
-            "X-GitHub-Api-Version": VERSION,
-        }
+        self.tokens = _tokens_of(account, host)
+        token = {"Authorization": f"Bearer {account.token.get_secret_value()}"} if self.tokens is None else {}
         super().__init__(
             host,
             base_url=account.base_url,
-            headers=headers,
+            headers={"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION, **token},
             fixes=_FIXES,
             refuse=_refuse,
             follow_redirects=follow_redirects,
         )
+
+    async def send(self, method: str, where: str, **options: Any) -> Reply:
+        if self.tokens is None:
+            return await super().send(method, where, **options)
+        repository = repository_in(where.removeprefix(self.base_url))
+        token = await self.tokens.get(self.host, repository)
+        reply = await self._send_as(token, method, where, options)
+        if reply.status == 401 and token:
+            token = await self.tokens.get(self.host, repository, refused=token)
+            reply = await self._send_as(token, method, where, options)
+        return reply
+
+    async def _send_as(self, token: str, method: str, where: str, options: dict[str, Any]) -> Reply:
+        signed = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {**(options.get("headers") or {}), **signed}
+        return await super().send(method, where, **{**options, "headers": headers})
 
     def repo_url(self, name: str, *path: str) -> str:
         """A URL within a repository."""
@@ -96,6 +137,14 @@ class Api(JsonApi):
         """On an Enterprise Server, GraphQL is beside the REST API and not below it."""
         rest = self.base_url
         return f"{rest.removesuffix('/v3') if rest.endswith('/api/v3') else rest}/graphql"
+
+
+def _tokens_of(account: Account, host: Host) -> InstallationTokens | None:
+    key = account.private_key
+    if key is None:
+        return None
+    credential = (account.app_id, key.get_secret_value(), account.base_url)
+    return InstallationTokens.of(credential, host, lambda: App(*credential))
 
 
 def _refuse(reply: Reply, what: str) -> None:

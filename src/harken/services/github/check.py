@@ -1,6 +1,7 @@
 """Whose token it is, and whether what a query names exists.
 
 https://docs.github.com/en/rest/users/users#get-the-authenticated-user
+https://docs.github.com/en/rest/apps/apps#get-the-authenticated-app
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from harken.http import Reply
 from harken.kit.fields import text_of
 from harken.services.github.api import Account, Api
+from harken.services.github.app import NotInstalled
 from harken.services.github.query import Query
 from harken.source import Checked, Host
 
@@ -20,8 +22,10 @@ MAX_PAGES = 10
 
 
 async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
-    """The user whose token it is. A token of an app belongs to no user, and the result says so."""
+    """The user whose token it is, or the app. A token of an app belongs to no user, and the result says so."""
     api = Api(account, host)
+    if api.tokens is not None:
+        return _describe_app(await api.tokens.app.describe(host))
     reply = await api.get(api.url("user"))
     if reply.status == 403 and "X-RateLimit-Remaining" in reply.headers and not _is_limited(reply):
         # the installation of an app is no user, but it may read its rate limit
@@ -42,6 +46,18 @@ async def whoami(account: Account, host: Host) -> Mapping[str, Any]:
     }
 
 
+def _describe_app(app: Mapping[str, Any]) -> Mapping[str, Any]:
+    granted = app.get("permissions")
+    permissions = [f"{name}: {level}" for name, level in granted.items()] if isinstance(granted, Mapping) else []
+    return {
+        "login": f"{text_of(app, 'slug') or ''}[bot]",
+        "name": text_of(app, "name") or "",
+        "html_url": text_of(app, "html_url") or "",
+        "token": "made for each repository with the key of this app, for an hour",
+        "scopes": ", ".join(sorted(permissions)) or "none",
+    }
+
+
 def _is_limited(reply: Reply) -> bool:
     return b"rate limit" in reply.body.lower() or "Retry-After" in reply.headers
 
@@ -52,7 +68,11 @@ async def check(query: Query, account: Account, host: Host) -> Checked:
     found: dict[str, str] = {}
     unknown: list[str] = []
     for repo in query.repos:
-        reply = await api.get(api.repo_url(repo))
+        try:
+            reply = await api.get(api.repo_url(repo))
+        except NotInstalled as error:
+            unknown.append(error.message)
+            continue
         if reply.status == 404:
             unknown.append(f"there is no repository {repo}, or the token may not see it: it needs Issues (read) on it")
             continue

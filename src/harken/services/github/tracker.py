@@ -25,6 +25,7 @@ from harken.kit.json_api import join_url
 from harken.kit.query_fields import label_name, unique_names
 from harken.services.github.actions import LONGEST
 from harken.services.github.api import Account, Api, repo_name
+from harken.services.github.app import InstallationTokens, repository_in
 from harken.services.github.ticket import (
     access_in,
     actor_at,
@@ -131,6 +132,8 @@ class GitHubTracker:
         return access_in(found)
 
     async def own_account(self) -> Actor:
+        if self._api.tokens is not None:
+            return await self._account_of_app(self._api.tokens)
         reply = await self._api.get(self._api.url("user"))
         if reply.status == 403:
             # an app's installation is no user, but GraphQL names its bot
@@ -143,6 +146,17 @@ class GitHubTracker:
         actor = actor_at(self._api.expect_object(reply))
         if actor is None:
             raise RetryLater(f"{self._api.name} did not say whose token it is")
+        return actor
+
+    async def _account_of_app(self, tokens: InstallationTokens) -> Actor:
+        """The bot of the app: its name is that of the app, its id only the account of the bot shows."""
+        app = await tokens.app.describe(self._api.host)
+        # the account is no part of a repository, and is asked for with the token of ours
+        await tokens.get(self._api.host, repository_in(self._url()))
+        login = f"{text_of(app, 'slug')}[bot]"
+        actor = actor_at(self._api.expect_object(await self._api.get(self._api.url("users", login))))
+        if actor is None:
+            raise RetryLater(f"{self._api.name} did not say what the account of the app is")
         return actor
 
     async def swap_labels(self, ticket: Ticket, add: Sequence[str], remove: Sequence[str]) -> Ticket:

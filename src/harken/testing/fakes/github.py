@@ -20,6 +20,7 @@ from aiohttp import web
 from yarl import URL
 
 from harken.clock import Clock, from_unix
+from harken.testing.fakes.github_app import InstalledApp
 from harken.testing.fakes.server import FakeServer, Handler, json_reply
 
 __all__ = ["GitHub", "Issue", "Repository"]
@@ -149,8 +150,9 @@ def format_time(at: datetime) -> str:
 class GitHub(FakeServer):
     """Its methods change issues. `skew`: seconds its clock is ahead of ours. `tokens` map to their scopes.
 
-    All tokens are mia's, but those of `apps`, which map to the bot that they act as. `triage` are tokens that may label
-    and not push. `writes_a_minute` is where the secondary limit begins.
+    All tokens are mia's, but those of `apps`, which map to the bot that they act as. `app` signs in with a key instead
+    and is given tokens for an hour. `triage` are tokens that may label and not push. `writes_a_minute` is where the
+    secondary limit begins.
     """
 
     def __init__(self, clock: Clock, *, skew: float = 0.0) -> None:
@@ -160,6 +162,7 @@ class GitHub(FakeServer):
         self.read_only: set[str] = set()
         self.triage: set[str] = set()
         self.apps: dict[str, str] = {}
+        self.app: InstalledApp | None = None
         self.writes_a_minute = WRITES_A_MINUTE
         self.users = {"mia": "Mia Engel", "leo": "Leo Park"}
         self.milestones = ["1.0"]
@@ -317,6 +320,7 @@ class GitHub(FakeServer):
             "/milestones": self._milestones,
             "/collaborators/{login}/permission": self._permission,
             "/pulls": self._pulls,
+            "/installation": self._installation,
             "/issues": self._list,
             "/issues/comments/{comment}": self._comment,
             "/issues/{number}": self._one,
@@ -326,7 +330,13 @@ class GitHub(FakeServer):
             "/issues/{number}/labels/{label}": self._labels,
         }
         places = ("/repos/{owner}/{name}", "/repositories/{id}")
-        everywhere: dict[str, Handler] = {"/user": self._me, "/users/{login}": self._user, "/graphql": self._viewer}
+        everywhere: dict[str, Handler] = {
+            "/user": self._me,
+            "/users/{login}": self._user,
+            "/graphql": self._viewer,
+            "/app": self._app,
+            "/app/installations/{installation}/access_tokens": self._access_tokens,
+        }
         return everywhere | {place + path: view for place in places for path, view in within.items()}
 
     async def handle(self, request: web.Request, view: Handler) -> web.Response:
@@ -344,8 +354,10 @@ class GitHub(FakeServer):
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if self.clock.time() < self._limited_until:
             return _error(403, "API rate limit exceeded")
-        if scheme != "Bearer" or token not in self.tokens:
-            return _error(401, "Bad credentials")
+        of_app = request.path.startswith("/app") or request.path.endswith("/installation")
+        refused = self._jwt_problem(token) if of_app else "" if token in self.tokens else "Bad credentials"
+        if scheme != "Bearer" or refused:
+            return _error(401, refused or "Bad credentials")
         if request.headers.get("X-GitHub-Api-Version") != "2022-11-28":
             return _error(400, "unsupported version")
         repo = self._repo_of(request)
@@ -355,6 +367,8 @@ class GitHub(FakeServer):
             return _redirect(request, 301 if request.method == "GET" else 307, target)
         if "name" in request.match_info and (repo is None or repo.hidden):
             return _error(404, "Not Found")
+        if (problem := self._app_token_problem(token, request, repo)) is not None:
+            return problem
         if request.method != "GET" and token in self.read_only:
             return _error(403, "Resource not accessible by personal access token")
         if request.method != "GET" and self._too_many_writes():
@@ -365,6 +379,44 @@ class GitHub(FakeServer):
             there = self.repos[issue.moved_to.repo.lower()].id
             return _redirect(request, 301, f"/repositories/{there}/issues/{issue.moved_to.number}/{rest}".rstrip("/"))
         return await view(request)
+
+    def _jwt_problem(self, token: str) -> str:
+        return self.app.jwt_problem(token, self.now()) if self.app else "Integration not found"
+
+    def _app_token_problem(self, token: str, request: web.Request, repo: Repository | None) -> web.Response | None:
+        """What is wrong with a token that the app was given; None for every other token."""
+        given = self.app.tokens.get(token) if self.app else None
+        if given is None:
+            return None
+        if not given.usable_at <= self.now() < given.expires_at:
+            return _error(401, "Bad credentials")
+        if repo is not None and repo.id not in given.repositories:
+            return _error(404, "Not Found")
+        needed = "pull_requests" if request.path.endswith("/pulls") else "issues"
+        if repo is not None and request.method != "GET" and given.permissions.get(needed) != "write":
+            return _error(403, "Resource not accessible by integration")
+        return None
+
+    async def _app(self, request: web.Request) -> web.Response:
+        assert self.app is not None
+        return json_reply(self.app.describe())
+
+    async def _installation(self, request: web.Request) -> web.Response:
+        repo = self._repo_of(request)
+        if self.app is None or repo is None or repo.name.lower() not in self.app.repositories:
+            return _error(404, "Not Found")
+        return json_reply(self.app.installation())
+
+    async def _access_tokens(self, request: web.Request) -> web.Response:
+        assert self.app is not None
+        if self.app.suspended:
+            return _error(403, "This installation has been suspended")
+        installed = [repo for name, repo in self.repos.items() if name in self.app.repositories]
+        known = {repo.name.partition("/")[2].lower(): repo.id for repo in installed}
+        status, answer = self.app.make_token(await request.json(), known, self.now())
+        if status == 201:
+            self.tokens[answer["token"]], self.apps[answer["token"]] = None, self.app.login
+        return json_reply(answer, status)
 
     def _too_many_writes(self) -> bool:
         now = self.clock.time()
@@ -403,6 +455,8 @@ class GitHub(FakeServer):
 
     async def _user(self, request: web.Request) -> web.Response:
         name = self.users.get(request.match_info["login"].lower())
+        if self.app is not None and request.match_info["login"] == self.app.login:
+            return json_reply(self.account(self.app.login))
         return json_reply({"login": request.match_info["login"], "name": name}) if name else _error(404, "Not Found")
 
     async def _repo(self, request: web.Request) -> web.Response:
