@@ -15,6 +15,7 @@ from harken.errors import Deferred, Misconfigured, NeedsAttention, Refused, Retr
 from harken.http import Client, Metered
 from harken.rate_limit import RateLimit
 from harken.services.azure_devops import plugin, tracker
+from harken.services.azure_devops.event import tags_of
 from harken.services.azure_devops.tracker import WorkItemTracker
 from harken.source import Host
 from harken.testing import HandClock
@@ -23,6 +24,7 @@ from harken.testing.fakes.server import Answer
 from harken.ticket import Access, Actor, CodeHost, PullRequest, Ticket, TicketPage, TicketTracker
 from harken.tickets.trust import Trust, judge
 from tests.services.azure_devops import SHOP, account
+from tests.services.ticket_tracker_contract import ASKS, TicketTrackerContract
 
 ODD_TAGS = [
     "a b",
@@ -71,6 +73,59 @@ async def labelled(shop: WorkItemTracker, *labels: str, closed: bool = False) ->
 
 def patches(board: AzureDevOps) -> list[Any]:
     return [msgspec.json.decode(seen.body) for seen in board.seen if seen.method == "PATCH"]
+
+
+class WorkItemBoard:
+    """Somebody else than us is leo."""
+
+    def __init__(self, fake: AzureDevOps, host: Host) -> None:
+        self.fake = fake
+        self.tracker = make(fake, host)
+
+    def open(self, *labels: str) -> str:
+        return str(self.fake.create(*labels).id)
+
+    def close(self, number: str) -> None:
+        self.fake.move(self._item(number), "Closed")
+
+    def delete(self, number: str) -> None:
+        self._item(number).deleted = True
+
+    def label(self, number: str, label: str) -> None:
+        self.fake.tag(self._item(number), label)
+
+    def unlabel(self, number: str, label: str) -> None:
+        self.fake.untag(self._item(number), label)
+
+    def labels(self, number: str) -> set[str]:
+        return set(tags_of(self._item(number).fields))
+
+    def comment(self, number: str, text: str) -> str:
+        self.fake.comment(self._item(number), text)
+        return str(self._item(number).comments[-1]["id"])
+
+    def delete_comment(self, number: str, id: str) -> None:
+        item = self._item(number)
+        item.comments = [comment for comment in item.comments if str(comment["id"]) != id]
+
+    def answer_next_with(self, status: int) -> None:
+        self.fake.answers = [Answer(status=status, body=b"{}")]
+
+    def after_next_answer(self, change: Callable[[], object]) -> None:
+        self.fake.after[len(self.fake.seen) + 1] = change
+
+    def _item(self, number: str) -> WorkItem:
+        return self.fake.items[int(number)]
+
+
+class TestAzureDevOpsTickets(TicketTrackerContract):
+    page_size, odd_labels = 200, tuple(ODD_TAGS)
+    # an account has the access that the history proved, and tags need no making
+    asks = tuple(ask for ask in ASKS if ask not in ("access_of", "ensure_labels"))
+
+    @pytest.fixture
+    def board(self, board: AzureDevOps, host: Host) -> WorkItemBoard:
+        return WorkItemBoard(board, host)
 
 
 def test_it_is_the_tracker_of_the_service_and_a_code_host(board: AzureDevOps, host: Host):

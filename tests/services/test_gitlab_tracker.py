@@ -18,6 +18,7 @@ from harken.testing.fakes.gitlab import GitLab, Issue
 from harken.testing.fakes.server import Answer
 from harken.ticket import Access, Actor, CodeHost, PullRequest, Ticket, TicketPage, TicketTracker
 from tests.services.gitlab import SHOP, account
+from tests.services.ticket_tracker_contract import TicketTrackerContract
 
 UGLY = ["a b", "a/b", 'say "hi"', "it's", "ü 🔥", "..", "a&state=all", "%2F", "404", "stage::*", "#1", "x' OR '1'='1"]
 
@@ -54,6 +55,56 @@ def close_all(lab: GitLab, issues: list[Issue]) -> None:
 
 def writes(lab: GitLab) -> list[dict[str, Any]]:
     return [msgspec.json.decode(seen.body) for seen in lab.seen if seen.method in ("PUT", "POST")]
+
+
+class LabBoard:
+    """Somebody else than us is leo, who may write."""
+
+    def __init__(self, lab: GitLab, host: Host) -> None:
+        self.lab = lab
+        self.tracker = GitLabTracker(SHOP, account(lab), host)
+
+    def open(self, *labels: str) -> str:
+        self.lab.labels += [label for label in labels if label not in self.lab.labels]
+        return str(self.lab.open(*labels).iid)
+
+    def close(self, number: str) -> None:
+        self.lab.close(self._issue(number))
+
+    def delete(self, number: str) -> None:
+        self._issue(number).deleted = True
+
+    def label(self, number: str, label: str) -> None:
+        self.lab.label(self._issue(number), label)
+
+    def unlabel(self, number: str, label: str) -> None:
+        self.lab.unlabel(self._issue(number), label)
+
+    def labels(self, number: str) -> set[str]:
+        return set(self._issue(number).labels)
+
+    def comment(self, number: str, text: str) -> str:
+        return str(self.lab.comment(self._issue(number), text)["id"])
+
+    def delete_comment(self, number: str, id: str) -> None:
+        self.lab.delete_note(self._issue(number), int(id))
+
+    def answer_next_with(self, status: int) -> None:
+        self.lab.answers = [Answer(status=status, body=b"{}")]
+
+    def after_next_answer(self, change: Callable[[], object]) -> None:
+        self.lab.after[len(self.lab.seen) + 1] = change
+
+    def _issue(self, number: str) -> Issue:
+        return self.lab.projects[SHOP][int(number)]
+
+
+class TestGitLabTickets(TicketTrackerContract):
+    page_size, odd_labels = 100, tuple(UGLY)
+
+    @pytest.fixture
+    def board(self, lab: GitLab, host: Host) -> LabBoard:
+        return LabBoard(lab, host)
 
 
 def test_it_is_a_tracker_and_a_code_host_of_the_plugin(lab: GitLab, host: Host):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from harken.testing.fakes import Answer
 from harken.testing.fakes.jira import TOKEN, Jira
 from harken.ticket import Access, Actor, Comment, LabelChange, Ticket, TicketPage, TicketTracker
 from tests.services.jira import account, serving
+from tests.services.ticket_tracker_contract import ASKS, TicketTrackerContract
 
 ODD_LABELS = ['a"b', "a'b", "a/b", "..", "a\\", 'x")OR(project="SECRET', "größe-🙂", "fix:bug", "a&b=c#d", "a\u00a0b"]
 NO_IDS = ["..", "../../myself", "TEAM-1/../TEAM-2", "TEAM-1?x=1", "TEAM-1\n", "", "%2e%2e", "١"]
@@ -81,6 +82,55 @@ def edit(jira: Jira, keys: list[str]) -> None:
 
 def writes(jira: Jira) -> list[tuple[str, str]]:
     return [(one.method, one.query.get("notifyUsers", "")) for one in jira.seen if one.method == "PUT"]
+
+
+class JiraBoard:
+    """Somebody else than us is bob."""
+
+    def __init__(self, jira: Jira, host: Host) -> None:
+        self.jira = jira
+        self.tracker = tracker_of(jira, host)
+
+    def open(self, *labels: str) -> str:
+        return self.jira.create(labels=labels, creator="bob")
+
+    def close(self, number: str) -> None:
+        self.jira.move(number, "Done")
+
+    def delete(self, number: str) -> None:
+        self.jira.delete(number)
+
+    def label(self, number: str, label: str) -> None:
+        self.jira.label(number, *self.jira.issue(number).fields["labels"], label, by="bob")
+
+    def unlabel(self, number: str, label: str) -> None:
+        kept = [one for one in self.jira.issue(number).fields["labels"] if one != label]
+        self.jira.label(number, *kept, by="bob")
+
+    def labels(self, number: str) -> set[str]:
+        return set(self.jira.issue(number).fields["labels"])
+
+    def comment(self, number: str, text: str) -> str:
+        return self.jira.comment(number, text, "bob")
+
+    def delete_comment(self, number: str, id: str) -> None:
+        self.jira.delete_comment(number, id)
+
+    def answer_next_with(self, status: int) -> None:
+        self.jira.answers = [Answer(status=status, body=b"{}")]
+
+    def after_next_answer(self, change: Callable[[], object]) -> None:
+        self.jira.after[len(self.jira.seen) + 1] = change
+
+
+class TestJiraTickets(TicketTrackerContract):
+    page_size, odd_labels = 100, tuple(ODD_LABELS)
+    # labels need no making
+    asks = tuple(ask for ask in ASKS if ask != "ensure_labels")
+
+    @pytest.fixture
+    def board(self, jira: Jira, host: Host) -> JiraBoard:
+        return JiraBoard(jira, host)
 
 
 async def test_a_ticket_has_what_the_engine_decides_by(jira: Jira, host: Host):
