@@ -16,6 +16,8 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     """How often within `lease_seconds` a replica looks for shards that nobody holds."""
     claim_seconds: float = 60.0
     """How long a claimed run belongs to its worker without a heartbeat."""
+    agent_grace: float = 20.0
+    """How long an agent has between SIGTERM and SIGKILL."""
     idle_flush: float = 5.0
     """How often reads that found nothing new are written to the store."""
     scheduler_nap: float = 5.0

@@ -154,7 +154,11 @@ class Models(Strict):
 
 
 class Steps(Strict):
+    """What steps may do on this machine. `workspaces` is where agents work; relative to harken.yaml."""
+
     allow_shell: bool = False
+    allow_agents: bool = False
+    workspaces: str | None = None
 
 
 class Services(Strict):

@@ -12,6 +12,7 @@ from harken.source import Act, Destination, Host
 
 if TYPE_CHECKING:
     from harken.http import Client
+    from harken.run.agents.host import AgentHost
     from harken.run.models import Models
 
 __all__ = ["Environment", "unchanged"]
@@ -27,7 +28,7 @@ class Environment:
     """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
 
     `action("slack.post")` returns the act, and the account and host that it is called with. `redact` removes our own
-    secrets from whatever is stored.
+    secrets from whatever is stored. Without `agents`, agent steps are off.
     """
 
     http: Client
@@ -38,4 +39,5 @@ class Environment:
     action: Callable[[str], tuple[Act, Any, Host]]
     workflow_rev: Callable[[str], str | None]
     allow_shell: bool = False
+    agents: AgentHost | None = None
     redact: Callable[[Any], Any] = field(default=unchanged)

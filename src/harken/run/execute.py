@@ -22,8 +22,9 @@ from harken.run.journal import Journal, RunStore, Unwritten
 from harken.run.plan import DetailedOutput, Plan, Step, Steps
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
 from harken.run.scope import Scope, open_scope
-from harken.run.signals import Filtered, Halted, Parked, Rejected, Signal
+from harken.run.signals import FailedForGood, Filtered, Halted, Parked, Signal
 from harken.runs import Again, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
+from harken.timings import Timings
 
 __all__ = ["Execution", "Frame", "TryResult", "execute", "walk"]
 
@@ -41,7 +42,7 @@ class TryResult:
 class Execution:
     """One try of one run."""
 
-    __slots__ = ("claimed", "clock", "environment", "journal", "plan", "random", "store")
+    __slots__ = ("claimed", "clock", "environment", "journal", "plan", "random", "store", "timings")
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Execution:
         environment: Environment,
         clock: Clock,
         random: Random,
+        timings: Timings = Timings(),
     ) -> None:
         self.plan = plan
         self.claimed = claimed
@@ -61,6 +63,7 @@ class Execution:
         self.journal = journal
         self.clock = clock
         self.random = random
+        self.timings = timings
 
 
 @dataclass(kw_only=True, slots=True)
@@ -139,7 +142,7 @@ def _outputs(plan: Plan, scope: Scope) -> Any:
 
 def _outcome_of_failure(halted: Halted, execution: Execution) -> RunOutcome | Park:
     error, claimed, now = halted.error, execution.claimed, execution.clock.now()
-    if isinstance(error, Rejected):
+    if isinstance(error, FailedForGood):
         return Failed(error=str(halted))
     if not isinstance(error, RetryLater):
         return Dead(error=str(halted))

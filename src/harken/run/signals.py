@@ -7,7 +7,7 @@ from typing import Any
 from harken.errors import HarkenError, RetryLater
 from harken.runs import Park, StepRecord
 
-__all__ = ["Filtered", "Halted", "Parked", "Rejected", "Signal", "StepFailed"]
+__all__ = ["FailedForGood", "Filtered", "Halted", "Parked", "Rejected", "Signal", "StepFailed"]
 
 
 class Signal(Exception):
@@ -27,14 +27,20 @@ class Parked(Signal):
         self.record = record
 
 
-class Rejected(HarkenError):
-    """A person rejected: the run fails and is not retried."""
+class FailedForGood(HarkenError):
+    """The run fails and is not tried again by itself; there is an output for the journal."""
+
+    code = "failed"
+
+    def __init__(self, message: str, *, output: Any = None, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.output = output
+
+
+class Rejected(FailedForGood):
+    """A person rejected."""
 
     code = "rejected"
-
-    def __init__(self, message: str, *, output: Any = None) -> None:
-        super().__init__(message)
-        self.output = output
 
 
 class StepFailed(RetryLater):

@@ -90,6 +90,7 @@ class Worker:
         self.holder = holder
         self._internal = InternalFeed(internal, learn, clock, listens, on_started=self.nudge)
         self._parallel = parallel
+        self._timings = timings
         self._lease_seconds = timings.claim_seconds
         self._longest_sleep = timings.worker_sleep
         self.observe = observe
@@ -162,7 +163,8 @@ class Worker:
         await _wait_for(self._active.values(), grace_seconds)
         for active in list(self._active.values()):
             active.interrupt("stopped")
-        await _wait_for(self._active.values(), LAST_WRITES)
+        # an agent has its own grace to end
+        await _wait_for(self._active.values(), LAST_WRITES + self._timings.agent_grace)
         if not await self._settler.drain(LAST_WRITES):
             log.warning("worker.stop_incomplete", unsettled=len(self._settler.claims()))
         if self._beating is not None:
@@ -316,6 +318,7 @@ class Worker:
             environment=self._environment,
             clock=self._clock,
             random=self._random,
+            timings=self._timings,
         )
 
     def _journal(self, claimed: Claimed) -> Journal:

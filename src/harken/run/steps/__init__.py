@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harken.run.plan import StepKind
+from harken.run.steps.agent import AGENT
 from harken.run.steps.branch import FILTER, IF, SWITCH
 from harken.run.steps.call import ACTION, HTTP, NOTIFY
 from harken.run.steps.llm import LLM
@@ -17,7 +18,8 @@ from harken.run.steps.wait import APPROVE, WAIT
 __all__ = ["KINDS"]
 
 _ALL = (
-    ACTION, APPROVE, EMIT, FILTER, FOREACH, HTTP, IF, LLM, NOTIFY, PARALLEL, SHELL, SWITCH, TRANSFORM, WAIT, WORKFLOW,
+    ACTION, AGENT, APPROVE, EMIT, FILTER, FOREACH, HTTP, IF, LLM, NOTIFY, PARALLEL, SHELL, SWITCH, TRANSFORM, WAIT,
+    WORKFLOW,
 )  # fmt: skip
 
 KINDS: Mapping[str, StepKind] = {kind.name: kind for kind in _ALL}

@@ -1,0 +1,109 @@
+"""Calls of git: bounded in time, never asking, with nothing of a repository's own configuration that runs programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harken.errors import NeedsAttention, RetryLater
+
+__all__ = ["GitFailed", "GitReply", "check_branch", "git", "reason", "try_git"]
+
+TIMEOUT = 900.0
+_SAFE = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "protocol.ext.allow=never",
+    "gc.auto=0",
+    "commit.gpgSign=false",
+)
+_KEPT_GIT_NAMES = ("GIT_SSH", "GIT_SSL", "GIT_ASKPASS", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM")
+_PERSON = {"NAME": "Harken", "EMAIL": "harken@localhost"}
+_USERINFO = re.compile(r"://[^/\s@]+@")
+_BRANCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/+-]*[A-Za-z0-9_+-])?")
+
+
+class GitFailed(RetryLater):
+    """git ended with an error. `reply` has what it said; the message has its last line without credentials."""
+
+    def __init__(self, message: str, reply: GitReply, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.reply = reply
+
+
+class GitReply(msgspec.Struct, frozen=True):
+    code: int
+    out: str
+    error: str
+
+
+def check_branch(name: str) -> str:
+    """Return the name if it is a plain name of a branch. Raise NeedsAttention for one that git might take otherwise."""
+    parts = name.split("/")
+    plain = _BRANCH.fullmatch(name) and not any(not part or part[0] == "." or part.endswith(".lock") for part in parts)
+    if not plain or ".." in name or len(name) > 200:
+        shown = ascii(name[:60])
+        raise NeedsAttention(f"{shown} cannot be the name of a branch", fix="Use letters, digits, - . _ and /")
+    return name
+
+
+async def git(*args: str, at: Path, header: str = "", stdin: str = "", fix: str = "") -> str:
+    """Run git on the repository at `at` and return what it printed. Raise GitFailed."""
+    reply = await try_git(*args, at=at, header=header, stdin=stdin)
+    if reply.code != 0:
+        raise GitFailed(f"git {args[0]} failed{reason(reply)}", reply, fix=fix)
+    return reply.out.strip()
+
+
+async def try_git(*args: str, at: Path, header: str = "", stdin: str = "") -> GitReply:
+    """Run git on the repository at `at`. `header` is an HTTP header with a credential; it never gets into argv."""
+    options = [word for setting in _SAFE for word in ("-c", setting)]
+    command = ["git", *options, f"--git-dir={at}", *args]
+    return await _execute(command, _environment(header), stdin.encode())
+
+
+def _environment(header: str) -> Mapping[str, str]:
+    kept = {name: value for name, value in os.environ.items() if _is_kept(name)}
+    own = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    person = {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in _PERSON.items()}
+    secret = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": header}
+    return {**own, **person, **kept, **(secret if header else {})}
+
+
+def _is_kept(name: str) -> bool:
+    return not name.startswith("GIT_") or name.startswith(_KEPT_GIT_NAMES)
+
+
+async def _execute(command: Sequence[str], env: Mapping[str, str], stdin: bytes) -> GitReply:
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    except FileNotFoundError:
+        raise NeedsAttention("git is not installed", fix="Install git: agent steps with a repository need it") from None
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            out, error = await process.communicate(stdin)
+    except TimeoutError:
+        raise RetryLater(f"git did not end within {TIMEOUT:g} s", reason="timeout") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    return GitReply(process.returncode or 0, out.decode("utf-8", "replace"), error.decode("utf-8", "replace"))
+
+
+def reason(reply: GitReply) -> str:
+    """The line that tells most, without a credential that stands in an address."""
+    lines = [line.strip() for line in reply.error.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "!"))] or lines
+    return f": {_USERINFO.sub('://', told[0])[:200]}" if told else ""

@@ -1,0 +1,79 @@
+"""Agents that are small scripts, repositories on this disk, and a world in which they run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from harken.clock import SystemClock
+from harken.run.agents.host import AgentHost
+from harken.runs import Run
+from harken.timings import Timings
+from tests.run.world import World, running_world, steps
+
+QUICK = Timings(claim_seconds=12.0, agent_grace=2.0, worker_sleep=0.2)
+
+
+def git(at: Path, *args: str) -> str:
+    """Run git as a person does, with an identity of their own."""
+    person = {f"GIT_{role}_{what}": f"{what}@example.com" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **person, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    done = subprocess.run(["git", "-C", str(at), *args], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def make_repository(at: Path) -> Path:
+    """A bare repository with one commit on main, as a git server has it."""
+    work = at / "work"
+    work.mkdir(parents=True)
+    git(work, "init", "--quiet", "--initial-branch=main")
+    (work / "README.md").write_text("hello\n")
+    git(work, "add", "README.md")
+    git(work, "commit", "--quiet", "--message=first")
+    git(at, "clone", "--quiet", "--bare", str(work), str(at / "shop.git"))
+    return at / "shop.git"
+
+
+def script(path: Path, body: str) -> str:
+    """A program of /bin/sh; returns its path."""
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def agent(command: str | list[str], **more: Any) -> dict[str, Any]:
+    return {"action": "agent", "id": "fix", "command": [command] if isinstance(command, str) else command, **more}
+
+
+TICKET = {
+    "tracker": "hub",
+    "project": "shop",
+    "pipeline": "main",
+    "id": "I_1",
+    "ref": "acme/shop#12",
+    "number": "12",
+    "title": "It is broken",
+    "text": "Please repair it.",
+    "url": "https://example.com/12",
+    "labels": ["bug"],
+}
+
+
+@asynccontextmanager
+async def agent_world(tmp_path: Path, *given: Any, **options: Any) -> AsyncIterator[World]:
+    host = AgentHost(directory=tmp_path / "agents", **options.pop("host", {}))
+    options.setdefault("timings", QUICK)
+    async with running_world(SystemClock(), tmp_path, steps(*given), agents=host, **options) as world:
+        yield world
+
+
+async def end_of_ticket(world: World, **data: Any) -> Run:
+    """Let an event about the ticket start a run, and wait for the end of the run."""
+    await world.push({**TICKET, **data})
+    world.worker.nudge()
+    page = await world.sqlite.runs(limit=1)
+    return await world.until(page.items[0].id)
