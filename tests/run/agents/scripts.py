@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from harken.clock import SystemClock
+from harken.event import Event
 from harken.run.agents.host import AgentHost
 from harken.runs import Run
+from harken.store import Commit, Entry, Intent, Stale
 from harken.timings import Timings
 from tests.run.world import World, running_world, steps
 
@@ -20,7 +24,8 @@ QUICK = Timings(claim_seconds=12.0, agent_grace=2.0, worker_sleep=0.2)
 
 def git(at: Path, *args: str) -> str:
     """Run git as a person does, with an identity of their own."""
-    person = {f"GIT_{role}_{what}": f"{what}@example.com" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    names = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
+    person = dict.fromkeys(names, "somebody@example.com")
     env = {**os.environ, **person, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     done = subprocess.run(["git", "-C", str(at), *args], env=env, capture_output=True, text=True, check=True)
     return done.stdout.strip()
@@ -71,9 +76,49 @@ async def agent_world(tmp_path: Path, *given: Any, **options: Any) -> AsyncItera
         yield world
 
 
-async def end_of_ticket(world: World, **data: Any) -> Run:
-    """Let an event about the ticket start a run, and wait for the end of the run."""
-    await world.push({**TICKET, **data})
+async def start_ticket(world: World, **data: Any) -> str:
+    """Let an event about the ticket start a run, and return the run's id."""
+    world.started += 1
+    state = world.opened.triggers["main"]
+    key = f"ticket-{world.started}"
+    intent = Intent(
+        trigger=state.uid,
+        epoch=state.epoch,
+        run_key=key,
+        workflow_rev="main@1",
+        due_at=world.clock.now(),
+        slot=str(TICKET["id"]),
+        overlap="queue",
+    )
+    event = Event(subject=str(TICKET["id"]), type="ticket.ready", data={**TICKET, **data}, key=key)
+    entry = Entry(event=event, memory_id=key, decisions=(intent,))
+    answer = await world.sqlite.commit(
+        Commit(feed="inbox", revision=world.opened.feeds["inbox"].revision, entries=[entry])
+    )
+    assert not isinstance(answer, Stale)
     world.worker.nudge()
-    page = await world.sqlite.runs(limit=1)
-    return await world.until(page.items[0].id)
+    return str(answer.verdicts[0][0].run_id)
+
+
+async def end_of_ticket(world: World, **data: Any) -> Run:
+    return await world.until(await start_ticket(world, **data))
+
+
+def lives(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that nobody tells us of."""
+    give_up = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < give_up, "it did not come"
+        await asyncio.sleep(0.02)
+
+
+def numbers_in(path: Path) -> list[int]:
+    """The numbers that scripts wrote, one in each line."""
+    return [int(word) for word in path.read_text().split()] if path.exists() else []

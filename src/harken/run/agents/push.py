@@ -13,7 +13,7 @@ import msgspec
 
 from harken.errors import LeaseLost, NeedsAttention, NotFound
 from harken.run.agents.git import GitFailed, GitReply, git, reason, try_git
-from harken.run.agents.workspace import WorkspaceState, load_state, mirror_of, save_state
+from harken.run.agents.workspace import WorkspaceState, load_state, mirror_of, reset_config, save_state
 
 __all__ = ["Claim", "claim_ref", "push", "take_claim"]
 
@@ -56,6 +56,7 @@ async def push(worktree: Path, branch: str, claim: Claim, header: str = "") -> s
     if not state.claim:
         await take_claim(worktree, claim, header)
         state = load_state(directory)
+    reset_config(mirror)
     await _commit_rest(mirror, worktree, claim)
     commit = await git("rev-parse", "--verify", f"refs/heads/{branch}^{{commit}}", at=mirror)
     start = state.remote or await git("rev-parse", f"refs/remotes/origin/{state.base}^{{commit}}", at=mirror)

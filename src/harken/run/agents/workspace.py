@@ -18,7 +18,17 @@ from harken.errors import NeedsAttention
 from harken.private_files import make_private, write_private
 from harken.run.agents.git import check_branch, git, try_git
 
-__all__ = ["CodeSource", "Workspace", "WorkspaceState", "load_state", "prepare_workspace", "save_state", "slug"]
+__all__ = [
+    "CodeSource",
+    "Workspace",
+    "WorkspaceState",
+    "load_state",
+    "mirror_of",
+    "prepare_workspace",
+    "reset_config",
+    "save_state",
+    "slug",
+]
 
 TREE = "tree"
 _STATE = "state.json"
@@ -129,14 +139,19 @@ def mirror_of(directory: Path, url: str) -> Path:
     return directory.parent.parent / "mirrors" / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}.git"
 
 
+def reset_config(mirror: Path) -> None:
+    """Write the configuration anew: an agent could have put programs into it that git would run for us."""
+    write_private(mirror / "config", _MIRROR_CONFIG.encode())
+    make_private(mirror / "info")
+    write_private(mirror / "info" / "exclude", b"/.harken/\n")
+    (mirror / "info" / "attributes").unlink(missing_ok=True)
+
+
 async def _fetch(mirror: Path, source: CodeSource) -> None:
     if not (mirror / "HEAD").exists():
         make_private(mirror)
         await git("init", "--quiet", "--bare", at=mirror)
-    # an agent could have written programs into it that git would run for us
-    write_private(mirror / "config", _MIRROR_CONFIG.encode())
-    make_private(mirror / "info")
-    write_private(mirror / "info" / "exclude", b"/.harken/\n")
+    reset_config(mirror)
     fix = "Check the address, and that this machine may read the repository: git ls-remote"
     refs = "+refs/heads/*:refs/remotes/origin/*"
     command = ("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--", source.url, refs)

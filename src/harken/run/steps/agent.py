@@ -270,13 +270,11 @@ class _Attempt:
         try:
             ended = await self._supervise(workspace, lock, output, progress)
         except BaseException:
-            output.close()
-            self._charge(output)
+            self._close(output, workspace)
             stopped = msgspec.structs.replace(progress, session=output.usage.session or progress.session)
             self._frame.execution.journal.add(self._record(stopped, charge=True), pure=False)
             raise
-        output.close()
-        self._charge(output)
+        self._close(output, workspace)
         if ended.exit.left:
             self._frame.warnings.append(f"{ended.exit.left} processes of the agent could not be ended")
         facts = self._facts(workspace, output, progress, ended)
@@ -298,8 +296,7 @@ class _Attempt:
         env = self._variables(workspace, values, progress)
 
         async def note_session(found: str) -> None:
-            state.session = found
-            save_state(workspace.directory, state)
+            _save_session(workspace, found)
             await self._note(msgspec.structs.replace(progress, session=found))
 
         until = await self._lease.prove()
@@ -324,9 +321,6 @@ class _Attempt:
             on_renewed=lock.note_until,
             on_session=note_session,
         )
-        if output.usage.session and output.usage.session != state.session:
-            state.session = output.usage.session
-            save_state(workspace.directory, state)
         log.info("agent.ended", run=self._claim.run, step=frame.path, cause=ended.by or ended.exit.cause)
         return ended
 
@@ -347,9 +341,7 @@ class _Attempt:
             await self._lease.wait_for_cancel()
         if ended.exit.cause in ("signal", "parent"):
             stopped = msgspec.to_builtins(progress)
-            raise AgentStopped(
-                "the agent was stopped by the system; the next attempt goes on", output=stopped
-            )
+            raise AgentStopped("the agent was stopped by the system; the next attempt goes on", output=stopped)
 
     def _result(self, workspace: Workspace, ended: Ended, facts: dict[str, Any]) -> AgentResult:
         name, code = self._params.command[0], ended.exit.code
@@ -404,8 +396,11 @@ class _Attempt:
     def _artifact(self, start: int) -> Path:
         return self._host.directory / "outputs" / self._claim.run / f"{slug(self._frame.path)}-{start}.log"
 
-    def _charge(self, output: AgentOutput) -> None:
+    def _close(self, output: AgentOutput, workspace: Workspace) -> None:
+        """Keep what the agent told of its session and cost, however it ended."""
+        output.close()
         frame, usage = self._frame, output.usage
+        _save_session(workspace, usage.session)
         frame.tokens, frame.usd = usage.tokens, usage.usd
         if not usage.usd and frame.environment.models.has_usd_limit(frame.execution.claimed.trigger):
             frame.warnings.append("the agent did not say what it cost, so it counts as 0 dollars")
@@ -423,6 +418,13 @@ class _Attempt:
         journal = self._frame.execution.journal
         journal.add(self._record(progress, charge=charge), pure=False)
         await journal.flush_effects()
+
+
+def _save_session(workspace: Workspace, session: str) -> None:
+    state = workspace.state
+    if session and session != state.session:
+        state.session = session
+        save_state(workspace.directory, state)
 
 
 def _ticket_name(frame: Frame) -> str:
