@@ -170,7 +170,8 @@ class Factory:
         beside = local_base(self.loaded.store, self.loaded.directory)
         named = self.loaded.directory.absolute() / os.path.expanduser(steps.workspaces or "")
         directory = named if steps.workspaces else beside.with_name(beside.name + ".agents")
-        return AgentHost(directory=directory, tracker_secrets=self._tracker_secrets)
+        configuration = self.loaded.directory.absolute()
+        return AgentHost(directory=directory, configuration=configuration, tracker_secrets=self._tracker_secrets)
 
     def _tracker_secrets(self) -> frozenset[str]:
         """The credentials of services that have tickets: agents get none of them."""

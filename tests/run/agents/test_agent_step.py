@@ -140,7 +140,10 @@ async def test_silence_is_a_stall_and_talking_is_not(tmp_path: Path) -> None:
         assert run.journal[-1].output["tail"].splitlines() == ["1", "2", "3", "4", "5", "6"]
 
 
-async def test_questions_park_the_run_until_a_person_answers_and_its_session_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [{"approved": True, "comment": "Blue, of course."}, {"answer": "Blue, of course."}])
+async def test_questions_park_the_run_until_a_person_answers_and_its_session_goes_on(
+    answer: dict[str, Any], tmp_path: Path
+) -> None:
     body = f"""
 if [ "$1" = again ]; then cp .harken/answers.md {tmp_path}/answers; {hand_in(summary="done so")}
 else {SAY}
@@ -153,9 +156,8 @@ fi"""
         asked = run.journal[-1]
         assert (run.waiting_for, asked.output["questions"], asked.usd) == ("approval", ["Which colour?"], 0.25)
 
-        answer = {"approved": True, "comment": "Blue, of course.", "by": "kim"}
-        assert await world.sqlite.answer(run_id, answer)
-        assert not await world.sqlite.answer(run_id, {**answer, "comment": "Red!"})
+        assert await world.sqlite.answer(run_id, {**answer, "by": "kim"})
+        assert not await world.sqlite.answer(run_id, {"answer": "Red!", "by": "lou"})
         world.worker.nudge()
         run = await world.until(run_id)
 

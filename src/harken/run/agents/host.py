@@ -13,11 +13,12 @@ __all__ = ["AgentHost"]
 
 @dataclass(frozen=True, kw_only=True)
 class AgentHost:
-    """`directory` holds mirrors, workspaces and the outputs of agents.
+    """`directory` holds mirrors, workspaces and the outputs of agents; `configuration` is where harken.yaml is.
 
     `code_of` returns the repository of the project that a trigger belongs to; None if it has none. `tracker_secrets`
     are the credentials of trackers, which no agent gets."""
 
     directory: Path
+    configuration: Path = Path()
     code_of: Callable[[str], CodeSource | None] = lambda trigger: None
     tracker_secrets: Callable[[], frozenset[str]] = frozenset

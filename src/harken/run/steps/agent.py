@@ -40,7 +40,7 @@ from harken.runs import Park, StepRecord
 __all__ = ["AGENT"]
 
 TIMEOUT = 3_600.0
-_PLACEHOLDER = re.compile(r"\{(session|branch|base|worktree)\}")
+_PLACEHOLDER = re.compile(r"\{(session|branch|base|worktree|config)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NO_TEMPLATES = (
     "cannot hold templates: what a stranger wrote would become part of a command. "
@@ -184,11 +184,16 @@ def _progress(frame: Frame) -> Progress:
 
 
 def _answer(frame: Frame, progress: Progress) -> _Answer:
-    """What a person answered to the agent's questions. Without an answer the run waits on."""
+    """What a person answered to the agent's questions, on the ticket or by `approve`. Without it the run waits on."""
     given = frame.execution.claimed.answer
-    if not isinstance(given, Mapping) or "approved" not in given or given.get("step", frame.path) != frame.path:
+    if not isinstance(given, Mapping) or given.get("step", frame.path) != frame.path:
+        given = {}
+    by = str(given.get("by") or "")
+    if "answer" in given:
+        return _Answer(str(given["answer"]), by)
+    if "approved" not in given:
         raise Parked(Park(waiting_for=APPROVAL, prompt=progress.prompt))
-    text, by = str(given.get("comment") or ""), str(given.get("by") or "")
+    text = str(given.get("comment") or "")
     if given["approved"] is not True:
         raise Rejected(f"rejected{f' by {by}' if by else ''}{f': {text}' if text else ''}", output=dict(given))
     return _Answer(text, by)
@@ -290,7 +295,13 @@ class _Attempt:
         state, frame = workspace.state, self._frame
         session = state.session if workspace.resumed or progress.failures else ""
         words = self._params.resume if session and self._params.resume else self._params.command
-        values = {"session": session, "branch": state.branch, "base": state.base, "worktree": str(workspace.tree)}
+        values = {
+            "session": session,
+            "branch": state.branch,
+            "base": state.base,
+            "worktree": str(workspace.tree),
+            "config": str(self._host.configuration),
+        }
         command = [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words]
         frame.input = {"command": command, "repository": state.url, "branch": state.branch, "start": progress.starts}
         env = self._variables(workspace, values, progress)
