@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 import structlog
 
+from harken.app.agent_host import agent_host
 from harken.app.redaction import (
     RedactingClient,
     RedactingDestination,
@@ -20,15 +20,12 @@ from harken.app.redaction import (
 from harken.app.ticket_sources import TicketSources
 from harken.clock import Clock
 from harken.config import Account, Loaded, credential_of, source_for
-from harken.config.secrets import secrets_in
-from harken.config.settings import local_base
 from harken.errors import HarkenError, NeedsAttention, NotFound, RetryLater
 from harken.feed import Feed
 from harken.http import Client, HttpSettings, Metered
 from harken.http.redact import redact_error, scrub
 from harken.operate.models import models_of
 from harken.rate_limit import Level, RateLimit
-from harken.run.agents.host import AgentHost
 from harken.run.environment import Environment
 from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, Source
 from harken.store import Registry, Store
@@ -159,25 +156,9 @@ class Factory:
             action=self._action,
             workflow_rev=self._workflow_rev,
             allow_shell=self.loaded.settings.steps.allow_shell,
-            agents=self._agents(),
+            agents=agent_host(lambda: self.loaded, self.plugins),
             redact=lambda value: scrub(value, self.secrets()),
         )
-
-    def _agents(self) -> AgentHost | None:
-        steps = self.loaded.settings.steps
-        if not steps.allow_agents:
-            return None
-        beside = local_base(self.loaded.store, self.loaded.directory)
-        named = self.loaded.directory.absolute() / os.path.expanduser(steps.workspaces or "")
-        directory = named if steps.workspaces else beside.with_name(beside.name + ".agents")
-        configuration = self.loaded.directory.absolute()
-        return AgentHost(directory=directory, configuration=configuration, tracker_secrets=self._tracker_secrets)
-
-    def _tracker_secrets(self) -> frozenset[str]:
-        """The credentials of services that have tickets: agents get none of them."""
-        kinds = {kind for kind, plugin in self.plugins.items() if plugin.tracker is not None}
-        accounts = [account for account in self.loaded.integrations.values() if account.kind in kinds]
-        return frozenset(secret for account in accounts for secret in secrets_in(account.model))
 
     def _client(self, credential: str, who: str) -> Metered:
         limit = self._rate_limits.get(credential)

@@ -14,7 +14,7 @@ import msgspec
 
 from harken.errors import NeedsAttention, RetryLater
 
-__all__ = ["GitFailed", "GitReply", "check_branch", "git", "reason", "try_git"]
+__all__ = ["GitFailed", "GitReply", "Remote", "check_branch", "git", "reason", "try_git"]
 
 TIMEOUT = 900.0
 _SAFE = (
@@ -38,6 +38,16 @@ class GitFailed(RetryLater):
         self.reply = reply
 
 
+class Remote(msgspec.Struct, frozen=True, kw_only=True):
+    """A git server's address, and an HTTP header with a credential for it, such as `Authorization: Basic …`."""
+
+    url: str
+    header: str = ""
+
+    def __repr__(self) -> str:
+        return f"Remote(url={self.url!r})"
+
+
 class GitReply(msgspec.Struct, frozen=True):
     code: int
     out: str
@@ -54,27 +64,30 @@ def check_branch(name: str) -> str:
     return name
 
 
-async def git(*args: str, at: Path, header: str = "", stdin: str = "", fix: str = "") -> str:
+async def git(*args: str, at: Path, remote: Remote | None = None, stdin: str = "", fix: str = "") -> str:
     """Run git on the repository at `at` and return what it printed. Raise GitFailed."""
-    reply = await try_git(*args, at=at, header=header, stdin=stdin)
+    reply = await try_git(*args, at=at, remote=remote, stdin=stdin)
     if reply.code != 0:
         raise GitFailed(f"git {args[0]} failed{reason(reply)}", reply, fix=fix)
     return reply.out.strip()
 
 
-async def try_git(*args: str, at: Path, header: str = "", stdin: str = "") -> GitReply:
-    """Run git on the repository at `at`. `header` is an HTTP header with a credential; it never gets into argv."""
+async def try_git(*args: str, at: Path, remote: Remote | None = None, stdin: str = "") -> GitReply:
+    """Run git on the repository at `at`. The credential of `remote` never gets into argv, and to no other address."""
     options = [word for setting in _SAFE for word in ("-c", setting)]
     command = ["git", *options, f"--git-dir={at}", *args]
-    return await _execute(command, _environment(header), stdin.encode())
+    return await _execute(command, _environment(remote), stdin.encode())
 
 
-def _environment(header: str) -> Mapping[str, str]:
+def _environment(remote: Remote | None) -> Mapping[str, str]:
     kept = {name: value for name, value in os.environ.items() if _is_kept(name)}
     own = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     person = {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in _PERSON.items()}
-    secret = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.extraHeader", "GIT_CONFIG_VALUE_0": header}
-    return {**own, **person, **kept, **(secret if header else {})}
+    if remote is None or not remote.header:
+        return {**own, **person, **kept}
+    key = f"http.{remote.url}.extraHeader"
+    secret = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": key, "GIT_CONFIG_VALUE_0": remote.header}
+    return {**own, **person, **kept, **secret}
 
 
 def _is_kept(name: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from harken.errors import LeaseLost, NeedsAttention, NotFound
-from harken.run.agents.git import GitFailed, GitReply, git, reason, try_git
+from harken.run.agents.git import GitFailed, GitReply, Remote, git, reason, try_git
 from harken.run.agents.workspace import WorkspaceState, load_state, mirror_of, reset_config, save_state
 
 __all__ = ["Claim", "claim_ref", "push", "take_claim"]
@@ -38,7 +38,7 @@ async def take_claim(worktree: Path, claim: Claim, header: str = "") -> None:
     Raise LeaseLost if somebody else took it at the same time."""
     directory, state = _state_for(worktree, claim)
     mirror, ref = mirror_of(directory, state.url), claim_ref(state.branch)
-    told = await git("ls-remote", "--", state.url, ref, at=mirror, header=header, fix=_ACCESS)
+    told = await git("ls-remote", "--", state.url, ref, at=mirror, remote=_remote(state, header), fix=_ACCESS)
     before = told.split()[0] if told else ""
     state.claim = await _push(mirror, state, claim, header, before)
     save_state(directory, state)
@@ -81,6 +81,10 @@ def _state_for(worktree: Path, claim: Claim) -> tuple[Path, WorkspaceState]:
     return directory, state
 
 
+def _remote(state: WorkspaceState, header: str) -> Remote:
+    return Remote(url=state.url, header=header)
+
+
 async def _commit_rest(mirror: Path, worktree: Path, claim: Claim) -> None:
     meta = _worktree_meta(mirror, worktree)
     # the repository is named by us: the agent can write the file .git of its worktree
@@ -110,7 +114,7 @@ async def _push(mirror: Path, state: WorkspaceState, claim: Claim, header: str, 
         leases.append(f"--force-with-lease={target}:{state.remote}")
         refs.append(f"{commit}:{target}")
     command = ("push", "--porcelain", "--atomic", "--no-verify", *leases, "--", state.url, *refs)
-    reply = await try_git(*command, at=mirror, header=header)
+    reply = await try_git(*command, at=mirror, remote=_remote(state, header))
     if reply.code != 0:
         _refuse(reply, ref, target, state.branch)
     return ours

@@ -16,7 +16,7 @@ import msgspec
 
 from harken.errors import NeedsAttention
 from harken.private_files import make_private, write_private
-from harken.run.agents.git import check_branch, git, try_git
+from harken.run.agents.git import Remote, check_branch, git, try_git
 
 __all__ = [
     "CodeSource",
@@ -55,6 +55,10 @@ class CodeSource(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     base: str = ""
     header: str = ""
+
+    @property
+    def remote(self) -> Remote:
+        return Remote(url=self.url, header=self.header)
 
     def __repr__(self) -> str:
         return f"CodeSource(url={self.url!r}, base={self.base!r})"
@@ -155,7 +159,7 @@ async def _fetch(mirror: Path, source: CodeSource) -> None:
     fix = "Check the address, and that this machine may read the repository: git ls-remote"
     refs = "+refs/heads/*:refs/remotes/origin/*"
     command = ("fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--", source.url, refs)
-    await git(*command, at=mirror, header=source.header, fix=fix)
+    await git(*command, at=mirror, remote=source.remote, fix=fix)
 
 
 async def _add_worktree(mirror: Path, directory: Path, source: CodeSource, branch: str, state: WorkspaceState) -> None:
@@ -193,7 +197,7 @@ async def _tip(mirror: Path, branch: str) -> str:
 
 
 async def _default_branch(mirror: Path, source: CodeSource) -> str:
-    told = await git("ls-remote", "--symref", "--", source.url, "HEAD", at=mirror, header=source.header)
+    told = await git("ls-remote", "--symref", "--", source.url, "HEAD", at=mirror, remote=source.remote)
     found = re.match(r"ref: refs/heads/(\S+)\s+HEAD", told)
     if found is None:
         raise NeedsAttention("the repository has no default branch", fix="Set base: of the step or the project")

@@ -1,0 +1,76 @@
+"""What agent steps may use: where they work, the repositories of projects, and which secrets they never get."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+
+from pydantic import SecretStr
+
+from harken.config import Loaded
+from harken.config.secrets import secrets_in
+from harken.config.settings import local_base
+from harken.config.trackers.address import repository_in
+from harken.config.validate import Invalid
+from harken.run.agents.host import AgentHost
+from harken.run.agents.workspace import CodeSource
+from harken.source import Plugin
+from harken.tickets.settings import TrackerSettings, trigger_name
+
+__all__ = ["agent_host"]
+
+_USERS = {"github": "x-access-token", "gitlab": "oauth2", "azure_devops": "harken"}
+"""With which name a token is a password for git, by kind of service."""
+
+
+def agent_host(loaded: Callable[[], Loaded], plugins: Mapping[str, Plugin]) -> AgentHost | None:
+    """What agent steps may use by the configuration; None if it does not allow them."""
+    now = loaded()
+    steps = now.settings.steps
+    if not steps.allow_agents:
+        return None
+    beside = local_base(now.store, now.directory)
+    named = now.directory.absolute() / os.path.expanduser(steps.workspaces or "")
+    return AgentHost(
+        directory=named if steps.workspaces else beside.with_name(beside.name + ".agents"),
+        configuration=now.directory.absolute(),
+        code_of=lambda trigger: code_of(loaded(), trigger),
+        tracker_secrets=lambda: tracker_secrets(loaded(), plugins),
+    )
+
+
+def tracker_secrets(loaded: Loaded, plugins: Mapping[str, Plugin]) -> frozenset[str]:
+    """The credentials of services that have tickets."""
+    kinds = {kind for kind, plugin in plugins.items() if plugin.tracker is not None}
+    accounts = [account for account in loaded.integrations.values() if account.kind in kinds]
+    return frozenset(secret for account in accounts for secret in secrets_in(account.model))
+
+
+def code_of(loaded: Loaded, trigger: str) -> CodeSource | None:
+    """Where the code of the trigger's project is; None if the trigger has no project, or the project no code."""
+    for tracker in loaded.trackers.values():
+        for project in tracker.projects:
+            if trigger_name(tracker.name, project.name) == trigger and project.repository:
+                header = _header(loaded, tracker, project.repository)
+                return CodeSource(url=project.repository, base=project.base, header=header)
+    return None
+
+
+def _header(loaded: Loaded, tracker: TrackerSettings, url: str) -> str:
+    """The credential, if the code is at the same server as the tickets. Elsewhere git uses that of this machine."""
+    account, user = loaded.integrations.get(tracker.account), _USERS.get(tracker.kind)
+    token = getattr(account.model, "token", None) if account is not None else None
+    if account is None or user is None or not isinstance(token, SecretStr):
+        return ""
+    if not _is_same_server(tracker.kind, url, str(getattr(account.model, "base_url", ""))):
+        return ""
+    secret = b64encode(f"{user}:{token.get_secret_value()}".encode()).decode()
+    return f"Authorization: Basic {secret}"
+
+
+def _is_same_server(kind: str, url: str, base_url: str) -> bool:
+    try:
+        return url.startswith("https://") and bool(repository_in(kind, url, base_url))
+    except Invalid:
+        return False
