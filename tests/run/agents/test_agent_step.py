@@ -40,6 +40,10 @@ def starts_in(run: Run) -> int:
     return max(int(record.output["starts"]) for record in run.journal if record.output and "starts" in record.output)
 
 
+def spent_in(run: Run) -> tuple[int, float]:
+    return sum(record.tokens for record in run.journal), sum(record.usd for record in run.journal)
+
+
 async def test_an_agent_works_in_a_worktree_and_hands_in_its_result(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "server")
     body = f"echo fixed >> README.md\ngit commit -qam fix\n{SAY}\n" + hand_in(
@@ -54,7 +58,7 @@ async def test_an_agent_works_in_a_worktree_and_hands_in_its_result(tmp_path: Pa
         assert record.output["response"] == record.output["summary"] == "repaired"
         assert record.output["pr_url"] == "https://example.com/pr/1"
         assert (record.output["branch"], record.output["base"]) == ("harken/12", "main")
-        assert (record.output["session"], record.tokens, record.usd) == ("s-1", 120, 0.25)
+        assert (record.output["session"], spent_in(run)) == ("s-1", (120, 0.25))
         assert git(repository, "rev-parse", "harken/12") == record.output["commit"]
         assert git(repository, "show", "harken/12:README.md") == "hello\nfixed"
         assert "session_id" in Path(record.output["artifact"]).read_text()
@@ -103,7 +107,7 @@ async def test_retry_starts_it_again_with_its_session_in_its_worktree(tmp_path: 
 
         assert (run.status, starts_in(run)) == ("done", 2)
         assert (tmp_path / "started").read_text().splitlines() == ["begin", "--resume s-1"]
-        assert sum(record.usd for record in run.journal) == 0.25
+        assert spent_in(run) == (120, 0.25)
 
 
 async def test_at_the_timeout_it_ends_with_all_its_descendants(tmp_path: Path) -> None:
@@ -238,7 +242,7 @@ while :; do sleep 0.1; done"""
         run = await world.until(run_id)
         assert (run.status, starts_in(run)) == ("done", 2)
         assert (tmp_path / "started").read_text().splitlines() == ["first", "again s-1"]
-        assert sum(record.usd for record in run.journal) == 0.25
+        assert spent_in(run) == (120, 0.25)
 
 
 async def test_a_cancelled_run_ends_its_agent_and_pushes_nothing(tmp_path: Path) -> None:
@@ -282,6 +286,26 @@ async def test_an_agent_dies_with_its_supervisor(tmp_path: Path) -> None:
         run = await world.until(run_id)
         assert (run.status, "was killed" in run.error) == ("failed", True)
         await until(lambda: not lives(pid) and not lives(child))
+
+
+async def test_a_push_that_fails_is_tried_again_without_the_agent(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "server")
+    away = tmp_path / "away"
+    # the server is gone when the agent ends, and back when the run is tried again
+    body = f"echo $$ >> {tmp_path}/pids; echo fixed > README.md; {SAY}\nmv {repository} {away}\n{hand_in(summary='ok')}"
+    program = script(tmp_path / "agent", body)
+    step = agent(program, repository=str(repository), push=True, retry={"max_attempts": 20, "backoff": "100ms"})
+    async with agent_world(tmp_path, step) as world:
+        run_id = await start_ticket(world)
+        await until(away.exists)
+        while (await world.look(run_id)).journal[-1].output.get("finished") is None:
+            await world.clock.sleep(0.05)
+        away.rename(repository)
+        run = await world.until(run_id)
+
+        assert (run.status, run.journal[-1].output["response"]) == ("done", "ok")
+        assert git(repository, "show", "harken/12:README.md") == "fixed"
+        assert (len(numbers_in(tmp_path / "pids")), starts_in(run), spent_in(run)) == (1, 1, (120, 0.25))
 
 
 async def test_a_new_run_after_the_merge_gets_a_branch_of_its_own(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def _refuse(reply: GitReply, ref: str, target: str, branch: str) -> None:
     if any(word in own_fault.get(ref, "") for word in ("stale info", "fetch first", "failed to update", "lock")):
         raise LeaseLost(_TAKEN)
     if "stale info" in own_fault.get(target, ""):
-        fix = "Look at what is on it on the server. To go on from there: harken runs retry"
+        fix = "Look at what is on it on the server. A new run of the ticket goes on from there"
         raise NeedsAttention(f"somebody else has changed the branch {branch}", fix=fix)
     if "atomic" in reply.error and "not support" in reply.error:
         raise NeedsAttention("the git server cannot push atomically", fix="Leave push: out, and push in another way")

@@ -117,7 +117,9 @@ def _check_variable(name: str) -> None:
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the journal says of a step that has not ended: how often it was started and failed, and what it asked."""
+    """What the journal says of a step that has not ended: how often it was started and failed, and what it asked.
+
+    `finished` is what an agent handed in that succeeded, and whose branch is still to be pushed."""
 
     starts: int = 0
     failures: int = 0
@@ -127,6 +129,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str = ""
     error: str = ""
     artifact: str = ""
+    finished: dict[str, Any] | None = None
 
 
 class AgentStopped(Deferred):
@@ -233,6 +236,8 @@ class _Attempt:
             wanted = str(branch(self._frame.names) or f"harken/{slug(self._ticket)}")
             workspace = await prepare_workspace(self._directory, self._claim.run, self._source, wanted)
             await self._claim_workspace(workspace)
+            if progress.finished is not None and workspace.resumed:
+                return await self._push(workspace, progress.finished)
             write_ticket(workspace.tree, _mapping(self._frame.names.get("event")))
             if answer is not None:
                 write_answers(workspace.tree, progress.questions, answer.text, answer.by)
@@ -287,7 +292,12 @@ class _Attempt:
         result = self._result(workspace, ended, facts)
         if result.status == "waiting" or result.questions:
             raise self._questions(result, progress, facts)
-        return await self._finish(workspace, result, facts)
+        facts["response"] = result.summary
+        if not self._params.push:
+            return _output(facts)
+        # a push that fails is tried again without the agent
+        await self._note(msgspec.structs.replace(progress, finished=facts), charge=True)
+        return await self._push(workspace, facts)
 
     async def _supervise(
         self, workspace: Workspace, lock: WorkspaceLock, output: AgentOutput, progress: Progress
@@ -381,13 +391,12 @@ class _Attempt:
         asked = msgspec.structs.replace(progress, questions=questions, prompt=prompt, session=str(facts["session"]))
         return Parked(Park(waiting_for=APPROVAL, prompt=prompt), self._record(asked, charge=True))
 
-    async def _finish(self, workspace: Workspace, result: AgentResult, facts: dict[str, Any]) -> DetailedOutput:
-        if self._params.push:
-            # a run that is cancelled in the last second pushes nothing
-            await self._lease.prove()
-            header = self._source.header if self._source else ""
-            facts["commit"] = await push(workspace.tree, workspace.state.branch, self._claim, header)
-        return DetailedOutput(result.summary, facts)
+    async def _push(self, workspace: Workspace, facts: Mapping[str, Any]) -> DetailedOutput:
+        # a run that is cancelled in the last second pushes nothing
+        await self._lease.prove()
+        header = self._source.header if self._source else ""
+        commit = await push(workspace.tree, workspace.state.branch, self._claim, header)
+        return _output({**facts, "commit": commit})
 
     def _facts(self, workspace: Workspace, output: AgentOutput, progress: Progress, ended: Ended) -> dict[str, Any]:
         state = workspace.state
@@ -429,6 +438,10 @@ class _Attempt:
         journal = self._frame.execution.journal
         journal.add(self._record(progress, charge=charge), pure=False)
         await journal.flush_effects()
+
+
+def _output(facts: Mapping[str, Any]) -> DetailedOutput:
+    return DetailedOutput(facts["response"], {name: fact for name, fact in facts.items() if name != "response"})
 
 
 def _save_session(workspace: Workspace, session: str) -> None:
