@@ -69,7 +69,8 @@ async def test_one_replica_takes_everything(store: SqliteStore, clock: HandClock
 async def test_a_second_replica_gets_its_share_at_the_next_look(store: SqliteStore, clock: HandClock) -> None:
     one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
     await one.leases.balance()
-    one.leases.peers = two.leases.peers = 2
+    one.leases.share_with(["one", "two"])
+    two.leases.share_with(["one", "two"])
     await two.leases.balance()
     assert not two.leases.held
     await one.leases.balance()
@@ -285,7 +286,7 @@ async def test_after_closing_nothing_is_taken_again(store: SqliteStore, clock: H
 async def test_what_nobody_takes_is_read_beyond_the_fair_share_and_kept(store: SqliteStore, clock: HandClock) -> None:
     """A peer that lives but cannot take its part must not leave it unread for ever."""
     one = Replica(store, clock, "one")
-    one.leases.peers = 2
+    one.leases.share_with(["one", "two"])
     await one.leases.balance()
     assert len(one.leases.held) == 3
     for _ in range(3):
@@ -295,29 +296,75 @@ async def test_what_nobody_takes_is_read_beyond_the_fair_share_and_kept(store: S
     clock.advance(2)
     await one.leases.balance()
     assert len(one.leases.held) == 6
-    one.leases.peers = 3
+    one.leases.share_with(["one", "two", "three"])
     await one.leases.balance()
     assert len(one.leases.held) == 2
+
+
+async def test_a_replica_that_comes_for_one_that_left_gets_its_share(store: SqliteStore, clock: HandClock) -> None:
+    """There are as many as before, and what was read for the one that was gone has to be given back."""
+    one, three = Replica(store, clock, "one"), Replica(store, clock, "three")
+    one.leases.share_with(["one", "two"])
+    for _ in range(3):
+        clock.advance(LEASE_SECONDS)
+        await one.leases.balance()
+    assert len(one.leases.held) == 6
+    for replica in (one, three):
+        replica.leases.share_with(["one", "three"])
+    await one.leases.balance()
+    await three.leases.balance()
+    assert (len(one.leases.held), len(three.leases.held)) == (3, 3)
+
+
+async def test_what_was_leased_meanwhile_did_not_stay_unleased(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
+    for replica in (one, two):
+        replica.leases.share_with(["one", "two"])
+    clock.advance(LEASE_SECONDS)
+    await one.leases.balance()
+    # it was free at that look and is at the next ones, but not in between
+    await two.leases.balance()
+    clock.advance(LEASE_SECONDS / 2)
+    await one.leases.balance()
+    await two.leases.release_all()
+    clock.advance(LEASE_SECONDS / 2)
+    await one.leases.balance()
+    assert len(one.leases.held) == 3
+    await two.leases.balance()
+    assert len(two.leases.held) == 3
+
+
+async def test_a_new_generation_leaves_time_to_take_what_it_has_freed(store: SqliteStore, clock: HandClock) -> None:
+    one, two = Replica(store, clock, "one"), Replica(store, clock, "two")
+    for replica in (one, two):
+        replica.leases.share_with(["one", "two"])
+    clock.advance(LEASE_SECONDS)
+    await one.leases.balance()
+    await two.leases.balance()
+    clock.advance(LEASE_SECONDS)
+    await one.leases.open_definitions(store.open, Definitions(generation="new", holder="one"))
+    two.leases.generation = "new"
+    await one.leases.balance()
+    await two.leases.balance()
+    assert (len(one.leases.held), len(two.leases.held)) == (3, 3)
 
 
 async def test_a_shard_that_was_given_up_is_not_renewed(store: SqliteStore, clock: HandClock) -> None:
     one = Replica(store, clock, "one")
     await one.leases.balance()
-    one.leases.peers = 2
+    one.leases.share_with(["one", "two"])
     await one.leases.balance()
     clock.advance(LEASE_SECONDS / 2)
     await one.leases.balance()
     assert len(one.leases.held) == len(await store.leases()) == 3
 
 
-async def test_what_nobody_takes_is_watched_anew_when_the_number_of_replicas_changes(
-    store: SqliteStore, clock: HandClock
-) -> None:
+async def test_what_nobody_takes_is_watched_anew_when_the_replicas_change(store: SqliteStore, clock: HandClock) -> None:
     one = Replica(store, clock, "one")
-    one.leases.peers = 2
+    one.leases.share_with(["one", "two"])
     clock.advance(LEASE_SECONDS)
     await one.leases.balance()
-    one.leases.peers = 3
+    one.leases.share_with(["one", "two", "three"])
     for _ in range(2):
         clock.advance(LEASE_SECONDS / 2)
         await one.leases.balance()

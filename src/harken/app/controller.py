@@ -105,7 +105,9 @@ class Controller:
             return
         ours = self._factory.loaded.generation
         readers = [one for one in living if one.reads and one.generation == ours]
-        await self._share_with(max(1, len(readers)))
+        if self._intake.leases.share_with([one.holder for one in readers]):
+            # take the shards of a replica that left now, and not only at the next round
+            await self._intake.leases.balance()
         if current.name == ours:
             self._other.clear()
         elif not current.name:
@@ -113,13 +115,6 @@ class Controller:
             await self.reload()
         else:
             await self._follow(current.name, any(one.generation == current.name for one in living))
-
-    async def _share_with(self, peers: int) -> None:
-        fewer = peers < self._intake.leases.peers
-        self._intake.leases.peers = peers
-        if fewer:
-            # take the shards of a replica that left now, and not only at the next round
-            await self._intake.leases.balance()
 
     async def _follow(self, wanted: str, is_run: bool) -> None:
         """Reload when our files give the wanted generation. `is_run`: a live replica runs it.

@@ -85,23 +85,23 @@ class ShardLeases:
         self._checked_unleased = clock.monotonic()
         self._next_expiry = 0.0
         self._lock = asyncio.Lock()
-        self._peers = 1
+        self._readers: set[str] = {holder}
         self.shards = shards
         self.generation = ""
         # in a store that nobody shares, a lease says nothing that a person has to know
         self.shared = True
         self.on_takeover: Callable[[int], None] = lambda shard: None
 
-    @property
-    def peers(self) -> int:
-        return self._peers
+    def share_with(self, readers: Collection[str]) -> bool:
+        """These replicas read now, ourselves included. Return whether they are fewer than before.
 
-    @peers.setter
-    def peers(self, peers: int) -> None:
-        if peers != self._peers:
+        Whoever is new may take what was read beyond the fair share, also if it came for one that left."""
+        fewer = len(readers) < len(self._readers)
+        if set(readers) != self._readers:
             self._beyond_share.clear()
             self._unleased.clear()
-        self._peers = peers
+        self._readers = set(readers)
+        return fewer
 
     @property
     def held(self) -> Collection[int]:
@@ -143,7 +143,7 @@ class ShardLeases:
                 await self._release(list(self._leases))
                 return
             self._next_expiry = 0.0
-            share = -(-self.shards // max(1, self._peers))
+            share = -(-self.shards // max(1, len(self._readers)))
             mine = [shard for shard in sorted(self._leases) if shard < self.shards and shard not in self._beyond_share]
             await self._release(set(self._leases) - set(mine[:share]) - self._beyond_share)
             now = self._clock.monotonic()
@@ -173,6 +173,8 @@ class ShardLeases:
         async with self._lock:
             opened = await open(definitions)
             self.generation = definitions.generation
+            # with a new generation the leases of all others end: that says nothing about who takes them
+            self._unleased.clear()
             return opened
 
     async def verify(self, shard: int) -> None:
@@ -197,12 +199,16 @@ class ShardLeases:
             wanted -= await self._acquire(shard)
 
     async def _take_unleased(self, now: float) -> None:
-        """Take shards that stayed unleased for a whole lease period, even beyond our fair share."""
-        if self._peers == 1 or now - self._checked_unleased < self._seconds:
+        """Take shards that no look has shown leased for a whole lease period, even beyond our fair share."""
+        over = now - self._checked_unleased >= self._seconds
+        if len(self._readers) <= 1 or not (over or self._unleased):
+            return
+        free = set(await self._free_shards())
+        self._unleased &= free
+        if not over:
             return
         self._checked_unleased = now
-        free = set(await self._free_shards())
-        for shard in sorted(free & self._unleased):
+        for shard in sorted(self._unleased):
             if await self._acquire(shard):
                 self._beyond_share.add(shard)
         self._unleased = free - self._leases.keys()

@@ -144,7 +144,7 @@ class Life:
     async def _heard(self, living: Sequence[Member], current: Generation) -> None:
         """Share with those who run the same, and follow the configuration that the store is at."""
         readers = [one for one in living if one.generation == self.generation]
-        self.intake.leases.peers = max(1, len(readers))
+        self.intake.leases.share_with([one.holder for one in readers])
         if not current.name or current.name == self.generation:
             self.behind.clear()
             return

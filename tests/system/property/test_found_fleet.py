@@ -8,7 +8,7 @@ from typing import Any
 from tests.system.property.fleet import played
 from tests.system.property.fleet_scenario import LEASE, Hazard
 from tests.system.property.fleet_stores import SqliteHome
-from tests.system.property.scenarios import FeedPlan, Put, Scenario, TriggerPlan, Turn, Wait
+from tests.system.property.scenarios import Burst, FeedPlan, Lid, Meanwhile, Put, Scenario, TriggerPlan, Turn, Wait
 
 LISTING = FeedPlan(view="listing", identity="once")
 PLAIN = TriggerPlan(feed=0)
@@ -39,3 +39,35 @@ def test_a_reset_is_not_forgotten_by_a_replica_that_loads_its_files_before_it_he
     log = FeedPlan(view="log", identity="change", page_size=1)
     script: Any = (Turn(0, "reset_cursor"), Put(0, 2, 0, None))
     played(Scenario(feeds=(log,), triggers=(PLAIN,), script=script, cron="all"), SqliteHome(room))
+
+
+def test_what_a_new_configuration_has_freed_is_not_taken_beyond_the_fair_share(room: Path) -> None:
+    """A shard was unleased at one look, leased meanwhile, and free again because all leases ended with a reload."""
+    feed = FeedPlan(view="listing", identity="once", interval=300.0, page_size=100, conditional=True)
+    frozen = tuple(Hazard(replica, "freeze", 0, False, LEASE + 40.0, "commit") for replica in range(3))
+    script: Any = (
+        Lid(600.0),
+        Put(0, 0, 0, 0.0),
+        Hazard(0, "crash", 1, True, 40.0),
+        Put(0, 3, 0, 0.0),
+        Hazard(0, "crash", 0, False, 0.0, "commit"),
+        Wait(400.0),
+        Burst(0, 6, 2, False),
+        Wait(65.0),
+        Hazard(1, "crash", 0, False, 60.0),
+        Put(0, 2, 0, 0.0),
+        *frozen,
+        Wait(900.0),
+        Hazard(0, "cut", 3, True, 40.0, "settle"),
+        Lid(300_000.0),
+        Wait(400.0),
+        Lid(600.0),
+        Hazard(0, "crash", 1, False, 40.0, "commit"),
+        Turn(0, "add"),
+        Hazard(0, "crash", 4, True, 0.0),
+        Burst(0, 6, 6, True),
+        Meanwhile(Put(0, 4, 2, 4000.0)),
+    )
+    triggers = (PLAIN, PLAIN)
+    scenario = Scenario(feeds=(feed,), triggers=triggers, script=script, cron="coalesce", push=True, seed=2)
+    played(scenario, SqliteHome(room))
