@@ -18,7 +18,7 @@ from pathlib import Path
 
 __all__ = ["Person", "Said", "Step", "Walk", "normalised", "steps_of", "transcript", "with_transcripts"]
 
-SECONDS = 90
+SECONDS = 400
 STEADY_SECONDS, MOST_SECONDS = 3, 15
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:[Ww]rite|into) `([\w./-]+)`")

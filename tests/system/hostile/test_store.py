@@ -168,7 +168,7 @@ async def test_a_start_whose_store_neither_answers_nor_refuses_says_so(tmp_path:
             store = _store(await _answer(harken))
             assert (store["state"], address in store["reason"]) == ("down", True)
             process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(25):
                 assert await process.wait() == 0
         assert "secret-word" not in harken.log
 
@@ -203,6 +203,6 @@ async def test_a_start_that_waits_for_its_store_answers_health_and_stops_at_once
         assert (status, int(headers["Retry-After"]) > 0) == (503, True)
         await asyncio.sleep(2)  # the pauses between the tries have become long
         process.send_signal(number)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(25):
             assert await process.wait() == 0
         assert "Traceback" not in harken.log
