@@ -8,14 +8,16 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from harken.clock import Clock
+from harken.runs import Claimed
 from harken.source import Act, Destination, Host
 
 if TYPE_CHECKING:
     from harken.http import Client
     from harken.run.agents.host import AgentHost
     from harken.run.models import Models
+    from harken.run.plan import Bracket
 
-__all__ = ["Environment", "unchanged"]
+__all__ = ["Environment", "unbracketed", "unchanged"]
 
 
 def unchanged(value: Any) -> Any:
@@ -23,12 +25,18 @@ def unchanged(value: Any) -> Any:
     return value
 
 
+def unbracketed(claimed: Claimed) -> Bracket | None:
+    """The `bracket` of an environment in which every run begins with its own first step."""
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """`destination` and `action` raise NotFound for names that are not configured; `workflow_rev` returns None.
 
     `action("slack.post")` returns the act, and the account and host that it is called with. `redact` removes our own
-    secrets from whatever is stored. Without `agents`, agent steps are off.
+    secrets from whatever is stored. Without `agents`, agent steps are off. `bracket` gives the steps that are executed
+    before and after those of a run.
     """
 
     http: Client
@@ -41,3 +49,4 @@ class Environment:
     allow_shell: bool = False
     agents: AgentHost | None = None
     redact: Callable[[Any], Any] = field(default=unchanged)
+    bracket: Callable[[Claimed], Bracket | None] = field(default=unbracketed)

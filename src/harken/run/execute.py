@@ -14,16 +14,16 @@ import structlog
 
 from harken.backoff import error_code
 from harken.clock import Clock
-from harken.errors import Deferred, HarkenError, LeaseLost, RetryLater
+from harken.errors import Deferred, HarkenError, LeaseLost, Misconfigured, RetryLater
 from harken.event import Event
 from harken.run.compiler import fill_inputs
 from harken.run.environment import Environment
 from harken.run.journal import Journal, RunStore, Unwritten
-from harken.run.plan import DetailedOutput, Plan, Step, Steps
+from harken.run.plan import Bracket, DetailedOutput, Plan, Step, Steps
 from harken.run.retry import RATE_LIMITED_TRIES, rate_limited_wait, run_wait
-from harken.run.scope import Scope, open_scope
-from harken.run.signals import FailedForGood, Filtered, Halted, Parked, Signal
-from harken.runs import Again, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
+from harken.run.scope import Scope, open_scope, replace_event
+from harken.run.signals import FailedForGood, Filtered, Halted, Parked, Signal, Withdrawn
+from harken.runs import Again, Cancelled, Claimed, Dead, Failed, Finished, Park, RunOutcome, StepRecord
 from harken.timings import Timings
 
 __all__ = ["Execution", "Frame", "TryResult", "execute", "walk"]
@@ -109,10 +109,18 @@ async def execute(execution: Execution) -> TryResult:
     plan, claimed, journal = execution.plan, execution.claimed, execution.journal
     try:
         scope = open_scope(claimed, fill_inputs(plan.inputs, claimed.input))
-        await walk(execution, plan.steps, scope, "")
+        bracket = execution.environment.bracket(claimed)
+        if bracket is None:
+            await walk(execution, plan.steps, scope, "")
+        else:
+            _check_names(plan, bracket)
+            replace_event(scope, await walk(execution, (bracket.first,), scope, ""))
+            await walk(execution, (*plan.steps, bracket.last), scope, "")
         outcome: RunOutcome | Park = Finished(output=_outputs(plan, scope))
     except Filtered:
         outcome = Finished(filtered=True)
+    except Withdrawn as withdrawn:
+        outcome = Cancelled(reason=str(withdrawn))
     except Parked as parked:
         outcome = parked.park
         if parked.record is not None:
@@ -126,12 +134,21 @@ async def execute(execution: Execution) -> TryResult:
     return TryResult(outcome=_redacted(outcome, execution.environment.redact), unwritten=journal.take_unwritten())
 
 
+def _check_names(plan: Plan, bracket: Bracket) -> None:
+    taken = {bracket.first.id, bracket.last.id} & {step.id for step in plan.steps}
+    if taken:
+        message = f"the step {min(taken)!r} has the name of one that every run of this trigger has"
+        raise Misconfigured(message, fix="Give it another id")
+
+
 def _redacted(outcome: RunOutcome | Park, redact: Callable[[Any], Any]) -> RunOutcome | Park:
     if isinstance(outcome, Finished):
         return outcome if outcome.output is None else Finished(output=redact(outcome.output))
     if isinstance(outcome, Failed | Again | Dead):
         return msgspec.structs.replace(outcome, error=redact(outcome.error))
-    return msgspec.structs.replace(outcome, prompt=redact(outcome.prompt)) if isinstance(outcome, Park) else outcome
+    if isinstance(outcome, Cancelled):
+        return Cancelled(reason=redact(outcome.reason))
+    return msgspec.structs.replace(outcome, prompt=redact(outcome.prompt))
 
 
 def _outputs(plan: Plan, scope: Scope) -> Any:
@@ -196,6 +213,9 @@ async def _record_of(frame: Frame) -> StepRecord:
     except Filtered as filtered:
         _record_filtered(frame, filtered, started)
         raise
+    except Withdrawn as withdrawn:
+        _record_withdrawn(frame, withdrawn, started)
+        raise
     except (Signal, LeaseLost):
         raise
     except Halted as halted:
@@ -232,6 +252,21 @@ def _record_filtered(frame: Frame, filtered: Filtered, started: datetime) -> Non
         status="ok",
         input=frame.input,
         output={"passed": False, "reason": str(filtered)} if frame.step.action == "filter" else None,
+        started_at=started,
+        finished_at=frame.execution.clock.now(),
+    )
+    frame.execution.journal.add(record, pure=True)
+
+
+def _record_withdrawn(frame: Frame, withdrawn: Withdrawn, started: datetime) -> None:
+    """A record that is not final: if a person lets the run go on, this step is executed again."""
+    record = StepRecord(
+        path=frame.path,
+        action=frame.step.action,
+        status="failed",
+        input=frame.input,
+        error=str(withdrawn),
+        code="withdrawn",
         started_at=started,
         finished_at=frame.execution.clock.now(),
     )

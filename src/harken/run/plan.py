@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from harken.run.compiler import Compiler
     from harken.run.execute import Frame
 
-__all__ = ["CompiledAct", "DetailedOutput", "OnError", "Plan", "Problem", "Step", "StepAct", "StepKind", "Steps"]
+__all__ = [
+    "Bracket",
+    "CompiledAct",
+    "DetailedOutput",
+    "OnError",
+    "Plan",
+    "Problem",
+    "Step",
+    "StepAct",
+    "StepKind",
+    "Steps",
+]
 
 StepAct: TypeAlias = "Callable[[Frame], Awaitable[Any]]"
 """What a step does; it returns the step's output."""
@@ -69,6 +80,20 @@ class Step:
 
 
 Steps: TypeAlias = tuple[Step, ...]
+
+
+class Bracket(Protocol):
+    """What a trigger wants done around its runs. Both are journaled like the steps of the workflow.
+
+    `first` is executed before the workflow's steps, each time the run is claimed if it `replays`; what it returns under
+    `event` replaces fields of the event. `last` is executed after them: a run that it ends is not done.
+    """
+
+    @property
+    def first(self) -> Step: ...
+
+    @property
+    def last(self) -> Step: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from harken.language.cel import Condition, Decision, bind
 from harken.language.go_template import compile_template
 from harken.runs import Claimed, StepRecord
 
-__all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope", "template_reads"]
+__all__ = ["Resolve", "Scope", "compile_text", "compile_value", "open_scope", "replace_event", "template_reads"]
 
 Names: TypeAlias = Mapping[str, Any]
 Resolve: TypeAlias = Callable[[Names], Any]
@@ -71,6 +71,17 @@ def open_scope(claimed: Claimed, inputs: Mapping[str, Any]) -> Scope:
     if events:
         names["meta"] = {name: trigger[name] for name in ("feed", "key", "subject", "type", "state", "occurred_at")}
     return Scope(names, steps)
+
+
+def replace_event(scope: Scope, response: Any) -> None:
+    """Show other values for some fields of the run's event: those of `event` in the response of its first step."""
+    fields = response.get("event") if isinstance(response, Mapping) else None
+    if not isinstance(fields, Mapping) or not fields:
+        return
+    trigger = scope.names["trigger"]
+    event = {**trigger["event"], **fields}
+    scope.names["event"] = event
+    scope.names["trigger"] = {**trigger, "event": event, "events": [event, *trigger["events"][1:]]}
 
 
 def _trigger(name: str, events: tuple[Recorded, ...]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from harken.errors import HarkenError, RetryLater
 from harken.runs import Park, StepRecord
 
-__all__ = ["FailedForGood", "Filtered", "Halted", "Parked", "Rejected", "Signal", "StepFailed"]
+__all__ = ["FailedForGood", "Filtered", "Halted", "Parked", "Rejected", "Signal", "StepFailed", "Withdrawn"]
 
 
 class Signal(Exception):
@@ -16,6 +16,10 @@ class Signal(Exception):
 
 class Filtered(Signal):
     """A filter's condition is false: the iteration, the branch or the run ends here, successfully."""
+
+
+class Withdrawn(Signal):
+    """Whoever wanted the run does not want it any more, or may not: it ends here as cancelled, for this reason."""
 
 
 class Parked(Signal):

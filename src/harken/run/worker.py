@@ -216,7 +216,7 @@ class Worker:
                 self._give_back(run, None)
             elif run.cancel_requested:
                 self._settler.add(run, Cancelled(reason="asked to stop before it went on"))
-            elif plan is not None and plan.instant:
+            elif plan is not None and plan.instant and self._environment.bracket(run) is None:
                 self._streak += 1
                 self._execute_now(run, plan)
             elif len(self._active) < self._parallel:
@@ -279,7 +279,7 @@ class Worker:
         claimed, journal = active.claimed, active.journal
         try:
             plan = await retry_store(lambda: self._workflows.get(claimed.workflow_rev), self._clock)
-            self._streak = self._streak + 1 if plan.instant else 0
+            self._streak = self._streak + 1 if plan.instant and self._environment.bracket(claimed) is None else 0
             ended = await execute(self._execution(plan, claimed, journal))
             if isinstance(ended.outcome, Park) and ended.outcome.waiting_for and claimed.answer is not None:
                 # try again without the answer that woke this try: it must not answer the next question
@@ -332,6 +332,10 @@ class Worker:
         """The name of a workflow that was used lately, by its revision; else empty."""
         plan = self._workflows.peek(rev)
         return plan.name if plan is not None else ""
+
+    async def check_claims(self) -> None:
+        """Ask the store now, instead of at the next heartbeat, which of our runs are to be cancelled or are lost."""
+        await renew(self._store, self._lease_seconds, self._claims(), self._interrupt)
 
     def _claims(self) -> dict[str, int]:
         queued = {run.id: run.token for run in self._queue}
@@ -443,9 +447,8 @@ async def heartbeat(
     failing = False
     while True:
         await clock.sleep(min(lease_seconds / 3, TROUBLE_PAUSE) if failing else lease_seconds / 3)
-        held = claims()
         try:
-            answers = await store.extend(held, lease_seconds) if held else {}
+            await renew(store, lease_seconds, claims(), interrupt)
         except Exception as error:
             if not failing:
                 log.warning("heartbeat.failed", code=getattr(error, "code", type(error).__name__))
@@ -454,6 +457,13 @@ async def heartbeat(
         if failing:
             log.warning("heartbeat.recovered")
         failing = False
-        for run_id, answer in answers.items():
-            if answer != "kept":
-                interrupt(run_id, held[run_id], answer)
+
+
+async def renew(
+    store: Runs, lease_seconds: float, held: Mapping[str, int], interrupt: Callable[[str, int, Interruption], None]
+) -> None:
+    """Renew these leases (tokens by run id), and interrupt the runs that are lost or to be cancelled."""
+    answers = await store.extend(held, lease_seconds) if held else {}
+    for run_id, answer in answers.items():
+        if answer != "kept":
+            interrupt(run_id, held[run_id], answer)

@@ -12,11 +12,17 @@ __all__ = ["Trust", "Trusted", "judge"]
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """`label` is the access that is needed, `anyone`, or the names of those who may. Names are logins or ids."""
+    """`label` is the access that is needed, `anyone`, or the names of those who may. Names are logins or ids.
+
+    `text`: whether the run gets the ticket's title and text as we saw them with the label, or as they are when it
+    begins. No platform tells what a ticket said at a moment, so `as_labelled` is what the first read or webhook after
+    the label showed.
+    """
 
     label: Literal["write", "triage", "anyone"] | tuple[str, ...] = "write"
     bots: tuple[str, ...] = ()
     untrusted: Literal["skip", "hold"] = "skip"
+    text: Literal["as_labelled", "now"] = "as_labelled"
 
 
 class Trusted(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from harken.run.steps.llm import LLM
 from harken.run.steps.loop import FOREACH, PARALLEL
 from harken.run.steps.shell import SHELL
 from harken.run.steps.subworkflow import WORKFLOW
+from harken.run.steps.ticket import TICKET_ASK, TICKET_COMMENT, TICKET_PULL_REQUEST, TICKET_TRANSITION
 from harken.run.steps.transform import EMIT, TRANSFORM
 from harken.run.steps.wait import APPROVE, WAIT
 
@@ -19,7 +20,7 @@ __all__ = ["KINDS"]
 
 _ALL = (
     ACTION, AGENT, APPROVE, EMIT, FILTER, FOREACH, HTTP, IF, LLM, NOTIFY, PARALLEL, SHELL, SWITCH, TRANSFORM, WAIT,
-    WORKFLOW,
+    WORKFLOW, TICKET_ASK, TICKET_COMMENT, TICKET_PULL_REQUEST, TICKET_TRANSITION,
 )  # fmt: skip
 
 KINDS: Mapping[str, StepKind] = {kind.name: kind for kind in _ALL}

@@ -1,0 +1,229 @@
+"""One pass over the open runs of a tracker: those that nobody wants any more are cancelled, answers are handed on.
+
+A pass decides by how things are and not by what happened, so a crash in between loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, RetryLater
+from harken.event import Known, Recorded
+from harken.run.steps.ticket import ANSWER
+from harken.run.steps.wait import APPROVAL
+from harken.runs import Run, StepRecord
+from harken.store import Page
+from harken.ticket import Actor, Ticket, TicketTracker
+from harken.tickets.accounts import Accounts
+from harken.tickets.answers import answer_in, question_of, replies_to
+from harken.tickets.looking import accepted_look
+from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
+from harken.tickets.withdrawal import Wish, own_move, remembered, why_withdrawn
+
+__all__ = ["Attendance", "DeskStore"]
+
+log = structlog.get_logger("harken.tickets")
+
+STATES = ("held", "ready", "blocked", "running", "waiting")
+PAGE = 200
+LOOK_SECONDS = 10.0
+"""How often the ticket of a run at work is looked at, if no webhook tells that it was withdrawn."""
+WEBHOOK_SECONDS = 60.0
+"""The same with webhooks, which get lost."""
+
+
+class DeskStore(Protocol):
+    """The part of a store that a pass needs."""
+
+    async def runs(
+        self, *, trigger: str = "", status: str = "", before: int | None = None, limit: int = 50
+    ) -> Page: ...
+
+    async def run(self, run_id: str) -> Run | None: ...
+
+    async def event(self, event_id: int) -> Recorded | None: ...
+
+    async def recall(self, feed: str, memory_ids: Sequence[str]) -> dict[str, Known]: ...
+
+    async def cancel(self, run_id: str) -> bool: ...
+
+    async def answer(self, run_id: str, answer: Any) -> bool: ...
+
+
+class Attendance:
+    """The open runs of one tracker. `on_cancelled` is called when a run was asked to stop."""
+
+    def __init__(
+        self,
+        settings: TrackerSettings,
+        connect: Callable[[str], TicketTracker],
+        store: DeskStore,
+        clock: Clock,
+        accounts: Accounts,
+        on_cancelled: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.settings = settings
+        self._connect = connect
+        self._store = store
+        self._clock = clock
+        self._accounts = accounts
+        self._on_cancelled = on_cancelled
+        self._events: dict[str, Recorded] = {}
+        self._looked: dict[str, float] = {}
+        self._commented: set[str] = set()
+        self._not_before = 0.0
+
+    def heard(self, ticket: str) -> None:
+        """There is a new comment on this ticket: look for an answer in the next pass."""
+        self._commented.add(ticket)
+
+    async def run(self) -> None:
+        """Pass once. Raise RetryLater if the platform wants us to wait; what needs no platform was done by then."""
+        found = [(project, run) for project in self.settings.projects for run in await self._open(project)]
+        self._forget({run.id for _, run in found})
+        events = {run.id: await self._event(run) for _, run in found}
+        attended = [(project, run, event) for project, run in found if (event := events[run.id]) is not None]
+        left = await self._cancel_withdrawn(attended)
+        if self._clock.monotonic() < self._not_before:
+            return
+        failures: list[HarkenError] = []
+        for project, run, event in left:
+            try:
+                await self._look_after(project, run, event)
+            except RetryLater as error:
+                self._not_before = self._clock.monotonic() + (error.after or 0.0)
+                raise
+            except HarkenError as error:
+                # what is wrong with one project must not stop the others
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _open(self, project: ProjectSettings) -> list[Run]:
+        trigger = trigger_name(self.settings.name, project.name)
+        found: list[Run] = []
+        for status in STATES:
+            before: int | None = None
+            while True:
+                page = await self._store.runs(trigger=trigger, status=status, before=before, limit=PAGE)
+                found += page.items
+                if (before := page.next) is None:
+                    break
+        return found
+
+    async def _event(self, run: Run) -> Recorded | None:
+        """The event of a ticket that made the run; None for a run that was started without one."""
+        if run.id not in self._events and run.event_ids:
+            event = await self._store.event(run.event_ids[0])
+            if event is not None and event.feed == feed_name(self.settings.name):
+                self._events[run.id] = event
+        return self._events.get(run.id)
+
+    def _forget(self, there: set[str]) -> None:
+        for known in (self._events, self._looked):
+            for run in [run for run in known if run not in there]:
+                del known[run]
+
+    async def _cancel_withdrawn(
+        self, attended: Sequence[tuple[ProjectSettings, Run, Recorded]]
+    ) -> list[tuple[ProjectSettings, Run, Recorded]]:
+        """Cancel what the feed's memory says is withdrawn. Returns the runs that are left to be looked after."""
+        feed, left = feed_name(self.settings.name), []
+        for start in range(0, len(attended), PAGE):
+            part = attended[start : start + PAGE]
+            known = await self._store.recall(feed, [event.subject for _, _, event in part])
+            for project, run, event in part:
+                state = known[event.subject].state if event.subject in known else None
+                if not await self._cancel_remembered(project, run, event, state):
+                    left.append((project, run, event))
+        return left
+
+    async def _cancel_remembered(self, project: ProjectSettings, run: Run, event: Recorded, state: str | None) -> bool:
+        if run.cancel_requested or not remembered(state, self._wish(project, event, ())).reason:
+            return run.cancel_requested
+        whole = await self._store.run(run.id)
+        if whole is None:
+            return False
+        told = remembered(state, self._wish(project, event, whole.journal))
+        if not told.reason:
+            return False
+        if told.certain:
+            await self._cancel(run, event, told.reason)
+            return True
+        # only the ticket itself can tell
+        self._looked.pop(run.id, None)
+        return False
+
+    async def _look_after(self, project: ProjectSettings, run: Run, event: Recorded) -> None:
+        if run.status == "waiting" and run.waiting_for in (ANSWER, APPROVAL):
+            if event.subject in self._commented or self._is_due(run):
+                await self._seek_answer(project, run, event)
+        elif run.status == "running" and self._is_due(run):
+            whole = await self._store.run(run.id)
+            ticket = await self._connect(project.location).get(event.subject)
+            self._looked[run.id] = self._clock.monotonic()
+            if whole is None or ticket is None or _is_behind(ticket, event):
+                # a ticket that is gone is found by the feed, which knows copies that are behind
+                return
+            if reason := why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True)):
+                await self._cancel(run, event, reason)
+
+    def _is_due(self, run: Run) -> bool:
+        every = WEBHOOK_SECONDS if self.settings.webhook else LOOK_SECONDS
+        looked = self._looked.get(run.id)
+        return looked is None or self._clock.monotonic() - looked >= every
+
+    def _wish(
+        self, project: ProjectSettings, event: Recorded, journal: Iterable[StepRecord], *, begun: bool = False
+    ) -> Wish:
+        records = list(journal)
+        return Wish(
+            tracker=self.settings,
+            project=project,
+            label=str(event.data.get("label") or ""),
+            begun=begun or accepted_look(records) is not None,
+            moved=own_move(records),
+        )
+
+    async def _cancel(self, run: Run, event: Recorded, reason: str) -> None:
+        if await self._store.cancel(run.id):
+            log.info("ticket.withdrawn", tracker=self.settings.name, ticket=event.subject, run=run.id, reason=reason)
+            await self._on_cancelled()
+
+    async def _seek_answer(self, project: ProjectSettings, run: Run, event: Recorded) -> None:
+        whole = await self._store.run(run.id)
+        question = question_of(whole) if whole is not None else None
+        self._commented.discard(event.subject)
+        self._looked[run.id] = self._clock.monotonic()
+        if question is None or whole is None:
+            return
+        tracker = self._connect(project.location)
+        ticket = await tracker.get(event.subject)
+        if ticket is None:
+            return
+        own = await self._accounts.own(tracker, project.location)
+        starter = str((accepted_look(whole.journal) or {}).get("labelled_by_id") or "")
+        for reply in replies_to(question, await tracker.comments(ticket, question.asked_at), own):
+            answer = answer_in(reply, question)
+            if answer is None or not await self._may_answer(tracker, project, reply.author, starter):
+                continue
+            if await self._store.answer(run.id, answer):
+                log.info("ticket.answered", tracker=self.settings.name, ticket=ticket.ref, run=run.id)
+            return
+
+    async def _may_answer(
+        self, tracker: TicketTracker, project: ProjectSettings, author: Actor | None, starter: str
+    ) -> bool:
+        """Whoever may start a run may answer, and so may whoever started this one."""
+        if author is not None and starter and author.id == starter:
+            return True
+        return (await self._accounts.judge(tracker, project.location, author, project.trust)).yes
+
+
+def _is_behind(ticket: Ticket, event: Recorded) -> bool:
+    known = event.occurred_at
+    return known is not None and ticket.updated_at is not None and ticket.updated_at < known

@@ -1,0 +1,200 @@
+"""The desk: what happens around the runs that tickets start, for all trackers of a configuration.
+
+Runs get their look at the ticket and the acts of their steps here (`bracket`). Beside them, the desk passes over the
+open runs of each tracker: what was withdrawn is cancelled, and answers on tickets are handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import structlog
+
+from harken.clock import Clock
+from harken.errors import HarkenError, Misconfigured, NeedsAttention
+from harken.run.execute import Frame
+from harken.run.plan import Bracket, Step
+from harken.runs import Claimed
+from harken.tasks import cancel_and_wait
+from harken.ticket import Notice, TicketTracker
+from harken.tickets.accounts import Accounts
+from harken.tickets.attendance import Attendance, DeskStore
+from harken.tickets.looking import PREFLIGHT
+from harken.tickets.settings import TrackerSettings, feed_name
+from harken.tickets.ticket_run import POSTFLIGHT, Surroundings, TicketRun
+
+__all__ = ["Desk", "Lease"]
+
+log = structlog.get_logger("harken.tickets")
+
+PASS_SECONDS = 5.0
+
+
+class Lease(Protocol):
+    async def keep(self) -> bool:
+        """Take or renew the right to attend tickets; whether it is ours."""
+        ...
+
+
+async def _at_once(tracker: TrackerSettings, ticket: str) -> None:
+    """Nobody else writes with the credential, and the platform has no limit."""
+
+
+async def _nobody_to_tell() -> None:
+    """The next heartbeat of the worker finds out."""
+
+
+class Desk:
+    """`trackers` maps the name of a tracker to its locations; both it and `settings` are asked each time.
+
+    `turn` waits for the turn to write to a ticket, or raises Deferred. `on_cancelled` is called when a run was asked to
+    stop, so that its worker need not wait for its next heartbeat. `trouble` has the trackers whose last pass failed.
+    """
+
+    def __init__(
+        self,
+        store: DeskStore,
+        trackers: Callable[[str], Mapping[str, TicketTracker]],
+        settings: Callable[[], Mapping[str, TrackerSettings]],
+        clock: Clock,
+        *,
+        turn: Callable[[TrackerSettings, str], Awaitable[None]] = _at_once,
+        on_cancelled: Callable[[], Awaitable[object]] = _nobody_to_tell,
+    ) -> None:
+        self.trouble: dict[str, str] = {}
+        self._store = store
+        self._trackers = trackers
+        self._settings = settings
+        self._clock = clock
+        self._turn = turn
+        self._on_cancelled = on_cancelled
+        self._accounts: dict[str, Accounts] = {}
+        self._attendances: dict[str, Attendance] = {}
+        self._nudged = asyncio.Event()
+
+    def bracket(self, claimed: Claimed) -> Bracket | None:
+        """What is done around this run; None for a run that no ticket started."""
+        feed = claimed.events[0].feed if claimed.events else ""
+        name = feed.removeprefix(feed_name(""))
+        if not feed or name == feed:
+            return None
+        try:
+            return self._ticket_run(name, claimed)
+        except HarkenError as error:
+            return _Refusal(error)
+
+    def _ticket_run(self, name: str, claimed: Claimed) -> TicketRun:
+        settings, data = self._settings().get(name), claimed.events[0].data
+        project = settings.project(str(data.get("project") or "")) if settings is not None else None
+        if settings is None or project is None:
+            message = f"the project of {claimed.trigger} is not configured any more, so its ticket cannot be read"
+            raise NeedsAttention(message, fix="Configure it again, then: harken dead retry ID")
+        around = Surroundings(
+            store=self._store, clock=self._clock, accounts=self._accounts_of(settings), turn=self._turn
+        )
+        return TicketRun(around, self._tracker(settings, project.location), settings, project, claimed)
+
+    def _tracker(self, settings: TrackerSettings, location: str) -> TicketTracker:
+        found = self._trackers(settings.name).get(location)
+        if found is None:
+            raise Misconfigured(f"tracker {settings.name!r} has no {location!r}", fix="Run: harken config check")
+        return found
+
+    def _accounts_of(self, settings: TrackerSettings) -> Accounts:
+        # by the account too: after it was changed, another one is ours
+        return self._accounts.setdefault(f"{settings.name}:{settings.account}", Accounts(self._clock))
+
+    def nudge(self) -> None:
+        """Something was learned about a ticket: pass now instead of at the next time."""
+        self._nudged.set()
+
+    async def heard(self, tracker: str, notice: Notice) -> None:
+        """A webhook told of a comment. Who wrote it, and what, is read from the platform."""
+        if tracker in self._attendances:
+            self._attendances[tracker].heard(notice.id)
+            self.nudge()
+
+    async def keep(self, lease: Lease) -> None:
+        """Pass over all trackers until cancelled, while the lease is ours.
+
+        Each tracker has passes of its own: one that hangs or fails stops no other."""
+        passes: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                if await self._is_ours(lease):
+                    for name in self._settings():
+                        if name not in passes or passes[name].done():
+                            passes[name] = asyncio.create_task(self.attend(name), name=f"desk {name}")
+                await self._wait()
+        finally:
+            await cancel_and_wait(passes.values())
+
+    async def attend(self, name: str) -> None:
+        """Pass once over the open runs of a tracker. A failure is kept in `trouble`, and logged when it begins."""
+        settings = self._settings().get(name)
+        if settings is None:
+            return
+        try:
+            await self._attendance(settings).run()
+        except HarkenError as error:
+            self._note(name, str(error))
+        except Exception as error:
+            log.exception("desk.failed", tracker=name)
+            self._note(name, f"a bug: {type(error).__name__}")
+        else:
+            if self.trouble.pop(name, None) is not None:
+                log.info("desk.recovered", tracker=name)
+
+    def _attendance(self, settings: TrackerSettings) -> Attendance:
+        known = self._attendances.get(settings.name)
+        if known is None or known.settings != settings:
+            known = self._attendances[settings.name] = Attendance(
+                settings,
+                lambda location: self._tracker(settings, location),
+                self._store,
+                self._clock,
+                self._accounts_of(settings),
+                self._on_cancelled,
+            )
+        return known
+
+    def _note(self, name: str, why: str) -> None:
+        if name not in self.trouble:
+            log.warning("desk.trouble", tracker=name, reason=why)
+        self.trouble[name] = why
+
+    async def _is_ours(self, lease: Lease) -> bool:
+        try:
+            return await lease.keep()
+        except HarkenError as error:
+            # that the store is away, and that it is back, is logged by the store itself
+            log.debug("desk.no_lease", reason=str(error))
+            return False
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(PASS_SECONDS):
+                await self._nudged.wait()
+        except TimeoutError:
+            return
+        self._nudged.clear()
+
+
+class _Refusal:
+    """Around a run whose tracker cannot be had: it does not begin, and says why."""
+
+    def __init__(self, error: HarkenError) -> None:
+        self._error = error
+
+    @property
+    def first(self) -> Step:
+        return Step(id="preflight", action=PREFLIGHT, act=self._refuse, pure=True, replays=True)
+
+    @property
+    def last(self) -> Step:
+        return Step(id="postflight", action=POSTFLIGHT, act=self._refuse, pure=True)
+
+    async def _refuse(self, frame: Frame) -> None:
+        raise self._error
