@@ -43,6 +43,8 @@ from harken.tickets import (
     trigger_name,
 )
 from harken.tickets.desk import Desk
+from harken.tickets.projector import Projector
+from harken.tickets.receipt import receipt_key
 from tests.services.github import SHOP, account
 
 FEED, TRIGGER = feed_name("hub"), trigger_name("hub", "shop")
@@ -129,6 +131,13 @@ class World:
             internal=lambda events: None,
         )
 
+    def project(self) -> None:
+        """Let labels and comments follow the runs."""
+        projector = Projector(
+            self.store, lambda name: {SHOP: self.wrapped}, lambda: self.settings, self.clock, receipt_key("secret")
+        )
+        self._tasks.append(asyncio.create_task(projector.keep(Ours())))
+
     async def _check_claims(self) -> None:
         await self.worker.check_claims()
 
@@ -176,7 +185,8 @@ class World:
         project = tracker.projects[0]
         where = standing(ticket, scope_of(tracker, project))
         data = {"tracker": "hub", "project": "shop", "pipeline": where.pipeline, "label": where.label}
-        data |= {"id": ticket.id, "ref": ticket.ref, "title": ticket.title, "text": ticket.text}
+        data |= {"id": ticket.id, "ref": ticket.ref, "number": ticket.number}
+        data |= {"title": ticket.title, "text": ticket.text}
         event = Event(
             subject=ticket.id,
             type=f"ticket.{where.state.partition(':')[0]}",
@@ -199,6 +209,7 @@ class World:
                 due_at=self.clock.now(),
                 slot=ticket.id,
                 overlap="skip",
+                watched=True,
             ),
         )
         entry = Entry(

@@ -12,7 +12,9 @@ import pytest
 from harken.runs import Run, StepRecord
 from harken.testing import START, VirtualClock, virtual
 from harken.ticket import Actor, Comment, Notice
-from harken.tickets.answers import Question, answer_in, approval_in, question_line, question_of, replies_to
+from harken.tickets.answers import Question, answer_in, approval_in, question_of, replies_to
+from harken.tickets.receipt import notice_line
+from harken.tickets.ticket_writer import stage_of
 from tests.tickets.desk_world import OURS, Ours, record_of, settings, tickets_world
 
 ASK = {"id": "ask", "action": "ticket.ask", "question": "Which shop, {{.event.title}}?"}
@@ -201,7 +203,7 @@ def test_a_question_that_its_step_did_not_write_is_found_by_its_line_and_not_ans
     run = waiting(record)
     asked = question_of(run)
     assert asked is not None
-    assert (asked.step, asked.approval, asked.line) == ("agent", False, question_line(run))
+    assert (asked.step, asked.approval, asked.line) == ("agent", False, notice_line(stage_of(run)))
     assert replies_to(asked, [comment("1"), comment("2")], OWN) == []
     shown = comment("3", f"Which?\n`{asked.line}`", by=OWN)
     assert [one.id for one in replies_to(asked, [comment("1"), shown, comment("4")], OWN)] == ["4"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,8 +12,10 @@ import msgspec
 from harken.runs import Run, StepRecord
 from harken.ticket import Actor, Comment
 from harken.tickets.looking import PREFLIGHT
+from harken.tickets.receipt import is_ours, notice_line
+from harken.tickets.ticket_writer import stage_of
 
-__all__ = ["Question", "answer_in", "approval_in", "question_line", "question_of", "replies_to"]
+__all__ = ["Question", "answer_in", "approval_in", "question_of", "replies_to"]
 
 LONGEST_ANSWER, LONGEST_REASON = 20_000, 200
 CLOCKS_APART = timedelta(minutes=15)
@@ -22,7 +23,6 @@ CLOCKS_APART = timedelta(minutes=15)
 
 _APPROVALS = frozenset({"approve", PREFLIGHT})
 
-_OURS = re.compile(r"^[ \t]*`?harken-(?:receipt|notice|note)\b", re.MULTILINE)
 _DECISION = re.compile(r"\W*(approved?|reject(?:ed)?)\b", re.IGNORECASE)
 
 
@@ -55,7 +55,7 @@ def question_of(run: Run) -> Question | None:
         step=last.path,
         asked_at=at if comment else at - CLOCKS_APART,
         comment=comment,
-        line="" if comment else question_line(run),
+        line="" if comment else notice_line(stage_of(run)),
         approval=last.action in _APPROVALS,
     )
 
@@ -65,31 +65,25 @@ def _prompt_of(record: StepRecord) -> Any:
     return (noted.get("prompt") or noted.get("question")) if isinstance(noted, Mapping) else None
 
 
-def question_line(run: Run) -> str:
-    """The line of the comment in which a question is shown that its step did not write on the ticket itself."""
-    stage = f"{run.id}:{run.status}:{len(run.journal)}"
-    return f"harken-notice {hashlib.sha256(stage.encode()).hexdigest()[:16]}"
-
-
 def replies_to(question: Question, comments: Sequence[Comment], own: Actor) -> list[Comment]:
     """The comments that may answer, oldest first: those of others after the question."""
     after = _after(question, comments, own)
     known = [one for one in after if one.created_at is None or one.created_at >= question.asked_at]
-    return [one for one in known if not is_ours(one, own)]
+    return [one for one in known if not _is_by_us(one, own)]
 
 
 def _after(question: Question, comments: Sequence[Comment], own: Actor) -> Sequence[Comment]:
     for at, comment in enumerate(comments):
-        shown = bool(question.line) and question.line in comment.text and is_ours(comment, own)
+        shown = bool(question.line) and question.line in comment.text and _is_by_us(comment, own)
         if shown or comment.id == question.comment:
             return comments[at + 1 :]
     # a question that was deleted was there; one that is not shown yet cannot be answered
     return comments if question.comment else ()
 
 
-def is_ours(comment: Comment, own: Actor) -> bool:
-    """Whether we wrote it: by its account, or by the line that all our comments have."""
-    return (comment.author is not None and comment.author.id == own.id) or _OURS.search(comment.text) is not None
+def _is_by_us(comment: Comment, own: Actor) -> bool:
+    """By its account, or by the line that all our comments have: several of our accounts may share a tracker."""
+    return (comment.author is not None and comment.author.id == own.id) or is_ours(comment)
 
 
 def answer_in(reply: Comment, question: Question) -> dict[str, Any] | None:

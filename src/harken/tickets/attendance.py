@@ -6,6 +6,7 @@ A pass decides by how things are and not by what happened, so a crash in between
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
@@ -30,10 +31,12 @@ log = structlog.get_logger("harken.tickets")
 
 STATES = ("held", "ready", "blocked", "running", "waiting")
 PAGE = 200
-LOOK_SECONDS = 10.0
-"""How often the ticket of a run at work is looked at, if no webhook tells that it was withdrawn."""
-WEBHOOK_SECONDS = 60.0
-"""The same with webhooks, which get lost."""
+LOOK_SECONDS, WEBHOOK_SECONDS = 10.0, 60.0
+"""How often a ticket is looked at whose run is at work; less often where webhooks tell that it was withdrawn."""
+SPREAD_SECONDS = 2.0
+"""Two looks at tickets of one tracker are so far apart on average: a credential has a quota."""
+PATIENCE_SHARE, LONGEST_WAIT = 0.05, 300.0
+"""The longer a question waits, the less often its answer is looked for: after a part of that time, at most 5 min."""
 
 
 class DeskStore(Protocol):
@@ -74,8 +77,10 @@ class Attendance:
         self._on_cancelled = on_cancelled
         self._events: dict[str, Recorded] = {}
         self._looked: dict[str, float] = {}
+        self._asked: dict[str, datetime] = {}
         self._commented: set[str] = set()
         self._not_before = 0.0
+        self._spread = 0.0
 
     def heard(self, ticket: str) -> None:
         """There is a new comment on this ticket: look for an answer in the next pass."""
@@ -88,6 +93,7 @@ class Attendance:
         events = {run.id: await self._event(run) for _, run in found}
         attended = [(project, run, event) for project, run in found if (event := events[run.id]) is not None]
         left = await self._cancel_withdrawn(attended)
+        self._spread = SPREAD_SECONDS * sum(run.status in ("running", "waiting") for _, run, _ in left)
         if self._clock.monotonic() < self._not_before:
             return
         failures: list[HarkenError] = []
@@ -124,9 +130,9 @@ class Attendance:
         return self._events.get(run.id)
 
     def _forget(self, there: set[str]) -> None:
-        for known in (self._events, self._looked):
-            for run in [run for run in known if run not in there]:
-                del known[run]
+        for run in (self._events.keys() | self._looked.keys() | self._asked.keys()) - there:
+            for known in (self._events, self._looked, self._asked):
+                known.pop(run, None)
 
     async def _cancel_withdrawn(
         self, attended: Sequence[tuple[ProjectSettings, Run, Recorded]]
@@ -160,7 +166,7 @@ class Attendance:
 
     async def _look_after(self, project: ProjectSettings, run: Run, event: Recorded) -> None:
         if run.status == "waiting" and run.waiting_for in (ANSWER, APPROVAL):
-            if event.subject in self._commented or self._is_due(run):
+            if event.subject in self._commented or self._is_due(run, self._patience(run)):
                 await self._seek_answer(project, run, event)
         elif run.status == "running" and self._is_due(run):
             whole = await self._store.run(run.id)
@@ -172,10 +178,15 @@ class Attendance:
             if reason := why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True)):
                 await self._cancel(run, event, reason)
 
-    def _is_due(self, run: Run) -> bool:
-        every = WEBHOOK_SECONDS if self.settings.webhook else LOOK_SECONDS
+    def _is_due(self, run: Run, least: float = 0.0) -> bool:
+        every = max(WEBHOOK_SECONDS if self.settings.webhook else LOOK_SECONDS, self._spread, least)
         looked = self._looked.get(run.id)
         return looked is None or self._clock.monotonic() - looked >= every
+
+    def _patience(self, run: Run) -> float:
+        asked_at = self._asked.get(run.id)
+        waited = (self._clock.now() - asked_at).total_seconds() if asked_at is not None else 0.0
+        return min(LONGEST_WAIT, PATIENCE_SHARE * waited)
 
     def _wish(
         self, project: ProjectSettings, event: Recorded, journal: Iterable[StepRecord], *, begun: bool = False
@@ -201,10 +212,8 @@ class Attendance:
         self._looked[run.id] = self._clock.monotonic()
         if question is None or whole is None:
             return
-        tracker = self._connect(project.location)
-        ticket = await tracker.get(event.subject)
-        if ticket is None:
-            return
+        self._asked[run.id] = question.asked_at
+        tracker, ticket = self._connect(project.location), _ticket_of(event)
         own = await self._accounts.own(tracker, project.location)
         starter = str((accepted_look(whole.journal) or {}).get("labelled_by_id") or "")
         for reply in replies_to(question, await tracker.comments(ticket, question.asked_at), own):
@@ -222,6 +231,12 @@ class Attendance:
         if author is not None and starter and author.id == starter:
             return True
         return (await self._accounts.judge(tracker, project.location, author, project.trust)).yes
+
+
+def _ticket_of(event: Recorded) -> Ticket:
+    """The ticket as its event had it, which is enough to ask for its comments."""
+    ref, number, repo = (str(event.data.get(name) or "") for name in ("ref", "number", "repo"))
+    return Ticket(id=event.subject, ref=ref, number=number, repo=repo, title="", url="", status="", closed=False)
 
 
 def _is_behind(ticket: Ticket, event: Recorded) -> bool:

@@ -49,8 +49,9 @@ async def _nobody_to_tell() -> None:
 class Desk:
     """`trackers` maps the name of a tracker to its locations; both it and `settings` are asked each time.
 
-    `turn` waits for the turn to write to a ticket, or raises Deferred. `on_cancelled` is called when a run was asked to
-    stop, so that its worker need not wait for its next heartbeat. `trouble` has the trackers whose last pass failed.
+    `turn` waits for the turn to write to a ticket, or raises Deferred. `on_cancelled` is called when runs may have been
+    asked to stop, so that the worker need not wait for its next heartbeat. `trouble` has the trackers whose last pass
+    failed.
     """
 
     def __init__(
@@ -127,6 +128,8 @@ class Desk:
                     for name in self._settings():
                         if name not in passes or passes[name].done():
                             passes[name] = asyncio.create_task(self.attend(name), name=f"desk {name}")
+                else:
+                    await self._check()
                 await self._wait()
         finally:
             await cancel_and_wait(passes.values())
@@ -164,6 +167,13 @@ class Desk:
         if name not in self.trouble:
             log.warning("desk.trouble", tracker=name, reason=why)
         self.trouble[name] = why
+
+    async def _check(self) -> None:
+        """Another process attends the tickets: what it cancels may be at work here."""
+        try:
+            await self._on_cancelled()
+        except HarkenError as error:
+            log.debug("desk.not_checked", reason=str(error))
 
     async def _is_ours(self, lease: Lease) -> bool:
         try:

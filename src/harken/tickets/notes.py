@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from harken.ticket import Actor, Comment
+from harken.tickets.receipt import NOTE
 
 __all__ = ["LONGEST_NOTE", "find_note", "inert", "note", "note_line"]
 
@@ -24,7 +25,7 @@ _ACTIVE = re.compile(r"[`<>@\[\]*_#|\\\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u20
 
 def note_line(key: str) -> str:
     """The line of the comment that is written once for this key. It tells nothing about the key."""
-    return f"harken-note {hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    return f"{NOTE} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def note(text: str, key: str, kind: str) -> str:

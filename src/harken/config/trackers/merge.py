@@ -72,7 +72,6 @@ def merge_trust(project: TrustBlock | None, tracker: TrustBlock | None) -> Trust
     given: dict[str, Any] = {}
     for block in (tracker, project):
         given |= block.model_dump(exclude_unset=True) if block is not None else {}
-    given.pop("text", None)
     merged = TrustBlock(**given)
     label = merged.label if isinstance(merged.label, str) else tuple(merged.label)
-    return Trust(label=label, bots=tuple(merged.bots), untrusted=merged.untrusted)
+    return Trust(label=label, bots=tuple(merged.bots), untrusted=merged.untrusted, text=merged.text)
