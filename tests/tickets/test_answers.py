@@ -217,3 +217,29 @@ def test_a_run_that_waits_for_something_else_has_no_question(output: Any) -> Non
 
 def test_an_empty_comment_is_no_answer() -> None:
     assert answer_in(comment("1", " \n"), Question(step="ask", asked_at=START)) is None
+
+
+@virtual
+async def test_a_process_that_does_not_attend_tickets_passes_on_what_a_webhook_told_it(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    class Theirs:
+        async def keep(self) -> bool:
+            return False
+
+    async with tickets_world(clock, tmp_path, ASK, DO, tracker=settings(webhook=True), working=False) as world:
+        world.work()
+        keeping = asyncio.create_task(world.desk.keep(Theirs()))
+        issue = world.ticket()
+        run_id = await world.tell(issue)
+        run = await world.until(run_id, "waiting")
+        world.hub.comment(issue, "Bonn", by="mia")
+        await clock.sleep(60)
+        assert (await world.run(run_id)).status == "waiting"
+        event = await world.store.event(run.event_ids[0])
+        assert event is not None
+        await world.desk.heard("hub", Notice(location="acme/shop", id=event.subject))
+        await world.desk.heard("unknown", Notice(location="acme/shop", id=event.subject))
+        assert (await world.until(run_id, seconds=15)).status == "done"
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)

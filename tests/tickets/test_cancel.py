@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
 from harken.tickets import ProjectScope
+from harken.tickets.desk import Desk
 from tests.services.github import SHOP
-from tests.tickets.desk_world import World, settings, tickets_world
+from tests.tickets.desk_world import Ours, World, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
 PULL = {"id": "pull", "action": "ticket.pull_request", "head": "harken/1"}
@@ -77,7 +80,7 @@ def test_a_run_that_is_queued_or_waits_is_cancelled_without_being_started(how: s
                 await world.tell(issue)
             world.attend()
             for run_id in (waiting_for_worker, asking):
-                assert (await world.until(run_id, seconds=10)).status == "cancelled"
+                assert (await world.until(run_id, seconds=20)).status == "cancelled"
             assert world.did == []
 
     test()
@@ -154,11 +157,16 @@ async def test_a_tracker_that_hangs_or_fails_stops_only_itself(clock: VirtualClo
         world.settings |= {name: replace(settings(), name=name) for name in ("hangs", "fails")}
         runs = world.store.runs
 
+        async def nothing() -> None: ...
+
+        async def hang() -> None:
+            await clock.sleep(1e9)
+
+        async def fail() -> None:
+            raise ValueError("odd")
+
         async def odd(**given: Any) -> Any:
-            if given["trigger"].startswith("hangs/"):
-                await clock.sleep(1e9)
-            if given["trigger"].startswith("fails/"):
-                raise ValueError("odd")
+            await {"hangs/shop": hang, "fails/shop": fail}.get(given["trigger"], nothing)()
             return await runs(**given)
 
         world.store.runs = odd  # type: ignore[method-assign]
@@ -207,3 +215,39 @@ def test_what_is_withdrawn_again_and_again_never_ends_as_done(how: str, tmp_path
                 await at(clock, world, tenth / 10, WITHDRAWN[how])
 
     test()
+
+
+@virtual
+async def test_a_run_at_work_elsewhere_is_cancelled_within_30_seconds(clock: VirtualClock, tmp_path: Path) -> None:
+    class Theirs:
+        async def keep(self) -> bool:
+            return False
+
+    async with tickets_world(clock, tmp_path, DO, PULL, working=False) as world:
+        store: Any = world.store
+        attending = Desk(store, lambda name: {SHOP: world.github}, lambda: world.settings, clock)
+        world.work()
+        tasks = [asyncio.create_task(attending.keep(Ours())), asyncio.create_task(world.desk.keep(Theirs()))]
+        issue = world.ticket()
+        run_id = await world.tell(issue)
+        world.seconds = 3600.0
+        await clock.sleep(100)
+        world.hub.unlabel(issue, "fix")
+        assert (await world.until(run_id, seconds=30)).status == "cancelled"
+        assert world.pulls() == []
+        await cancel_and_wait(tasks)
+
+
+@virtual
+async def test_looks_at_tickets_stay_within_the_quota_however_many_runs_are_open(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    ask = {"id": "ask", "action": "ticket.ask", "question": "Which one?"}
+    async with tickets_world(clock, tmp_path, ask) as world:
+        world.hub.writes_a_minute = 1_000
+        runs = [await world.tell(world.ticket()) for _ in range(20)]
+        for run_id in runs:
+            await world.until(run_id, "waiting")
+        before = len(world.hub.seen)
+        await clock.sleep(1200)
+        assert 20 <= len(world.hub.seen) - before <= 620

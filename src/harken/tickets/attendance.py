@@ -16,7 +16,7 @@ from harken.errors import HarkenError, RetryLater
 from harken.event import Known, Recorded
 from harken.run.steps.ticket import ANSWER
 from harken.run.steps.wait import APPROVAL
-from harken.runs import Run, StepRecord
+from harken.runs import OPEN, Run, StepRecord
 from harken.store import Page
 from harken.ticket import Actor, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
@@ -29,8 +29,10 @@ __all__ = ["Attendance", "DeskStore"]
 
 log = structlog.get_logger("harken.tickets")
 
-STATES = ("held", "ready", "blocked", "running", "waiting")
+AT_REST = ("held", "ready", "blocked", "waiting")
 PAGE = 200
+LIST_SECONDS = 15.0
+"""How often runs are listed that are not at work: there may be thousands, and none of them does anything."""
 LOOK_SECONDS, WEBHOOK_SECONDS = 10.0, 60.0
 """How often a ticket is looked at whose run is at work; less often where webhooks tell that it was withdrawn."""
 SPREAD_SECONDS = 2.0
@@ -79,6 +81,8 @@ class Attendance:
         self._looked: dict[str, float] = {}
         self._asked: dict[str, datetime] = {}
         self._commented: set[str] = set()
+        self._at_rest: list[Run] = []
+        self._listed_at: float | None = None
         self._not_before = 0.0
         self._spread = 0.0
 
@@ -88,7 +92,7 @@ class Attendance:
 
     async def run(self) -> None:
         """Pass once. Raise RetryLater if the platform wants us to wait; what needs no platform was done by then."""
-        found = [(project, run) for project in self.settings.projects for run in await self._open(project)]
+        found = await self._open()
         self._forget({run.id for _, run in found})
         events = {run.id: await self._event(run) for _, run in found}
         attended = [(project, run, event) for project, run in found if (event := events[run.id]) is not None]
@@ -106,20 +110,31 @@ class Attendance:
             except HarkenError as error:
                 # what is wrong with one project must not stop the others
                 failures.append(error)
+        # other comments answer nothing
+        self._commented &= {event.subject for _, run, event in left if run.status == "waiting"}
         if failures:
             raise failures[0]
 
-    async def _open(self, project: ProjectSettings) -> list[Run]:
-        trigger = trigger_name(self.settings.name, project.name)
+    async def _open(self) -> list[tuple[ProjectSettings, Run]]:
+        """The open runs of all projects: those at work as they are now, the others as they were a moment ago."""
+        projects = {trigger_name(self.settings.name, project.name): project for project in self.settings.projects}
+        now = self._clock.monotonic()
+        if self._commented or self._listed_at is None or now - self._listed_at >= LIST_SECONDS:
+            at_rest = [await self._list(status, trigger) for trigger in projects for status in AT_REST]
+            self._at_rest, self._listed_at = [run for runs in at_rest for run in runs], now
+        # there are never more of them than workers have room for, whatever their trigger
+        at_work = [run for run in await self._list("running") if run.trigger in projects]
+        runs = {run.id: run for run in [*self._at_rest, *at_work]}
+        return [(projects[run.trigger], run) for run in runs.values()]
+
+    async def _list(self, status: str, trigger: str = "") -> list[Run]:
         found: list[Run] = []
-        for status in STATES:
-            before: int | None = None
-            while True:
-                page = await self._store.runs(trigger=trigger, status=status, before=before, limit=PAGE)
-                found += page.items
-                if (before := page.next) is None:
-                    break
-        return found
+        before: int | None = None
+        while True:
+            page = await self._store.runs(trigger=trigger, status=status, before=before, limit=PAGE)
+            found += page.items
+            if (before := page.next) is None:
+                return found
 
     async def _event(self, run: Run) -> Recorded | None:
         """The event of a ticket that made the run; None for a run that was started without one."""
@@ -152,8 +167,8 @@ class Attendance:
         if run.cancel_requested or not remembered(state, self._wish(project, event, ())).reason:
             return run.cancel_requested
         whole = await self._store.run(run.id)
-        if whole is None:
-            return False
+        if whole is None or whole.status not in OPEN:
+            return True
         told = remembered(state, self._wish(project, event, whole.journal))
         if not told.reason:
             return False

@@ -29,7 +29,8 @@ __all__ = ["Desk", "Lease"]
 
 log = structlog.get_logger("harken.tickets")
 
-PASS_SECONDS = 5.0
+PASS_SECONDS, NUDGE_SECONDS = 5.0, 0.2
+"""Time between two passes, and how long a nudge waits for others."""
 
 
 class Lease(Protocol):
@@ -73,6 +74,7 @@ class Desk:
         self._on_cancelled = on_cancelled
         self._accounts: dict[str, Accounts] = {}
         self._attendances: dict[str, Attendance] = {}
+        self._heard: set[str] = set()
         self._nudged = asyncio.Event()
 
     def bracket(self, claimed: Claimed) -> Bracket | None:
@@ -113,8 +115,10 @@ class Desk:
 
     async def heard(self, tracker: str, notice: Notice) -> None:
         """A webhook told of a comment. Who wrote it, and what, is read from the platform."""
-        if tracker in self._attendances:
-            self._attendances[tracker].heard(notice.id)
+        settings = self._settings().get(tracker)
+        if settings is not None:
+            self._attendance(settings).heard(notice.id)
+            self._heard.add(tracker)
             self.nudge()
 
     async def keep(self, lease: Lease) -> None:
@@ -124,12 +128,14 @@ class Desk:
         passes: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
-                if await self._is_ours(lease):
-                    for name in self._settings():
-                        if name not in passes or passes[name].done():
-                            passes[name] = asyncio.create_task(self.attend(name), name=f"desk {name}")
-                else:
+                ours = await self._is_ours(lease)
+                if not ours:
                     await self._check()
+                # what a webhook told this process is not known to the one that attends the tickets
+                for name in list(self._settings() if ours else self._heard):
+                    if name not in passes or passes[name].done():
+                        self._heard.discard(name)
+                        passes[name] = asyncio.create_task(self.attend(name), name=f"desk {name}")
                 await self._wait()
         finally:
             await cancel_and_wait(passes.values())
@@ -189,6 +195,7 @@ class Desk:
                 await self._nudged.wait()
         except TimeoutError:
             return
+        await self._clock.sleep(NUDGE_SECONDS)
         self._nudged.clear()
 
 

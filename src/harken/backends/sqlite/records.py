@@ -190,7 +190,8 @@ def _runs(
 def _in_state(status: str) -> str:
     """The condition, with that of the partial index that has such runs."""
     state = STATES.index(status) if status in STATES else -1
-    return f"state>{DONE} AND state={state}" if state > DONE else f"state={state}"
+    bound = f"state>{DONE} AND " if state > DONE else f"state<{DONE} AND " if 0 <= state < DONE else ""
+    return f"{bound}state={state}"
 
 
 def _run(tx: Transaction, run_id: str) -> Run | None:
