@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harken.backends.sqlite import SqliteStore
 from harken.errors import NotFound
-from harken.event import Event
+from harken.event import Event, Known
 from harken.feed import INTERNAL, Feed, Trigger
 from harken.http import Client, HttpSettings
 from harken.match.dedup import recognise
@@ -26,7 +26,7 @@ from harken.runs import Run, StepRecord
 from harken.services.github.ticket import ticket_of
 from harken.services.github.tracker import GitHubTracker
 from harken.source import Act, Call, Host
-from harken.store import Commit, Definitions, Entry, Intent, NewRun, Opened
+from harken.store import Commit, Committed, Definitions, Entry, Intent, NewRun, Opened
 from harken.testing import VirtualClock
 from harken.testing.fakes.github import GitHub, Issue
 from harken.testing.fakes.server import Answer
@@ -35,6 +35,7 @@ from harken.tickets import (
     ProjectScope,
     ProjectSettings,
     Routes,
+    TicketMemories,
     TrackerSettings,
     Trust,
     feed_name,
@@ -43,8 +44,10 @@ from harken.tickets import (
     trigger_name,
 )
 from harken.tickets.desk import Desk
+from harken.tickets.events import Placed, event_of
 from harken.tickets.projector import Projector
 from harken.tickets.receipt import receipt_key
+from harken.tickets.source import TicketSource
 from tests.services.github import SHOP, account
 
 FEED, TRIGGER = feed_name("hub"), trigger_name("hub", "shop")
@@ -182,48 +185,63 @@ class World:
 
     async def tell_ticket(self, ticket: Ticket) -> str:
         tracker = self.settings["hub"]
-        project = tracker.projects[0]
-        where = standing(ticket, scope_of(tracker, project))
-        data = {"tracker": "hub", "project": "shop", "pipeline": where.pipeline, "label": where.label}
-        data |= {"id": ticket.id, "ref": ticket.ref, "number": ticket.number}
-        data |= {"title": ticket.title, "text": ticket.text}
-        event = Event(
-            subject=ticket.id,
-            type=f"ticket.{where.state.partition(':')[0]}",
-            state=where.state,
-            data=data,
-            occurred_at=ticket.updated_at,
-        )
-        known = await self.store.recall(FEED, [ticket.id])
+        where = standing(ticket, scope_of(tracker, tracker.projects[0]))
+        return await self.commit(event_of(Placed(ticket=ticket, standing=where, project="shop"), "hub"))
+
+    async def commit(self, event: Event) -> str:
+        """Commit an event of the feed as the engine does. Returns the id of the run that it starts, if any."""
+        known = await self.store.recall(FEED, [event.subject])
         sightings = recognise([event], known, "transition")
         if not sightings:
             return ""
-        state = self.opened.triggers[TRIGGER]
         (seen,) = sightings
-        intents = (
-            Intent(
-                trigger=state.uid,
-                epoch=state.epoch,
-                run_key=seen.event.key,
-                workflow_rev="fix-bug@1",
-                due_at=self.clock.now(),
-                slot=ticket.id,
-                overlap="skip",
-                watched=True,
-            ),
-        )
         entry = Entry(
             event=seen.event,
             memory_id=seen.memory_id,
             expect=seen.expect,
             seq=seen.seq,
-            decisions=intents if where.ready else (),
+            decisions=(self._intent(seen.event),) if event.type == "ticket.ready" else (),
         )
         revision = self.opened.feeds[FEED].revision
         committed = await self.store.commit(Commit(feed=FEED, revision=revision, entries=[entry]))
         self.worker.nudge()
-        assert not hasattr(committed, "revision"), "the feed's memory changed meanwhile"
+        assert isinstance(committed, Committed), "the feed's memory changed meanwhile"
         return next((verdict.run_id for verdict in committed.verdicts[0] if verdict.run_id), "")
+
+    def _intent(self, event: Event) -> Intent:
+        state = self.opened.triggers[TRIGGER]
+        return Intent(
+            trigger=state.uid,
+            epoch=state.epoch,
+            run_key=event.key,
+            workflow_rev="fix-bug@1",
+            due_at=self.clock.now(),
+            slot=event.subject,
+            overlap="skip",
+            watched=True,
+        )
+
+    def poll(self) -> None:
+        """Let the source of the tracker find the tickets, every 20 seconds."""
+        self._tasks.append(asyncio.create_task(self._keep_polling()))
+
+    async def _keep_polling(self) -> None:
+        async def recall(subjects: Sequence[str]) -> Mapping[str, Known]:
+            return await self.store.recall(FEED, subjects)
+
+        memories = TicketMemories(self.store, "hub")
+        source = TicketSource(self.settings["hub"], {SHOP: self.github}, memories, self.clock, recall=recall)
+        cursor: Any = None
+        while True:
+            batch = await source.poll(cursor, self.clock.now())
+            cursor = batch.cursor
+            for event in batch.events:
+                await self.commit(event)
+            await self.clock.sleep(0.0 if batch.more else 20.0)
+
+    async def runs(self) -> list[Run]:
+        """All runs, oldest first."""
+        return list(reversed((await self.store.runs(trigger=TRIGGER)).items))
 
     async def start_without_ticket(self) -> str:
         """A run of the same pipeline that a person starts by hand."""

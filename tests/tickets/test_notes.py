@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harken.ticket import Actor, Comment
+from harken.tickets import Trust
 from harken.tickets.notes import LONGEST_NOTE, find_note, inert, note, note_line
+from harken.tickets.wording import how_to_start
 
 OWN = Actor(id="1", login="harken[bot]")
 
@@ -45,3 +47,18 @@ def test_a_long_text_is_cut_and_keeps_its_line() -> None:
 )
 def test_a_strangers_name_cannot_act(name: str, shown: str) -> None:
     assert inert(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("trust", "label", "seconds", "said"),
+    [
+        (Trust(), "fix", 0, "To start it, somebody with write access can take the label fix off and put it on again"),
+        (Trust(label="triage"), "fix", 66, "somebody with triage access can take the label fix off"),
+        (Trust(), "fix", 60, "put it on again 1 minute later"),
+        (Trust(), "fix", 900, "put it on again 15 minutes later"),
+        (Trust(label=("mia", "@all")), "fix", 0, "To start it, mia or all can take"),
+        (Trust(label=()), "", 0, "Only tickets by nobody are started"),
+    ],
+)
+def test_the_ticket_says_what_to_do(trust: Trust, label: str, seconds: float, said: str) -> None:
+    assert said in how_to_start(trust, label, seconds)

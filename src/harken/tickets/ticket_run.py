@@ -24,6 +24,7 @@ from harken.run.steps.wait import APPROVAL
 from harken.runs import Claimed, Park, Run, StepRecord
 from harken.ticket import Comment, PullRequest, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
+from harken.tickets.cycle import SWEEP_EVERY
 from harken.tickets.looking import PREFLIGHT, Looker, Seen, accepted_look, is_same_label
 from harken.tickets.notes import find_note, inert, note
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name
@@ -207,7 +208,7 @@ class TicketRun:
         ticket, trust, why = seen.ticket, self._project.trust, inert(seen.trusted.reason, 300)
         assert ticket is not None
         if trust.untrusted == "skip":
-            raise Withdrawn(f"{why}. {how_to_start(trust, self._label())}")
+            raise Withdrawn(f"{why}. {how_to_start(trust, self._label(), _seen_within(self._settings))}")
         question = approval_question(why, trust, self._claimed.id)
         with _patient(frame):
             asked = await self._ask_for_approval(ticket, question)
@@ -288,6 +289,12 @@ def _questions(records: Iterable[StepRecord]) -> list[Mapping[str, Any]]:
     """What was noted each time the run asked for approval, and who gave it."""
     asked = (record.output for record in records if record.action == PREFLIGHT and record.status == "waiting")
     return [output for output in asked if isinstance(output, Mapping)]
+
+
+def _seen_within(settings: TrackerSettings) -> float:
+    if settings.webhook:
+        return 0.0
+    return settings.interval * (1 + settings.jitter) if settings.polled else SWEEP_EVERY.total_seconds()
 
 
 def _label_facts(seen: Seen) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from harken.tickets.notes import inert
 from harken.tickets.trust import Trust
 
@@ -19,11 +21,15 @@ def who_may(trust: Trust) -> str:
     return "anybody" if trust.label == "anyone" else f"somebody with {trust.label} access"
 
 
-def how_to_start(trust: Trust, label: str) -> str:
-    """What to do about a ticket that was not started because its label is not trusted."""
+def how_to_start(trust: Trust, label: str, seen_within: float) -> str:
+    """What to do about a ticket that was not started because its label is not trusted.
+
+    `seen_within`: after so many seconds a label that is taken off is noticed; before that, nothing has changed."""
     if not label:
         return f"Only tickets by {who_may(trust)} are started"
-    return f"To start it, {who_may(trust)} can take the label {label} off and put it on again"
+    minutes = ceil(seen_within / 60)
+    later = f" {minutes} minute{'s' if minutes > 1 else ''} later" if minutes else ""
+    return f"To start it, {who_may(trust)} can take the label {label} off and put it on again{later}"
 
 
 def question_text(question: str, trust: Trust) -> str:
