@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets import Trust
@@ -108,3 +110,26 @@ async def test_a_label_taken_off_and_put_on_within_one_poll_is_one_run(clock: Vi
         await shows(world, issue, "fix", "harken:done")
         await clock.sleep(300)
         assert (await ended(world), len(world.did)) == (["done"], 1)
+
+
+@pytest.mark.parametrize("at", ["at work", "queued"])
+def test_a_label_put_on_again_before_the_next_poll_is_a_new_wish(at: str, tmp_path: Path) -> None:
+    """The run saw it off and is cancelled; the feed never saw that."""
+
+    @virtual
+    async def test(clock: VirtualClock) -> None:
+        async with polled(clock, tmp_path, DO, working=at == "at work") as world:
+            world.seconds = 300.0
+            issue = world.ticket()
+            await shows(world, issue, "fix", "harken:in-progress" if at == "at work" else "harken:enqueued")
+            world.hub.unlabel(issue, "fix")
+            {"queued": world.work}.get(at, lambda: None)()
+            (run,) = await world.runs()
+            await world.until(run.id, "cancelled", seconds=30)
+            world.hub.label(issue, "fix")
+            world.seconds = 5.0
+            await shows(world, issue, "fix", "harken:done", seconds=300)
+            await clock.sleep(300)
+            assert await ended(world) == ["cancelled", "done"]
+
+    test()

@@ -22,6 +22,7 @@ from harken.ticket import Actor, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.answers import answer_in, question_of, replies_to
 from harken.tickets.looking import accepted_look
+from harken.tickets.memory import DocumentStore
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
 from harken.tickets.withdrawal import Wish, own_move, remembered, why_withdrawn
 
@@ -41,8 +42,8 @@ PATIENCE_SHARE, LONGEST_WAIT = 0.05, 300.0
 """The longer a question waits, the less often its answer is looked for: after a part of that time, at most 5 min."""
 
 
-class DeskStore(Protocol):
-    """The part of a store that a pass needs."""
+class DeskStore(DocumentStore, Protocol):
+    """The part of a store that the desk needs."""
 
     async def runs(
         self, *, trigger: str = "", status: str = "", before: int | None = None, limit: int = 50
@@ -60,7 +61,10 @@ class DeskStore(Protocol):
 
 
 class Attendance:
-    """The open runs of one tracker. `on_cancelled` is called when a run was asked to stop."""
+    """The open runs of one tracker. `on_cancelled` is called when a run was asked to stop.
+
+    `note_withdrawn(project, ticket, run)` remembers what we saw and the feed may never see.
+    """
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class Attendance:
         store: DeskStore,
         clock: Clock,
         accounts: Accounts,
+        note_withdrawn: Callable[[str, str, str], Awaitable[None]],
         on_cancelled: Callable[[], Awaitable[object]],
     ) -> None:
         self.settings = settings
@@ -76,6 +81,7 @@ class Attendance:
         self._store = store
         self._clock = clock
         self._accounts = accounts
+        self._note_withdrawn = note_withdrawn
         self._on_cancelled = on_cancelled
         self._events: dict[str, Recorded] = {}
         self._looked: dict[str, float] = {}
@@ -191,6 +197,7 @@ class Attendance:
                 # a ticket that is gone is found by the feed, which knows copies that are behind
                 return
             if reason := why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True)):
+                await self._note_withdrawn(project.name, event.subject, run.id)
                 await self._cancel(run, event, reason)
 
     def _is_due(self, run: Run, least: float = 0.0) -> bool:

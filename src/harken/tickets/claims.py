@@ -147,7 +147,7 @@ def _after_run(
     if cancelled:
         # nothing shows on the ticket: what counts is that a person took the wish back and made it anew
         by_hand = settings.lifecycle.state_of(placed.ticket.labels) is Lifecycle.PENDING
-        asked_again = asked_again or by_hand or _kind(known) in _UNREADY
+        asked_again = asked_again or by_hand or _kind(known) in _UNREADY or memory.withdrawn == memory.run
     if not asked_again:
         return Observation(placed=replace(placed, standing=_claimed(memory)))
     if not single:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Misconfigured, NeedsAttention
@@ -22,6 +23,7 @@ from harken.ticket import Notice, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.attendance import Attendance, DeskStore
 from harken.tickets.looking import PREFLIGHT
+from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.settings import TrackerSettings, feed_name
 from harken.tickets.ticket_run import POSTFLIGHT, Surroundings, TicketRun
 
@@ -95,7 +97,11 @@ class Desk:
             message = f"the project of {claimed.trigger} is not configured any more, so its ticket cannot be read"
             raise NeedsAttention(message, fix="Configure it again, then: harken dead retry ID")
         around = Surroundings(
-            store=self._store, clock=self._clock, accounts=self._accounts_of(settings), turn=self._turn
+            store=self._store,
+            clock=self._clock,
+            accounts=self._accounts_of(settings),
+            turn=self._turn,
+            note_withdrawn=self._note_withdrawn(name),
         )
         return TicketRun(around, self._tracker(settings, project.location), settings, project, claimed)
 
@@ -165,9 +171,18 @@ class Desk:
                 self._store,
                 self._clock,
                 self._accounts_of(settings),
+                self._note_withdrawn(settings.name),
                 self._on_cancelled,
             )
         return known
+
+    def _note_withdrawn(self, tracker: str) -> Callable[[str, str, str], Awaitable[None]]:
+        memories = TicketMemories(self._store, tracker)
+
+        async def note(project: str, ticket: str, run: str) -> None:
+            await memories.update(ticket, lambda known: replace(known or TicketMemory(project=project), withdrawn=run))
+
+        return note
 
     def _note(self, name: str, why: str) -> None:
         if name not in self.trouble:

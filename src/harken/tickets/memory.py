@@ -23,7 +23,8 @@ class TicketMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     that write. `confirmed`: a read has shown our label since. `comment` is the id of the sticky comment, written at
     `commented_at`. `repairs` are the times at which our label was put back; `fought`: it was given up and told.
     `asked_at`: when the run asked a question on the ticket. `settled` names the state of the run that the ticket shows
-    in full: label, comments and native status.
+    in full: label, comments and native status. `withdrawn` is the run whose ticket was seen without what it wants,
+    perhaps only for a moment between two reads of the feed.
     """
 
     project: str
@@ -39,6 +40,7 @@ class TicketMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     fought: bool = False
     asked_at: datetime | None = None
     settled: str = ""
+    withdrawn: str = ""
 
 
 class DocumentStore(Protocol):

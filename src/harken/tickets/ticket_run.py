@@ -54,12 +54,17 @@ class RunLooks(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What the runs of one tracker share. `turn` waits for the turn to write to a ticket, or raises Deferred."""
+    """What the runs of one tracker share.
+
+    `turn` waits for the turn to write to a ticket, or raises Deferred. `note_withdrawn(project, ticket, run)` remembers
+    that a person took back what they asked for, so that asking again counts as a new wish.
+    """
 
     store: RunLooks
     clock: Clock
     accounts: Accounts
     turn: Callable[[TrackerSettings, str], Awaitable[None]]
+    note_withdrawn: Callable[[str, str, str], Awaitable[None]]
 
 
 class TicketRun:
@@ -170,6 +175,7 @@ class TicketRun:
             raise Withdrawn("it was asked to stop")
         seen = await self._looker.look(journal, moving=moving)
         if seen.reason:
+            await self._around.note_withdrawn(self._project.name, self._event.subject, self._claimed.id)
             raise Withdrawn(seen.reason)
         feed = feed_name(self._settings.name)
         known = (await self._around.store.recall(feed, [self._event.subject])).get(self._event.subject)
