@@ -144,6 +144,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     routes: Mapping[str, str] = {}
 
+    @property
+    def workflows(self) -> tuple[str, ...]:
+        """The workflows that it may start."""
+        return tuple(self.routes) or (self.workflow,)
+
 
 class TriggerState(msgspec.Struct, frozen=True, kw_only=True):
     """What the store knows of a trigger beyond its definition. A trigger keeps its uid for as long as its name.

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from harken.app import App
 from harken.operate.configuration import load_directory
@@ -293,3 +294,105 @@ async def test_polling_is_switched_off_and_on_while_it_runs(
         assert await runs(app) == ({("fix-bug", str(issue.number)): 1} if other == "true" else {})
         await clock.sleep(900)
         assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+@virtual
+async def test_each_tracker_is_a_subsystem_of_the_health_page(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        assert states(app)["tracker/my-api"] == ("up", "")
+        hub.tokens.clear()
+        await clock.sleep(120)
+        state, reason = states(app)["tracker/my-api"]
+        assert state == "down"
+        assert "401" in reason
+        assert "classic" not in reason
+
+
+def states(app: App) -> dict[str, tuple[str, str]]:
+    """State and reason of each subsystem."""
+    return {part["name"]: (part["state"], part["reason"]) for part in app._telemetry.health()["subsystems"]}
+
+
+@virtual
+async def test_a_tracker_that_is_not_polled_is_up(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, _):
+        await clock.sleep(60)
+        assert states(app)["tracker/acme"] == ("up", "it is not polled, but read every 15 minutes")
+
+
+@virtual
+async def test_status_shows_how_far_a_tracker_was_read(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        [before] = (await app.operator.call("status"))["trackers"]
+        hub.open("agent-smith")
+        await clock.sleep(600)
+        [after] = (await app.operator.call("status"))["trackers"]
+        assert (before["name"], before["kind"], before["polled"], before["webhook"]) == (
+            "my-api",
+            "github",
+            True,
+            False,
+        )
+        assert before["mark"] < after["mark"] <= clock.now().isoformat()
+        assert after["swept_at"]
+        assert after["trouble"] == ""
+
+
+@virtual
+async def test_each_cycle_is_one_line_of_the_log(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (_, hub):
+        await clock.sleep(60)
+        hub.open("agent-smith")
+        with capture_logs() as lines:
+            await clock.sleep(300)
+    ticks = [line for line in lines if line["event"] == "tick"]
+    assert 8 <= len(ticks) <= 12
+    assert {(line["log_level"], line["tracker"]) for line in ticks} == {("info", "my-api")}
+    assert sum(line["ready"] for line in ticks) == 1
+
+
+@virtual
+async def test_triggers_of_tickets_are_listed_shown_tried_and_explained(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        hub.open("security-review")
+        await clock.sleep(60)
+        [row] = (await app.operator.call("triggers.list", type="ticket"))["items"]
+        assert (row["name"], row["workflow"], row["status"]) == ("my-api/my-api", "fix-bug, security-scan", "healthy")
+        shown = await app.operator.call("triggers.show", name="my-api/my-api")
+        assert set(shown["pipelines"]) == {"fix-bug", "security-scan"}
+        assert shown["fired"] == 1
+        hub.open("agent-smith")
+        tried = await app.operator.call("triggers.test", name="my-api/my-api")
+        assert tried["would_fire"] == 1
+        flows = {one["name"]: one["triggers"] for one in (await app.operator.call("workflows.list"))["items"]}
+        assert flows == {"fix-bug": ["my-api/my-api"], "security-scan": ["my-api/my-api"]}
+        checks = {one["name"]: one["state"] for one in (await app.operator.call("doctor"))["items"]}
+        assert (checks["config"], checks["triggers"], checks["feeds"]) == ("ok", "ok", "ok")
+
+
+@virtual
+async def test_a_replayed_ticket_starts_its_own_pipeline(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("security-review")
+        await clock.sleep(60)
+        [event] = (await app.operator.call("events.list"))["items"]
+        await app.operator.call("events.replay", id=event["id"])
+        await clock.sleep(60)
+        assert await runs(app) == {("security-scan", str(issue.number)): 2}
+
+
+@virtual
+async def test_a_refused_project_is_listed_with_its_reason(clock: VirtualClock, tmp_path: Path) -> None:
+    text = PUSHED + "  bad: {{tracker: acme, resolution: {{repo: bad}}, pipeline: nope}}\n"
+    async with github(clock) as hub:
+        write(tmp_path, text.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        loaded = load_directory(tmp_path, ENVIRON)
+        async with started(replace(loaded, findings=()), clock) as app:
+            rows = {row["name"]: row for row in (await app.operator.call("triggers.list"))["items"]}
+            assert (rows["bad"]["type"], rows["bad"]["status"]) == ("ticket", "refused")
+            assert "there is no workflow 'nope'" in rows["bad"]["reason"]
+            assert rows["acme/shop"]["status"] != "refused"

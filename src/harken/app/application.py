@@ -18,7 +18,7 @@ from harken.app.fleet import notify_replicas
 from harken.app.store import KEY, OpenedStore, open_store, wait_for_store, without_password
 from harken.clock import Clock, SystemClock
 from harken.config import Loaded, credential_of
-from harken.config.settings import local_base
+from harken.config.settings import Queue, local_base
 from harken.config.sources import shards_of
 from harken.errors import HarkenError, Misconfigured, Refused
 from harken.http.redact import prepare_search
@@ -152,7 +152,7 @@ class App:
             learn=lambda: rule_cache.learn(INTERNAL),
             listens=has_listeners(rule_cache),
             parallel=self.loaded.settings.agent.queue.max_parallel_jobs,
-            timings=self._timings,
+            timings=with_queue(self._timings, self.loaded.settings.agent.queue),
         )
         intake = Intake(
             self.store,
@@ -354,6 +354,12 @@ def refuse_blocking(loaded: Loaded) -> None:
     if loaded.blocking:
         rest = [finding for finding in loaded.findings if finding not in loaded.blocking]
         raise Misconfigured("\n".join(str(finding) for finding in [*loaded.blocking, *rest]))
+
+
+def with_queue(timings: Timings, queue: Queue) -> Timings:
+    """The timings with the wait for new runs that is configured, unless the timings say something of their own."""
+    own = timings.worker_sleep != Timings().worker_sleep
+    return timings if own else msgspec.structs.replace(timings, worker_sleep=queue.consume_block_seconds)
 
 
 def reads(role: Role) -> bool:

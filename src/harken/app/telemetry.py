@@ -27,6 +27,7 @@ from harken.run.worker import Worker
 from harken.runs import Claimed
 from harken.schedule import Every
 from harken.store import Commit, Committed, Store
+from harken.tickets import feed_name
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
@@ -146,6 +147,7 @@ class Telemetry:
 
     def health(self) -> Mapping[str, Any]:
         parts = [self._store_health(), self._ingest_health(), self._run_health(), self._config_health()]
+        parts += [self._tracker_health(name) for name in sorted(self.loaded.trackers)]
         dead: list[Subsystem] = [(name, "down", why) for name, why in self._dead.items() if name != "worker"]
         return self._health.report([*parts, *dead])
 
@@ -236,6 +238,23 @@ class Telemetry:
         if self._intake.scheduler.lag > MAX_LAG:
             return "ingest", "degraded", f"reads begin {self._intake.scheduler.lag:.0f} s late"
         return "ingest", "up", ""
+
+    def _tracker_health(self, tracker: str) -> Subsystem:
+        """Whether the tickets of this tracker are read. One that no project uses is switched off."""
+        name = feed_name(tracker)
+        live, settings = self._intake.feeds.get(name), self.loaded.trackers[tracker]
+        if live is None:
+            return name, "disabled", "no project uses it"
+        if not self._intake.registry.reads(live):
+            return name, *self.not_reading()
+        health = live.health
+        if health.state == "paused":
+            return name, "down", health.message
+        if health.offline_since is not None:
+            return name, "degraded", f"offline since {from_unix(health.offline_since):%Y-%m-%d %H:%M:%S}Z"
+        if health.failures:
+            return name, "degraded", health.message
+        return name, "up", "" if settings.polled else "it is not polled, but read every 15 minutes"
 
     def _run_health(self) -> Subsystem:
         if self.idle:

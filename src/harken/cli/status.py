@@ -24,6 +24,14 @@ REPLICA = (
     ("runs", "runs_in_flight"),
     ("house", "keeps"),
 )
+TRACKER = (
+    ("tracker", "name"),
+    ("kind", "kind"),
+    ("how", "how"),
+    ("changes read up to", "mark"),
+    ("swept", "swept_at"),
+    ("trouble", "trouble"),
+)
 PLAN = ("add", "replace", "remove", "keep", "refused")
 
 
@@ -57,6 +65,7 @@ def _print_status(session: Session, answer: Mapping[str, Any]) -> None:
     }
     fields(session, {**controller, **words}, hide=("pid", "url", "version"))
     _fleet(answer["fleet"])
+    _trackers(answer.get("trackers", ()))
     for one in answer["attention"]:
         say(f"{one['name']} is {one['status']}: {one['reason']}")
         say(f"  {one['advice']}")
@@ -78,6 +87,22 @@ def _fleet(fleet: Mapping[str, Any]) -> None:
     table(rows, REPLICA)
     if fleet["unread_shards"]:
         say(f"Nobody reads the shards {_spans(fleet['unread_shards'])} now")
+
+
+def _trackers(trackers: Sequence[Mapping[str, Any]]) -> None:
+    if trackers:
+        table(
+            [
+                {**one, "how": _how(one), "mark": clock(one["mark"]), "swept_at": clock(one["swept_at"])}
+                for one in trackers
+            ],
+            TRACKER,
+        )
+
+
+def _how(tracker: Mapping[str, Any]) -> str:
+    ways = [word for word, on in (("polled", tracker["polled"]), ("webhooks", tracker["webhook"])) if on]
+    return " and ".join(ways) or "swept only"
 
 
 def _spans(numbers: Sequence[int]) -> str:

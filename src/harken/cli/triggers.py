@@ -61,7 +61,7 @@ def triggers_command() -> None:
 
 
 @command(triggers_command, "list")
-@click.option("--type", "kind", default="", metavar="TYPE", help="Only poll, webhook, schedule, stream or event.")
+@click.option("--type", "kind", default="", metavar="TYPE", help="Only poll, webhook, schedule, event or ticket.")
 def list_triggers(session: Session, kind: str) -> None:
     """List the triggers with their status: new, healthy, degraded, paused, stale or refused."""
     answer = session.call("triggers.list", type=kind or None)

@@ -17,6 +17,7 @@ from harken.operate.rows import Plain, plain
 from harken.source import Checked, Host, Plugin
 from harken.store import Store
 from harken.suggest import suggest_fix
+from harken.tickets import tracker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,9 @@ async def check_query(
     account = loaded.integrations.get(feed.integration)
     query = loaded.queries.get(feed.name)
     if plugin is None or plugin.check is None or account is None or query is None or feed.way != "poll":
+        return None
+    if tracker_of(feed.name):
+        # it has no query: its projects name what it reads
         return None
     answer = plugin.check(query, account.model, lend(account))
     said = await ask_service(answer, loaded, f"the check of {feed.display_name}", account)

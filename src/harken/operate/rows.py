@@ -15,6 +15,7 @@ from harken.operate.wording import schedule_text
 from harken.runs import Run, StepRecord
 from harken.schedule import Every
 from harken.store import Backlog, DeadLetter, Page
+from harken.tickets import tracker_of
 
 if TYPE_CHECKING:
     from harken.operate.trigger_status import TriggerStatus
@@ -176,7 +177,7 @@ def trigger_row(
         "feed": feed.display_name if feed else definition.feed if definition else "",
         "feed_id": definition.feed if definition else "",
         "integration": feed.integration if feed else "",
-        "workflow": definition.workflow if definition else "",
+        "workflow": ", ".join(definition.workflows) if definition else "",
         "interval_seconds": interval(feed),
         "failures": state.health.failures if state else 0,
         "fired": trigger.fired,
@@ -199,9 +200,11 @@ def _next_read(trigger: TriggerState, state: FeedState | None, found: TriggerSta
 
 
 def trigger_type(feed: Feed | None) -> str:
-    """The word a person wrote under `trigger:`."""
+    """The word a person wrote under `trigger:`; `ticket` for a project of a tracker."""
     if feed is None:
         return ""
+    if tracker_of(feed.name):
+        return "ticket"
     return "schedule" if feed.kind == "cron" else _KINDS[feed.way]
 
 

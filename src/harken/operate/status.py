@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from harken import __version__
 from harken.errors import Refused
+from harken.feed import FeedState
+from harken.ingest.parts import stored_position
+from harken.kit.cursor import load_cursor
 from harken.operate.configuration import config_findings, finding_rows, site_of
 from harken.operate.context import Context
 from harken.operate.fleet import fleet
 from harken.operate.rows import Plain, plain
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
+from harken.tickets import feed_name
+from harken.tickets.cycle import TicketCursor
 
-__all__ = ["backup", "check_config", "check_store", "diff", "reload", "status"]
+__all__ = ["backup", "check_config", "check_store", "diff", "reload", "status", "tracker_marks"]
 
 
 async def status(context: Context) -> Plain:
-    """Whether a controller runs, totals, and what needs a person."""
+    """Whether a controller runs, totals, how far trackers were read, and what needs a person."""
     running = dict(context.engine.status()) if context.engine else {}
     triggers = (await list_triggers(context))["items"]
     found = list(finding_rows(context.loaded))
@@ -29,20 +35,44 @@ async def status(context: Context) -> Plain:
         if row["status"] not in ("healthy", "new")
     ]
     errors = sum(row["severity"] == "error" for row in found)
+    feeds = await context.store.feeds()
     return {
         "running": bool(running),
         "version": __version__,
         "config": str(site_of(context.loaded).directory),
         "store_trouble": context.store.trouble,
-        "offline_since": plain(offline_since(await context.store.feeds())),
+        "offline_since": plain(offline_since(feeds)),
         "triggers": dict(Counter(row["status"] for row in triggers)),
         "counts": dict(await context.store.counts()),
         "config_errors": errors,
+        "trackers": tracker_marks(context, feeds),
         "attention": attention,
         "needs_person": bool(context.store.trouble or errors or any(row["needs_person"] for row in attention)),
         "controller": plain(running),
         "fleet": await fleet(context.store, context.timings.alive),
     }
+
+
+def tracker_marks(context: Context, feeds: Sequence[FeedState]) -> list[Plain]:
+    """How far each tracker was read: `mark` is up to when its changes are known, of several locations the oldest."""
+    states = {state.name: state for state in feeds}
+    rows = []
+    for name, tracker in sorted((context.loaded.trackers if context.loaded else {}).items()):
+        state = states.get(feed_name(name))
+        cursor = load_cursor(stored_position(state.cursor)[0], TicketCursor) if state is not None else None
+        rows.append(
+            {
+                "name": name,
+                "kind": tracker.kind,
+                "polled": tracker.polled,
+                "webhook": tracker.webhook,
+                "mark": plain(min(cursor.marks.values(), default=None) if cursor else None),
+                "swept_at": plain(cursor.swept_at if cursor else None),
+                "last_read_at": plain(state.last_success if state else None),
+                "trouble": state.health.message if state is not None and not state.health.clean else "",
+            }
+        )
+    return rows
 
 
 async def reload(context: Context) -> Plain:

@@ -20,6 +20,7 @@ from harken.operate.trigger_status import TriggerStatus, limits, over_reason, re
 from harken.operate.wording import count, schedule_text, stamp
 from harken.store import Backlog
 from harken.store.documents import START_MOVED
+from harken.tickets import feed_name
 
 __all__ = [
     "current_status",
@@ -68,21 +69,31 @@ def _refusals(context: Context) -> dict[str, Finding]:
     for label, findings in loaded.refused.items() if loaded else ():
         kind, _, name = label.partition(":")
         errors = [finding for finding in findings if finding.severity == "error"]
-        if errors and (kind in ("workflow", "poller") or name.startswith("workflows/")):
-            names = _triggers_from(context, name) if kind == "file" else ()
+        if errors and (kind in ("workflow", "poller", "tracker", "project") or name.startswith("workflows/")):
+            names = _triggers_of(context, kind, name)
             found |= dict.fromkeys(names or (name,), errors[0])
     return found
 
 
-def _triggers_from(context: Context, file: str) -> list[str]:
-    return [name for name, trigger in context.triggers().items() if trigger.source == file]
+def _triggers_of(context: Context, kind: str, name: str) -> list[str]:
+    """The triggers that came from an item which is refused now, if they are not called like it."""
+    triggers = context.triggers()
+    if kind == "file":
+        return [one for one, trigger in triggers.items() if trigger.source == name]
+    if kind == "tracker":
+        return [one for one, trigger in triggers.items() if trigger.feed == feed_name(name)]
+    if kind == "project":
+        return [one for one, trigger in triggers.items() if trigger.routes and one.partition("/")[2] == name]
+    return []
 
 
 def _refused_row(context: Context, name: str, finding: Finding) -> Plain:
     status = TriggerStatus(status="refused", reason=str(finding), advice=CORRECT, needs_person=True)
     row = trigger_row(_unopened(context, name), None, None, None, status, Backlog()) | {"late_seconds": 0.0}
-    is_job = context.loaded is not None and f"poller:{name}" in context.loaded.refused
-    return row | {"type": "poller" if is_job else "", "start_line": None}
+    refused = context.loaded.refused if context.loaded else {}
+    kinds = {"poller": "poller", "tracker": "ticket", "project": "ticket"}
+    type = next((type for kind, type in kinds.items() if f"{kind}:{name}" in refused), "")
+    return row | {"type": type, "start_line": None}
 
 
 def _with_refusal(found: TriggerStatus, finding: Finding | None) -> TriggerStatus:
@@ -114,6 +125,7 @@ async def show(context: Context, *, name: str) -> Plain:
         "mapping": plain(definition.mapping) if definition else None,
         "overlap": definition.overlap if definition else "",
         "source": definition.source if definition else "",
+        "pipelines": dict(definition.routes) if definition else {},
         # `held` counts all of them; the name stays for programs that look for it
         "held_more": False,
         "held_by": dict(stored.backlog(name).held),

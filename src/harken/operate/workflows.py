@@ -19,7 +19,8 @@ __all__ = ["check", "list_workflows", "run"]
 async def list_workflows(context: Context) -> Plain:
     starting: dict[str, list[str]] = {}
     for trigger in context.triggers().values():
-        starting.setdefault(trigger.workflow, []).append(trigger.name)
+        for workflow in trigger.workflows:
+            starting.setdefault(workflow, []).append(trigger.name)
     rows = [
         {
             "name": name,
