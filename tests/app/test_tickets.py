@@ -16,6 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from harken.app import App
+from harken.config import Loaded
+from harken.errors import Misconfigured
 from harken.operate.configuration import load_directory
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import GitHub, Issue
@@ -75,7 +77,9 @@ steps:
 
 @asynccontextmanager
 async def github(clock: VirtualClock) -> AsyncIterator[GitHub]:
+    """All tokens are mia's, so it is leo who labels: what our own account does starts nothing."""
     hub = GitHub(clock)
+    hub.repos["acme/shop"].roles["leo"] = "write"
     async with hub.serve():
         yield hub
 
@@ -100,9 +104,9 @@ async def runs(app: App) -> Counter[tuple[str, str]]:
 async def test_a_labelled_issue_starts_one_run_of_the_right_pipeline(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, POLLED) as (app, hub):
         await clock.sleep(60)
-        fix, scan = hub.open("agent-smith"), hub.open("Security-Review", "bug")
-        hub.open("bug")
-        hub.open("agent-smith", pull=True)
+        fix, scan = hub.open("agent-smith", by="leo"), hub.open("Security-Review", "bug", by="leo")
+        hub.open("bug", by="leo")
+        hub.open("agent-smith", pull=True, by="leo")
         for _ in range(4):
             await clock.sleep(300)
             hub.comment(fix)
@@ -110,10 +114,48 @@ async def test_a_labelled_issue_starts_one_run_of_the_right_pipeline(clock: Virt
 
 
 @virtual
+async def test_the_ticket_shows_its_run_once_and_keeps_the_labels_of_people(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (_, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", "bug", "harken:mine", by="leo")
+        await clock.sleep(1_200)
+        assert sorted(issue.labels) == ["agent-smith", "bug", "harken:done", "harken:mine"]
+        [comment] = issue.comments
+        assert "harken-receipt" in comment["body"]
+        written = [seen for seen in hub.seen if seen.method in ("POST", "PATCH", "PUT", "DELETE")]
+        assert 2 <= sum(f"/issues/{issue.number}/" in seen.path or "comments" in seen.path for seen in written) <= 4
+
+
+@virtual
+async def test_a_label_of_a_stranger_starts_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        stranger, own = hub.open("agent-smith", by="eve"), hub.open("agent-smith", by="mia")
+        await clock.sleep(300)
+        found = (await app.operator.call("runs.list"))["items"]
+        assert {run["status"] for run in found} <= {"cancelled", "filtered"}, found
+        assert "harken:done" not in [*stranger.labels, *own.labels]
+
+
+@virtual
+async def test_a_person_runs_a_ticket_again_by_taking_our_label_off(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(600)
+        hub.unlabel(issue, "harken:done", by="leo")
+        await clock.sleep(600)
+        assert await runs(app) == {("fix-bug", str(issue.number)): 2}
+        assert "harken:done" in issue.labels
+
+
+@virtual
 async def test_two_labels_start_one_pipeline_the_first_of_the_map(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, POLLED) as (app, hub):
         await clock.sleep(60)
-        both = hub.open("security-review", "agent-smith")
+        both = hub.open("security-review", "agent-smith", by="leo")
         await clock.sleep(600)
         assert await runs(app) == {("fix-bug", str(both.number)): 1}
 
@@ -121,7 +163,7 @@ async def test_two_labels_start_one_pipeline_the_first_of_the_map(clock: Virtual
 @virtual
 async def test_tickets_that_were_labelled_before_the_start_run_too(clock: VirtualClock, tmp_path: Path) -> None:
     async with github(clock) as hub:
-        old = hub.open("agent-smith", age=86_400)
+        old = hub.open("agent-smith", age=86_400, by="leo")
         write(tmp_path, POLLED.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
         (tmp_path / "workflows/security-scan.yaml").write_text(PIPELINE.format(name="security-scan"))
         async with running(tmp_path, clock, ENVIRON) as app:
@@ -133,14 +175,14 @@ async def test_tickets_that_were_labelled_before_the_start_run_too(clock: Virtua
 async def test_a_first_read_that_would_claim_too_many_is_held_for_a_person(clock: VirtualClock, tmp_path: Path) -> None:
     async with github(clock) as hub:
         for _ in range(4):
-            hub.open("fix", age=86_400)
+            hub.open("fix", age=86_400, by="leo")
         text = PUSHED.replace("type: github", "type: github\n    polling: {{enabled: true}}\n    flood_limit: 3")
         write(tmp_path, text.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
         async with running(tmp_path, clock, ENVIRON) as app:
             await clock.sleep(300)
             held: list[Any] = (await app.operator.call("runs.list"))["items"]
             assert [(run["status"], run["hold"]) for run in held] == [("held", "flood")] * 4
-            hub.open("fix")
+            hub.open("fix", by="leo")
             await clock.sleep(300)
             assert sum(run["status"] == "done" for run in (await app.operator.call("runs.list"))["items"]) == 1
             await app.operator.call("triggers.release", name="acme/shop")
@@ -152,7 +194,7 @@ async def test_a_first_read_that_would_claim_too_many_is_held_for_a_person(clock
 async def test_as_many_as_the_limit_are_let_go(clock: VirtualClock, tmp_path: Path) -> None:
     async with github(clock) as hub:
         for _ in range(3):
-            hub.open("fix", age=86_400)
+            hub.open("fix", age=86_400, by="leo")
         text = PUSHED.replace("type: github", "type: github\n    polling: {{enabled: true}}\n    flood_limit: 3")
         write(tmp_path, text.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
         async with running(tmp_path, clock, ENVIRON) as app:
@@ -189,7 +231,7 @@ async def post(app: App, path: str, issue: Issue, *, secret: str = SECRET, event
 async def test_webhook_and_poll_together_start_one_run(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, PUSHED) as (app, hub):
         await clock.sleep(60)
-        issue = hub.open("fix")
+        issue = hub.open("fix", by="leo")
         assert await post(app, "github/acme", issue) == (202, {"accepted": 1, "duplicate": 0})
         assert (await post(app, "github/acme", issue))[0] == 200
         await clock.sleep(1_000)
@@ -200,7 +242,7 @@ async def test_webhook_and_poll_together_start_one_run(clock: VirtualClock, tmp_
 async def test_a_webhook_that_got_lost_is_found_by_the_sweep(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, PUSHED) as (app, hub):
         await clock.sleep(60)
-        issue = hub.open("fix")
+        issue = hub.open("fix", by="leo")
         await clock.sleep(600)
         assert await runs(app) == {}
         await clock.sleep(400)
@@ -210,7 +252,7 @@ async def test_a_webhook_that_got_lost_is_found_by_the_sweep(clock: VirtualClock
 @virtual
 async def test_the_only_tracker_of_a_platform_has_the_short_address_too(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, PUSHED) as (app, hub):
-        issue = hub.open("fix")
+        issue = hub.open("fix", by="leo")
         assert (await post(app, "github", issue))[0] == 202
         assert (await post(app, "gitlab", issue))[0] == 404
 
@@ -219,7 +261,7 @@ async def test_the_only_tracker_of_a_platform_has_the_short_address_too(clock: V
 async def test_a_wrong_signature_is_refused(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, PUSHED) as (app, hub):
         await clock.sleep(60)
-        status, answer = await post(app, "github/acme", hub.open("fix"), secret="another")
+        status, answer = await post(app, "github/acme", hub.open("fix", by="leo"), secret="another")
         assert status == 401
         assert SECRET not in str(answer)
         await clock.sleep(60)
@@ -231,7 +273,7 @@ async def test_a_doorbell_only_makes_us_read(clock: VirtualClock, tmp_path: Path
     text = PUSHED.replace("type: github", "type: github\n    doorbell: true")
     async with at_work(tmp_path, clock, text) as (app, hub):
         await clock.sleep(60)
-        issue = hub.open("fix")
+        issue = hub.open("fix", by="leo")
         assert await post(app, "github/acme", issue) == (202, {"accepted": 0, "duplicate": 0})
         await clock.sleep(30)
         assert await runs(app) == {("fix-bug", str(issue.number)): 1}
@@ -246,11 +288,17 @@ async def test_what_nobody_signed_is_not_believed_and_makes_us_read(clock: Virtu
         assert [finding.code for finding in loaded.findings] == ["trust"]
         async with started(replace(loaded, findings=()), clock) as app:
             await clock.sleep(60)
-            issue = hub.open("fix")
-            forged = msgspec.structs.replace(hub.open("bug"), labels=["fix"])
+            issue = hub.open("fix", by="leo")
+            forged = msgspec.structs.replace(hub.open("bug", by="leo"), labels=["fix"])
             assert await post(app, "github/acme", forged, secret="") == (202, {"accepted": 0, "duplicate": 0})
             await clock.sleep(30)
             assert await runs(app) == {("fix-bug", str(issue.number)): 1}
+
+
+async def ready_events(app: App) -> list[Any]:
+    """The events of tickets that start a pipeline."""
+    found: list[Any] = (await app.operator.call("events.list"))["items"]
+    return [event for event in found if event["type"] == "ticket.ready"]
 
 
 @virtual
@@ -261,9 +309,9 @@ async def test_our_secrets_are_neither_in_events_nor_in_errors(clock: VirtualClo
         write(tmp_path, POLLED.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
         (tmp_path / "workflows/security-scan.yaml").write_text(PIPELINE.format(name="security-scan"))
         async with running(tmp_path, clock, {"GITHUB_TOKEN": token}) as app:
-            hub.open("agent-smith", title=f"it says {token}", text=f"and {token}")
+            hub.open("agent-smith", title=f"it says {token}", text=f"and {token}", by="leo")
             await clock.sleep(120)
-            [event] = (await app.operator.call("events.list"))["items"]
+            [event] = await ready_events(app)
             shown = await app.operator.call("events.show", id=event["id"])
             assert token not in json.dumps(shown, default=str)
             [tracker] = app.factory.trackers("my-api").values()
@@ -289,7 +337,7 @@ async def test_polling_is_switched_off_and_on_while_it_runs(
         assert list(answer["replace"]) == ["feed:tracker/acme"]
         # the read that was due is still made
         await clock.sleep(90)
-        issue = hub.open("fix")
+        issue = hub.open("fix", by="leo")
         await clock.sleep(120)
         assert await runs(app) == ({("fix-bug", str(issue.number)): 1} if other == "true" else {})
         await clock.sleep(900)
@@ -326,7 +374,7 @@ async def test_status_shows_how_far_a_tracker_was_read(clock: VirtualClock, tmp_
     async with at_work(tmp_path, clock, POLLED) as (app, hub):
         await clock.sleep(60)
         [before] = (await app.operator.call("status"))["trackers"]
-        hub.open("agent-smith")
+        hub.open("agent-smith", by="leo")
         await clock.sleep(600)
         [after] = (await app.operator.call("status"))["trackers"]
         assert (before["name"], before["kind"], before["polled"], before["webhook"]) == (
@@ -344,7 +392,7 @@ async def test_status_shows_how_far_a_tracker_was_read(clock: VirtualClock, tmp_
 async def test_each_cycle_is_one_line_of_the_log(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, POLLED) as (_, hub):
         await clock.sleep(60)
-        hub.open("agent-smith")
+        hub.open("agent-smith", by="leo")
         with capture_logs() as lines:
             await clock.sleep(300)
     ticks = [line for line in lines if line["event"] == "tick"]
@@ -357,14 +405,14 @@ async def test_each_cycle_is_one_line_of_the_log(clock: VirtualClock, tmp_path: 
 async def test_triggers_of_tickets_are_listed_shown_tried_and_explained(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, POLLED) as (app, hub):
         await clock.sleep(60)
-        hub.open("security-review")
+        hub.open("security-review", by="leo")
         await clock.sleep(60)
         [row] = (await app.operator.call("triggers.list", type="ticket"))["items"]
         assert (row["name"], row["workflow"], row["status"]) == ("my-api/my-api", "fix-bug, security-scan", "healthy")
         shown = await app.operator.call("triggers.show", name="my-api/my-api")
         assert set(shown["pipelines"]) == {"fix-bug", "security-scan"}
         assert shown["fired"] == 1
-        hub.open("agent-smith")
+        hub.open("agent-smith", by="leo")
         tried = await app.operator.call("triggers.test", name="my-api/my-api")
         assert tried["would_fire"] == 1
         flows = {one["name"]: one["triggers"] for one in (await app.operator.call("workflows.list"))["items"]}
@@ -377,12 +425,14 @@ async def test_triggers_of_tickets_are_listed_shown_tried_and_explained(clock: V
 async def test_a_replayed_ticket_starts_its_own_pipeline(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, POLLED) as (app, hub):
         await clock.sleep(60)
-        issue = hub.open("security-review")
+        issue = hub.open("security-review", by="leo")
         await clock.sleep(60)
-        [event] = (await app.operator.call("events.list"))["items"]
+        [event] = await ready_events(app)
         await app.operator.call("events.replay", id=event["id"])
         await clock.sleep(60)
-        assert await runs(app) == {("security-scan", str(issue.number)): 2}
+        found = (await app.operator.call("runs.list"))["items"]
+        assert [run["workflow"] for run in found] == ["security-scan"] * 2
+        assert "harken:done" in issue.labels
 
 
 @virtual
@@ -396,3 +446,62 @@ async def test_a_refused_project_is_listed_with_its_reason(clock: VirtualClock, 
             assert (rows["bad"]["type"], rows["bad"]["status"]) == ("ticket", "refused")
             assert "there is no workflow 'nope'" in rows["bad"]["reason"]
             assert rows["acme/shop"]["status"] != "refused"
+
+
+@virtual
+async def test_without_a_key_to_sign_with_the_health_page_says_so_until_there_is_one(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = [Misconfigured("the key file cannot be written", fix="Set HARKEN_ENCRYPTION_KEY")]
+
+    def key(loaded: Loaded) -> bytes:
+        if refused:
+            raise refused[0]
+        return b"k" * 32
+
+    monkeypatch.setattr("harken.app.tickets.signing_key", key)
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(90)
+        reason = "nothing is written on tickets: the key file cannot be written"
+        assert states(app)["tracker/my-api"] == ("degraded", reason)
+        refused.clear()
+        await clock.sleep(180)
+        assert states(app)["tracker/my-api"] == ("up", "")
+        assert "harken:done" in issue.labels
+
+
+@virtual
+async def test_after_the_store_was_lost_adopted_tickets_do_not_run_again(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock) as hub:
+        write(tmp_path, PUSHED.format(url=hub.url), **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        async with running(tmp_path, clock, ENVIRON) as app:
+            await clock.sleep(60)
+            issue = hub.open("fix", by="leo")
+            await post(app, "github", issue)
+            await clock.sleep(300)
+            assert "harken:done" in issue.labels
+        for file in tmp_path.glob("harken.db*"):
+            if file.is_file():
+                file.unlink()
+        async with running(tmp_path, clock, ENVIRON) as app:
+            await app.controller.adopt_tickets("acme")
+            await clock.sleep(1_000)
+            assert await runs(app) == {}
+
+
+@virtual
+async def test_trackers_that_are_added_later_are_shown_too(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    async with github(clock) as hub:
+        write(tmp_path, "log: {level: info}", **{"fix-bug": PIPELINE.format(name="fix-bug")})
+        async with running(tmp_path, clock, ENVIRON) as app:
+            await clock.sleep(60)
+            (tmp_path / "harken.yaml").write_text(PUSHED.format(url=hub.url))
+            await app.controller.reload()
+            issue = hub.open("fix", by="leo")
+            await clock.sleep(300)
+            assert "harken:done" in issue.labels

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harken.app.server import Listener
     from harken.app.store_wait import StoreWait
     from harken.app.telemetry import Telemetry
+    from harken.app.tickets import TicketWork
     from harken.ingest.intake import Intake
     from harken.operate.rows import Plain
     from harken.run.worker import Worker
@@ -76,6 +77,7 @@ class App:
         self.operator = Operator(self.store, self.controller, loaded, clock, timings)
         self.controller.on_loaded = self._on_loaded
         self.factory.tickets.on_wake = self.controller.nudge
+        self.tickets = self.controller.tickets = self._build_tickets()
         self.intake.committer.on_commit = self._on_commit
         self._telemetry = self._build_telemetry()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -179,12 +181,18 @@ class App:
         self.worker.on_end = lines.add
         return lines
 
+    def _build_tickets(self) -> TicketWork:
+        from harken.app.tickets import TicketWork
+
+        return TicketWork(self.store, self.factory, self.intake.committer, self.worker, self._clock)
+
     def _build_telemetry(self) -> Telemetry:
         from harken.app.telemetry import Telemetry
 
         telemetry = Telemetry(self.store, self.intake, self.worker, self.factory, self._clock)
         telemetry.behind = lambda: self.controller.behind
         telemetry.not_reading = lambda: not_reading(self.role, self.opened.shared, self.controller.behind)
+        telemetry.unshown = lambda: self.tickets.trouble
         telemetry.idle = "" if executes(self.role) else f"as --role {self.role} it executes nothing"
         return telemetry
 
@@ -207,6 +215,7 @@ class App:
 
     def _on_commit(self, feed: str, commit: Any, committed: Any) -> None:
         self._telemetry.count_commit(feed, commit, committed)
+        self.tickets.note_commit(feed)
         self.controller.notify_watchers()
 
     async def _start(self, waiting: StoreWait) -> None:
@@ -241,6 +250,7 @@ class App:
         freshness = Freshness(self.store, self.intake, self._clock, self._timings.freshness_round)
         self._telemetry.stale = lambda: freshness.stale
         self.spawn(freshness.watch(self.factory, housekeeping_lease), "freshness")
+        self.spawn(self.tickets.keep(housekeeping_lease), "tickets")
         self.spawn(
             do_housekeeping(
                 self.opened,

@@ -19,11 +19,13 @@ from harken.app.fleet import OtherGeneration, host, notify_replicas
 from harken.clock import Clock, from_unix
 from harken.config import Account, Loaded, carry_over, inherit_cursors, plan
 from harken.errors import HarkenError, NotFound, Refused
+from harken.event import Event
 from harken.feed import Feed, Trigger
 from harken.http.redact import prepare_search
 from harken.ingest.intake import Intake
 from harken.ingest.live import Late, TickReport
 from harken.ingest.refusals import Refusal
+from harken.match import Read
 from harken.operate.configuration import load_directory
 from harken.operate.engine import Preview
 from harken.operate.fleet import Member
@@ -36,6 +38,9 @@ from harken.store.documents import APPLIED, CONFIG
 
 if TYPE_CHECKING:
     from harken.app.http_protocol import Connections
+    from harken.app.tickets import TicketWork
+    from harken.ticket import TicketTracker
+    from harken.tickets.adoption import Adopted
 
 __all__ = ["Controller", "finding_lines", "last_applied", "load_start_lines", "preview_trigger", "save_applied"]
 
@@ -64,6 +69,7 @@ class Controller:
         self._compared: Any = None
         self.url = ""
         self.connections: Connections | None = None
+        self.tickets: TicketWork | None = None
         self.on_change: Callable[[], None] = lambda: None
         self.on_loaded: Callable[[Loaded], None] = lambda loaded: None
 
@@ -216,6 +222,17 @@ class Controller:
 
     def lend(self, account: Account) -> Host:
         return self._factory.lend(account)
+
+    def trackers(self, name: str) -> Mapping[str, TicketTracker]:
+        return self._factory.trackers(name)
+
+    async def tell(self, feed: str, events: Sequence[Event]) -> None:
+        await self._intake.committer.push(feed, events, Read(now=self._clock.now()))
+
+    async def adopt_tickets(self, tracker: str) -> Adopted:
+        if self.tickets is None:
+            raise Refused("this replica does nothing with tickets", fix="Run it where harken start runs")
+        return await self.tickets.adopt(tracker)
 
     def refused_webhooks(self, path: str) -> Sequence[Refusal]:
         return self._intake.webhooks.refusals.last(path)

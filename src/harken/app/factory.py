@@ -26,7 +26,9 @@ from harken.http import Client, HttpSettings, Metered
 from harken.http.redact import redact_error, scrub
 from harken.operate.models import models_of
 from harken.rate_limit import Level, RateLimit
-from harken.run.environment import Environment
+from harken.run.environment import Environment, unbracketed
+from harken.run.plan import Bracket
+from harken.runs import Claimed
 from harken.source import Act, Destination, Host, Message, Plugin, PollSource, PushSource, Source
 from harken.store import Registry, Store
 from harken.store.documents import RATE_LIMIT
@@ -62,6 +64,7 @@ class Factory:
         self._saved_in: Registry | None = None
         self.on_delivery: Callable[[str, str], None] = lambda channel, result: None
         self.tickets = TicketSources(self, clock, store)
+        self.bracket: Callable[[Claimed], Bracket | None] = unbracketed
 
     async def load_rate_limits(self, store: Registry, *, save: bool = True) -> None:
         """Load the rate limits that services reported before we stopped; with `save`, changes are stored at once."""
@@ -158,7 +161,12 @@ class Factory:
             allow_shell=self.loaded.settings.steps.allow_shell,
             agents=agent_host(lambda: self.loaded, self.plugins),
             redact=lambda value: scrub(value, self.secrets()),
+            bracket=self._bracket,
         )
+
+    def _bracket(self, claimed: Claimed) -> Bracket | None:
+        # looked up each time: it is set when everything else is built
+        return self.bracket(claimed)
 
     def _client(self, credential: str, who: str) -> Metered:
         limit = self._rate_limits.get(credential)

@@ -22,6 +22,7 @@ from harken.clock import Clock, SystemClock
 from harken.config import Account, Loaded, plan
 from harken.config.settings import is_url
 from harken.errors import HarkenError, NotFound, Refused
+from harken.event import Event
 from harken.ingest.live import Late
 from harken.ingest.refusals import Refusal
 from harken.operate import Operator
@@ -32,6 +33,8 @@ from harken.services import registry
 from harken.source import Host
 from harken.store import Store
 from harken.store.transfer import refuse_marked
+from harken.ticket import TicketTracker
+from harken.tickets.adoption import Adopted
 
 __all__ = ["open_factory", "open_offline", "rekey"]
 
@@ -68,6 +71,15 @@ class Offline:
 
     def lend(self, account: Account) -> Host:
         return self._factory.lend(account)
+
+    def trackers(self, name: str) -> Mapping[str, TicketTracker]:
+        return self._factory.trackers(name)
+
+    async def tell(self, feed: str, events: Sequence[Event]) -> None:
+        raise Refused("no controller is running", fix="Start one with: harken start")
+
+    async def adopt_tickets(self, tracker: str) -> Adopted:
+        raise Refused("no controller is running", fix="Start one with: harken start")
 
     def refused_webhooks(self, path: str) -> Sequence[Refusal]:
         return ()

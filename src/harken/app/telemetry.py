@@ -52,7 +52,8 @@ log = structlog.get_logger("harken.app")
 
 
 class Telemetry:
-    """Counts what the engine does. The application sets `stale`, `behind`, `idle` and `not_reading` for /health."""
+    """Counts what the engine does. The application sets `stale`, `behind`, `idle`, `unshown` and `not_reading` for
+    /health; `unshown`: why nothing can be written on tickets."""
 
     def __init__(self, store: Store, intake: Intake, worker: Worker, factory: Factory, clock: Clock) -> None:
         self._store = store
@@ -96,6 +97,7 @@ class Telemetry:
         self.stale: Callable[[], Sequence[str]] = tuple
         self.behind: Callable[[], str] = str
         self.idle = ""
+        self.unshown: Callable[[], str] = str
         self.not_reading: Callable[[], tuple[str, str]] = lambda: ("degraded", "no shard is held")
 
     def count_connections(self, connections: Connections) -> None:
@@ -254,6 +256,8 @@ class Telemetry:
             return name, "degraded", f"offline since {from_unix(health.offline_since):%Y-%m-%d %H:%M:%S}Z"
         if health.failures:
             return name, "degraded", health.message
+        if why := self.unshown():
+            return name, "degraded", f"nothing is written on tickets: {why}"
         return name, "up", "" if settings.polled else "it is not polled, but read every 15 minutes"
 
     def _run_health(self) -> Subsystem:

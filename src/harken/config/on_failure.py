@@ -30,6 +30,7 @@ TYPES = (
     "runs.recovered",
     "trigger.stale",
     "trigger.recovered",
+    "ticket.label_fight",
 )
 ATTEMPTS = 30
 

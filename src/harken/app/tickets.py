@@ -1,0 +1,130 @@
+"""What happens around tickets while there are trackers: their runs are shown on them, and answers are handed on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import structlog
+
+from harken.app.factory import Factory
+from harken.clock import Clock
+from harken.config import Loaded
+from harken.errors import HarkenError
+from harken.event import Event
+from harken.feed import INTERNAL
+from harken.http.redact import redact
+from harken.ingest.commit import Committer
+from harken.match import Read
+from harken.operate.configuration import credentials_of
+from harken.run.worker import Worker
+from harken.store import Store
+from harken.tickets import TrackerSettings, tracker_of
+from harken.tickets.adoption import Adopted
+from harken.tickets.desk import Desk
+from harken.tickets.pace import WritePaces
+from harken.tickets.projector import Projector
+from harken.tickets.receipt import receipt_key
+
+__all__ = ["TicketWork", "signing_key"]
+
+log = structlog.get_logger("harken.app")
+
+LOOK_SECONDS = 5.0
+KEY_SECONDS = 60.0
+"""A key that could not be read is asked for again after so long."""
+
+
+class Lease(Protocol):
+    async def keep(self) -> bool: ...
+
+
+def signing_key(loaded: Loaded) -> bytes:
+    """The key of what we sign on tickets. Raise Misconfigured if there is none and none can be made."""
+    return receipt_key(credentials_of(loaded.directory).signing_secret())
+
+
+class TicketWork:
+    """Begins when the first tracker is configured. `trouble` says why nothing is shown on tickets; else it is empty.
+
+    Everything that writes to a tracker takes its turn in one pace for each credential.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        factory: Factory,
+        committer: Committer,
+        worker: Worker,
+        clock: Clock,
+        key: Callable[[Loaded], bytes] | None = None,
+    ) -> None:
+        self._store = store
+        self._factory = factory
+        self._committer = committer
+        self._clock = clock
+        self._key = key or signing_key
+        self._paces = WritePaces(clock)
+        self._projector: Projector | None = None
+        self.trouble = ""
+        self.desk = Desk(
+            store, factory.trackers, self._settings, clock, turn=self._take_turn, on_cancelled=worker.check_claims
+        )
+        factory.bracket = self.desk.bracket
+        factory.tickets.on_comment = self.desk.heard
+
+    def _settings(self) -> Mapping[str, TrackerSettings]:
+        return self._factory.loaded.trackers
+
+    async def _take_turn(self, tracker: TrackerSettings, ticket: str) -> None:
+        await self._paces.of(tracker.account, tracker.kind).take(ticket)
+
+    async def keep(self, lease: Lease) -> None:
+        """Work until cancelled, while the lease is ours."""
+        while not self._settings():
+            await self._clock.sleep(LOOK_SECONDS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.desk.keep(lease), name="desk")
+            group.create_task((await self._wait_for_key()).keep(lease), name="projector")
+
+    async def _wait_for_key(self) -> Projector:
+        while True:
+            try:
+                return await self.projector()
+            except HarkenError as error:
+                if not self.trouble:
+                    log.error("tickets.no_key", reason=str(error))
+                self.trouble = error.message
+                await self._clock.sleep(KEY_SECONDS)
+
+    async def projector(self) -> Projector:
+        """What shows runs on tickets. Raise Misconfigured without a key to sign with."""
+        if self._projector is None:
+            key = await asyncio.to_thread(self._key, self._factory.loaded)
+            self._projector = Projector(
+                self._store,
+                self._factory.trackers,
+                self._settings,
+                self._clock,
+                key,
+                paces=self._paces,
+                announce=self._announce,
+                redact=lambda text: redact(text, self._factory.secrets()),
+            )
+            self.trouble = ""
+        return self._projector
+
+    async def adopt(self, tracker: str) -> Adopted:
+        """Rebuild the memory of a tracker's tickets from what is on them."""
+        return await (await self.projector()).adopt(tracker)
+
+    def note_commit(self, feed: str) -> None:
+        """Events of a tracker were committed: a run may have begun, or be wanted no more."""
+        if tracker_of(feed):
+            self.desk.nudge()
+            if self._projector is not None:
+                self._projector.nudge()
+
+    async def _announce(self, event: Event) -> None:
+        await self._committer.push(INTERNAL, [event], Read(now=self._clock.now()))
