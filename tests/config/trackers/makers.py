@@ -39,5 +39,5 @@ def read(
 
 
 def found(loaded: Loaded) -> list[str]:
-    """The findings as people see them."""
-    return [str(finding) for finding in loaded.findings]
+    """The findings as people see them, without those about projects that have no label map."""
+    return [str(finding) for finding in loaded.findings if finding.code != "empty_query"]

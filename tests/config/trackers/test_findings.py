@@ -269,7 +269,7 @@ def test_a_webhook_at_the_same_path_is_a_clash(tmp_path: Path) -> None:
     trackers, projects = Section(node=tree.items["trackers"]), Section(node=tree.items["projects"])
     tickets = read_tickets(trackers, projects, resolver, known, taken)
     assert not tickets.trackers
-    assert [str(finding) for _, report in tickets.reports for finding in report.findings] == [
+    assert [str(one) for _, report in tickets.reports for one in report.findings if one.severity == "error"] == [
         "harken.yaml:2:9: trackers.acme: its webhook github/acme is taken by workflows/hook.yaml:2 as well. "
         "Call one of them something else"
     ]
@@ -292,7 +292,7 @@ def test_the_trigger_of_a_project_does_not_take_the_name_of_another(tmp_path: Pa
           failure_to: {channel: webhook, to: 'https://example.com/in'}
     """
     loaded = read(tmp_path, job)
-    assert "its trigger would be leads/alert" in str(loaded.refused["project:alert"][0])
+    assert "its trigger would be leads/alert" in str(loaded.refused["project:alert"])
 
 
 def test_the_names_of_a_project_and_its_own_tracker_do_not_meet_those_of_others(tmp_path: Path) -> None:
@@ -316,3 +316,24 @@ def test_a_secret_that_is_written_out_is_kept_from_findings(tmp_path: Path) -> N
     assert loaded.refused
     assert secret in loaded.secrets
     assert secret not in f"{found(loaded)}{loaded!r}"
+
+
+@pytest.mark.parametrize(
+    ("project", "tracker", "told"),
+    [
+        ("pipeline: fix-bug", "", True),
+        ("pipeline_from_label: {fix: fix-bug}, pipeline: fix-bug", "", False),
+        ("pipeline: fix-bug, github_trigger: {trigger_statuses: [open]}", "", False),
+        ("pipeline: fix-bug", "trigger_statuses: [open], ", False),
+    ],
+)
+def test_a_project_whose_every_ticket_starts_something_is_told(
+    tmp_path: Path, project: str, tracker: str, told: bool
+) -> None:
+    text = f"trackers:\n  t: {{type: github, {tracker}project: a/b, polling: {{enabled: true}}}}\n"
+    loaded = read(tmp_path, f"{text}projects:\n  p: {{tracker: t, {project}}}\n")
+    line = (
+        "harken.yaml:4:6: warning: projects.p: without pipeline_from_label every open ticket starts fix-bug when it "
+        "changes. Add pipeline_from_label: {LABEL: fix-bug}, or trigger_statuses:, if that is too much"
+    )
+    assert [str(finding) for finding in loaded.findings] == [line] * told
