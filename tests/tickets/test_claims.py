@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harken.ticket import Ticket
 from harken.tickets import Lifecycle, ProjectScope, TicketMemory
@@ -28,8 +29,11 @@ def ticket(*labels: str, after: float = 10.0, **changes: Any) -> Ticket:
     return Ticket(**(made | shown | changes))
 
 
-def memory(shown: Lifecycle | None = DONE, status: str = "done", *, confirmed: bool = True) -> TicketMemory:
+def memory(
+    shown: Lifecycle | None = DONE, status: str = "done", *, confirmed: bool = True, settled: bool = True
+) -> TicketMemory:
     return TicketMemory(
+        settled=f"r1:{status}:1" if settled else "",
         project="shop",
         run="r1",
         status=status,
@@ -97,6 +101,19 @@ def judged(shown: Ticket, of: TicketMemory | None, known: str | None = None, *, 
         (ticket("fix", after=0), memory(None, "cancelled", confirmed=False), "withdrawn:label", True, "ready:fix@r1"),
         (ticket("fix", "harken:pending"), memory(None, "cancelled"), "claimed:cancelled", True, "ready:fix@r1"),
         (ticket("fix", after=-1), memory(None, "cancelled", confirmed=False), "withdrawn:label", True, None),
+        # the end of the run is not shown on the ticket yet
+        (ticket("fix"), memory(None, confirmed=False, settled=False), "ready:fix@r0", True, "claimed:done"),
+        (ticket("fix"), memory(None, confirmed=False, settled=False), "withdrawn:label", True, None),
+        (
+            ticket("fix", "harken:pending"),
+            memory(None, confirmed=False, settled=False),
+            "ready:fix",
+            True,
+            "claimed:done",
+        ),
+        (ticket("fix"), memory(None, "cancelled", confirmed=False, settled=False), "withdrawn:label", True, None),
+        # it ended in the moment in which the wish was taken back
+        (ticket("fix"), memory(None, confirmed=False), "unrouted", True, "ready:fix@r1"),
     ],
 )
 def test_after_a_run(shown: Ticket, of: TicketMemory, known: str | None, single: bool, state: str | None) -> None:
@@ -134,6 +151,12 @@ def test_a_run_of_which_nothing_is_shown_yet_claims_its_ticket() -> None:
     young = TicketMemory(project="shop", run="r1", status="ready")
     assert told(judged(ticket("fix"), young, "ready:fix")) == "claimed:enqueued"
     assert told(judged(ticket(), young, "ready:fix")) == "withdrawn:label"
+
+
+def test_a_ticket_whose_run_was_lost_is_ready_when_it_shows_our_pending() -> None:
+    lost = replace(memory(Lifecycle.PENDING, "", confirmed=False), run="")
+    assert told(judged(ticket("fix", after=-1), lost, "claimed:in-progress")) is None
+    assert told(judged(ticket("fix", "harken:pending", after=0), lost, "claimed:in-progress")) == "ready:fix"
 
 
 def test_a_ticket_that_moves_to_another_project_during_its_run_is_withdrawn() -> None:
@@ -192,6 +215,7 @@ def test_a_ticket_that_left_its_trigger_status_before_its_run_was_shown_is_withd
         (ticket("harken:in-progress"), memory(ACTIVE, "running", confirmed=False), True),
         (ticket("fix"), memory(None, "cancelled", confirmed=False), False),
         (ticket(), memory(None, "cancelled", confirmed=False), True),
+        (ticket(), memory(None, "cancelled", confirmed=False, settled=False), False),
         (ticket("fix", closed=True), memory(None, "cancelled", confirmed=False), True),
     ],
 )

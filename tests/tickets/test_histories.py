@@ -31,6 +31,10 @@ class History:
         # webhooks that are on their way, in any order
         self.sent: list[Notice] = []
 
+    def tell_of(self, issue: Issue) -> None:
+        """A webhook shows the issue as it is now, and comes some time."""
+        self.sent.append(told(issue))
+
     async def step(self) -> None:
         acts = (
             self.open,
@@ -52,19 +56,19 @@ class History:
         if len(self.issues) < TICKETS:
             issue = self.it.hub.open(late=self.random.choice((0, 0, 90)))
             self.issues.append(issue)
-            self.sent.append(told(issue))
+            self.tell_of(issue)
             for label in self.random.sample(("fix", "scan", "urgent", "ui"), 2):
                 self.it.hub.label(issue, label)
-                self.sent.append(told(issue))
+                self.tell_of(issue)
             if not {"fix", "scan"} & set(issue.labels):
                 self.it.hub.label(issue, "fix")
-                self.sent.append(told(issue))
+                self.tell_of(issue)
 
     async def comment(self) -> None:
         if self.issues:
             issue = self.random.choice(self.issues)
             self.it.hub.comment(issue, "any news?")
-            self.sent.append(told(issue))
+            self.tell_of(issue)
 
     async def label_otherwise(self) -> None:
         if self.issues:
@@ -73,7 +77,7 @@ class History:
                 self.it.hub.unlabel(issue, "later")
             else:
                 self.it.hub.label(issue, "later")
-            self.sent.append(told(issue))
+            self.tell_of(issue)
 
     async def lag(self) -> None:
         if self.issues:
@@ -99,13 +103,15 @@ class History:
         self.it.hub.answers.clear()
         self._all_copies_catch_up()
         await self.it.begin_runs()
-        self.sent += [told(issue) for issue in self.issues]
+        for issue in self.issues:
+            self.tell_of(issue)
 
     async def end(self) -> None:
         self.it.hub.answers.clear()
         self._all_copies_catch_up()
         await self.it.end_runs(self.random.choice((Finished(), Dead(error="no"))))
-        self.sent += [told(issue) for issue in self.issues]
+        for issue in self.issues:
+            self.tell_of(issue)
 
     async def restart(self) -> None:
         if self.random.random() < 0.5:

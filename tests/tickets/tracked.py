@@ -211,6 +211,7 @@ class Tracked:
             wrote_at=self.clock.now(),
             version=written.version,
             confirmed=False,
+            settled=f"{claim.id}:{status}:1",
         )
         await self.memories.put(ticket.id, changed)
 

@@ -55,11 +55,11 @@ def observe(
 ) -> Observation:
     """Judge a ticket as it was shown. `known` is the state that the feed has of it; `single`: it was read alone."""
     placed = place(ticket, settings, location)
-    if memory is None or not memory.run:
-        return _first_time(placed, known or "", single)
-    age = age_of(ticket, memory)
+    age = Age.NEWER if memory is None else age_of(ticket, memory)
     if age is Age.OLDER:
         return Observation()
+    if memory is None or not memory.run:
+        return _first_time(placed, known or "", single)
     if is_over(memory):
         return _after_run(placed, memory, known or "", settings, age, single)
     return _during_run(placed, memory, known or "", settings, location, single)
@@ -135,25 +135,39 @@ def _during_run(
 def _after_run(
     placed: Placed, memory: TicketMemory, known: str, settings: TrackerSettings, age: Age, single: bool
 ) -> Observation:
-    where, cancelled = placed.standing, memory.status == "cancelled"
+    where = placed.standing
     if not where.ready:
         if _kind(where.state) == "withdrawn":
             # the label of the run is still on the ticket, but there is nothing to withdraw any more
             where = _claimed(memory)
-        wanted_no_more = cancelled and _kind(where.state) in _UNREADY and not memory.confirmed
-        confirms = wanted_no_more or _confirms(placed, memory, settings)
+        taken_back = memory.shown is None and not memory.confirmed and _kind(where.state) in _UNREADY
+        confirms = (taken_back and _is_settled(memory)) or _confirms(placed, memory, settings)
         return Observation(placed=replace(placed, standing=where), confirms=confirms)
-    asked_again = memory.confirmed and age is Age.NEWER
-    if cancelled:
-        # nothing shows on the ticket: what counts is that a person took the wish back and made it anew
-        by_hand = settings.lifecycle.state_of(placed.ticket.labels) is Lifecycle.PENDING
-        asked_again = asked_again or by_hand or _kind(known) in _UNREADY or memory.withdrawn == memory.run
-    if not asked_again:
+    if memory.shown is None and not _is_settled(memory) and _kind(known) in _UNREADY:
+        # the wish was made anew before the end of its run was shown: it counts after that
+        return Observation()
+    if not _is_wanted_again(placed, memory, known, settings, age):
         return Observation(placed=replace(placed, standing=_claimed(memory)))
     if not single:
         return Observation(look=True)
     # named after the run before it, so that it is a new state whatever was seen in between
     return Observation(placed=replace(placed, standing=replace(where, state=f"{where.state}@{memory.run}")))
+
+
+def _is_wanted_again(placed: Placed, memory: TicketMemory, known: str, settings: TrackerSettings, age: Age) -> bool:
+    """Whether a ticket that is ready by what it shows may have another run."""
+    if memory.confirmed and age is Age.NEWER:
+        return True
+    if memory.shown is not None or not _is_settled(memory):
+        return False
+    # nothing shows on the ticket: what counts is that a person took the wish back and made it anew
+    by_hand = settings.lifecycle.state_of(placed.ticket.labels) is Lifecycle.PENDING and age is Age.NEWER
+    return by_hand or _kind(known) in _UNREADY or memory.withdrawn == memory.run
+
+
+def _is_settled(memory: TicketMemory) -> bool:
+    """Whether the ticket was brought to what the end of its run says."""
+    return memory.settled.startswith(f"{memory.run}:{memory.status}:")
 
 
 def _confirms(placed: Placed, memory: TicketMemory, settings: TrackerSettings) -> bool:

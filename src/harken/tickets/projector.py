@@ -334,14 +334,24 @@ class Projector:
 
 
 def _noted(before: TicketMemory | None, project: str, run: MovedRun) -> TicketMemory:
-    """The memory of a ticket with this run as its newest. What is on the ticket stays as it is known."""
+    """The memory of a ticket with this run as its newest."""
     known = before or TicketMemory(project=project)
     if known.run == run.id and run.status in FINAL and known.settled.startswith(f"{run.id}:{run.status}:"):
         return known
     if known.run == run.id:
         return _change(known, project=project, status=run.status)
+    # of this run nothing is shown yet: a label of the run before would count as ours, and as seen
     return _change(
-        known, project=project, run=run.id, status=run.status, repairs=(), fought=False, asked_at=None, settled=""
+        known,
+        project=project,
+        run=run.id,
+        status=run.status,
+        shown=None,
+        confirmed=False,
+        repairs=(),
+        fought=False,
+        asked_at=None,
+        settled="",
     )
 
 

@@ -43,6 +43,7 @@ from harken.tickets.events import Placed, event_of, gone_event
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.memory import TicketMemories, TicketMemory
 from harken.tickets.orphans import Orphans
+from harken.tickets.pace import PaceLimits, WritePace
 from harken.tickets.settings import TrackerSettings
 
 __all__ = ["TicketSource"]
@@ -77,7 +78,8 @@ class TicketSource:
     """Both a PollSource and a PushSource.
 
     `trackers` are those of the locations. `recall` tells what the feed knows of these subjects, `wake` makes its next
-    poll due now, and `on_comment` is told of comments. `trouble` has the locations that could not be read, and why.
+    poll due now, and `on_comment` is told of comments. `pace` is that of everything that writes with the credential.
+    `trouble` has the locations that could not be read, and why.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class TicketSource:
         recall: Callable[[Sequence[str]], Awaitable[Mapping[str, Known]]] | None = None,
         wake: Callable[[], Awaitable[object]] | None = None,
         on_comment: Callable[[str, Notice], Awaitable[object]] | None = None,
+        pace: WritePace | None = None,
     ) -> None:
         self._settings = settings
         self._trackers = {location.casefold(): tracker for location, tracker in trackers.items()}
@@ -101,6 +104,7 @@ class TicketSource:
         self._recall = recall
         self._wake = wake
         self._on_comment = on_comment
+        self._pace = pace or WritePace(clock, PaceLimits())
         self.trouble: Mapping[str, str] = {}
         # this process has not swept yet
         self._starting = True
@@ -326,6 +330,7 @@ class TicketSource:
         self._writes_left -= 1
         log.warning("tickets.orphan", tracker=self._settings.name, ticket=ticket.ref, label=labels.label(state))
         surplus = labels.surplus(ticket.labels, Lifecycle.PENDING)
+        await self._pace.take(ticket.id)
         await self._tracker(location).swap_labels(ticket, [labels.label(Lifecycle.PENDING)], surplus)
         self._orphans.forget(ticket.id)
 
@@ -340,6 +345,7 @@ class TicketSource:
         tracker = self._tracker(location)
         # it may have been written just before a crash
         if not any(NO_PROJECT in comment.text for comment in await tracker.comments(ticket)):
+            await self._pace.take(ticket.id)
             await tracker.comment(ticket, NO_PROJECT)
         await self._memories.put(ticket.id, TicketMemory(project="", commented_at=self._clock.now()))
 
