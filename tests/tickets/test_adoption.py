@@ -83,6 +83,21 @@ async def test_a_receipt_that_a_stranger_copied_proves_nothing(world: World):
     assert world.board.labels(victim) == {"fix", "harken:in-progress"}
 
 
+async def test_an_old_receipt_that_a_stranger_kept_does_not_finish_a_newer_run(world: World, clock: HandClock):
+    number = world.board.open("fix")
+    await world.claim(number, status="done")
+    await world.settle(30)
+    kept = world.board.comments(number)[0]
+    clock.advance(600)
+    await world.claim(number, status="running")
+    await world.settle(100)
+    world.board.comment(number, kept)
+    world.store.stored.clear()
+    world.restart()
+    adopted = await world.projector.adopt("shop")
+    assert (len(adopted.finished), len(adopted.interrupted)) == (0, 1)
+
+
 async def test_what_is_remembered_stays(world: World):
     number = world.board.open("fix")
     run = await world.claim(number, status="done")

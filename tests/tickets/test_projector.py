@@ -432,6 +432,12 @@ async def test_two_automations_that_fight_over_a_label_are_stopped_after_five_re
     world.store.move(run, "done")
     await world.settle(30)
     assert world.board.labels(number) == {*PEOPLE, "harken:done"}
+    clock.advance(600)
+    await world.claim(number, status="running")
+    await world.settle(100)
+    world.board.unlabel(number, "harken:in-progress")
+    await world.settle(200)
+    assert world.lifecycle(number) == {"harken:in-progress"}, "the next run is another matter"
 
 
 async def test_a_read_that_is_behind_repairs_nothing(hub: World, clock: HandClock):

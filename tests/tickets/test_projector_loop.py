@@ -114,3 +114,24 @@ async def test_a_project_that_comes_back_into_the_configuration_is_caught_up(clo
             await clock.sleep(60)
             assert world.lifecycle(number) == {"harken:done"}
         assert (await world.memory(number)).status == "done"
+
+
+@virtual
+async def test_what_another_replica_left_half_written_is_found_when_the_lease_comes_back(clock: VirtualClock):
+    async with boards(clock, "github") as served:
+        world = World(clock, *served)
+        lease, other = SharedLease(ours=True), replica(world)
+        number = world.board.open("fix")
+        async with kept(world.projector, lease):
+            await clock.sleep(10)
+            lease.ours = False
+            await clock.sleep(10)
+            await world.claim(number, status="running")
+            world.board.fake.limit(30)
+            # it notes what moved, cannot write, gives the run back, and is never seen again
+            await other.project()
+            await other.project()
+            assert list(await world.store.moved_runs()) == []
+            lease.ours = True
+            await clock.sleep(60)
+        assert world.lifecycle(number) == {"harken:in-progress"}
