@@ -159,7 +159,23 @@ def test_the_question_is_that_of_the_last_step() -> None:
     first, last = record({"prompt": "a"}, "approve", "waiting"), record({"question": "b"}, "ticket.ask", "waiting")
     assert asked_in(run("waiting", first, last)) == "b"
     assert asked_in(run("running", first)) == ""
-    assert asked_in(run("waiting", first, record())) == ""
+    assert asked_in(run("waiting", first, record())) == "", "the same step went on"
+    other = StepRecord(path="b", action="shell", status="ok")
+    assert asked_in(run("waiting", first, other)) == "a", "another branch went on"
+
+
+@pytest.mark.parametrize(
+    ("asking", "how"),
+    [
+        (record({"prompt": "Delete it?"}, "approve", "waiting"), "Answer with a comment: approve or reject."),
+        (record({"prompt": "Red?\nOr @blue?"}, "agent", "waiting"), "Answer with a comment."),
+    ],
+)
+def test_a_question_says_how_to_answer(asking: StepRecord, how: str) -> None:
+    report = report_of(run("waiting", asking), "fix", "bug", LEO)
+    text = notice_text("waiting", report, markup_of("github"), "harken-notice 00")
+    assert how in text
+    assert "@blue" not in re.sub("(?s)`+text.*?`{3,}", "", text)
 
 
 def test_the_labeller_is_the_one_that_the_preflight_trusted() -> None:

@@ -10,7 +10,8 @@ from harken.runs import StepRecord
 from harken.testing import HandClock
 from harken.ticket import Comment
 from harken.tickets import Lifecycle, is_ours
-from harken.tickets.receipt import receipts_in
+from harken.tickets.receipt import notice_line, receipts_in
+from harken.tickets.ticket_writer import stage_of
 from tests.tickets.projecting import KEY, KINDS, JiraBoard, World, boards
 
 
@@ -127,6 +128,27 @@ async def test_a_question_is_asked_on_the_ticket_and_when_is_remembered(hub: Wor
     hub.store.move(run, "waiting", again, waiting_for="approval")
     await hub.settle(10)
     assert [text for text in hub.board.comments(number) if "And this?" in text and "@leo" in text]
+
+
+async def test_a_question_stays_where_answers_are_looked_for_after_a_crash(hub: World):
+    number = hub.board.open("fix")
+    run = await hub.claim(number, status="running")
+    await hub.settle(10)
+    asked = StepRecord(path="ok", action="approve", status="waiting", output={"prompt": "Go on?"})
+    hub.store.move(run, "waiting", asked, waiting_for="approval")
+    await hub.settle(10)
+    (before,) = hub.board.comments(number)
+    # the comment was written, and the process ended before it could remember that
+    hub.store.stored.clear()
+    hub.restart()
+    hub.store.move(run, "waiting")
+    await hub.settle(300)
+    (after,) = hub.board.comments(number)
+    moved = await hub.store.run(run)
+    assert notice_line(stage_of(moved)) in before
+    assert notice_line(stage_of(moved)) in after
+    assert "Go on?" in after
+    assert (await hub.memory(number)).asked_at is not None
 
 
 async def test_a_question_that_a_step_wrote_itself_is_not_repeated(hub: World):

@@ -46,6 +46,7 @@ _APART = "\u200b"
 _ADDRESS = re.compile(r"https?://[\w.:%/?&=#+-]{1,500}", re.ASCII)
 _LOGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _JIRA_CLOUD_ID = re.compile(r"(?:[0-9]+:)?[0-9a-f-]{24,100}")
+_APPROVALS = ("approve", "ticket.preflight")
 _OUTPUTS = ("tail", "stdout", "output", "summary", "text")
 
 _HEADS: Mapping[str, str] = {
@@ -79,9 +80,9 @@ class Markup(msgspec.Struct, frozen=True, kw_only=True):
         # a space apart: a text may begin or end with a backtick
         return f"{ticks} {line} {ticks}" if "`" in line else f"{ticks}{line}{ticks}"
 
-    def block(self, lines: Sequence[str]) -> str:
+    def block(self, lines: Sequence[str], longest: int = LONGEST_LINE) -> str:
         """Lines of a stranger's text."""
-        shown = [_cut(_clean(line), LONGEST_LINE) for line in lines]
+        shown = [_cut(_clean(line), longest) for line in lines]
         if not self.code:
             return "\n".join(f"> {_take_apart(line)}" for line in shown)
         fence = _ticks("\n".join(shown), 3)
@@ -111,7 +112,7 @@ def markup_of(kind: str) -> Markup:
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sticky comment says about a run. All texts but `run` and `receipt` are strangers'."""
+    """What the sticky comment says about a run. All texts but `run` are strangers'. `approval`: yes or no is asked."""
 
     run: str
     status: str
@@ -120,6 +121,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     error: str = ""
     question: str = ""
+    approval: bool = False
     pull_request: str = ""
     tokens: int = 0
     usd: float = 0.0
@@ -129,6 +131,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_of(run: Run, pipeline: str, label: str, asked_by: Actor | None) -> Report:
     """Sum up a run."""
+    asking = _asking(run)
     return Report(
         run=run.id,
         status=run.status,
@@ -137,6 +140,7 @@ def report_of(run: Run, pipeline: str, label: str, asked_by: Actor | None) -> Re
         label=label,
         error=run.error if run.status in ("failed", "dead", "cancelled") else "",
         question=asked_in(run),
+        approval=asking is not None and asking.action in _APPROVALS,
         pull_request=pull_request_of(run),
         tokens=sum(record.tokens for record in run.journal),
         usd=sum(record.usd for record in run.journal),
@@ -172,14 +176,21 @@ def notice_text(kind: Notice, report: Report, markup: Markup, line: str) -> str:
     """A text for the person who asked for the run."""
     mention = markup.mention(report.asked_by)
     said = {
-        "waiting": f"this run waits for you: {markup.quote(report.question, LONGEST_PROSE)}\n\n"
-        "Answer with a comment: approve or reject.",
+        "waiting": f"this run waits for you: {_question(report, markup)}\n\n"
+        f"Answer with a comment{': approve or reject' if report.approval else ''}.",
         "failed": f"this run failed: {markup.quote(report.error or 'no reason was given', LONGEST_PROSE)}\n\n"
         "Take the lifecycle label off to try it again.",
         "pull_request": f"a pull request is ready: {report.pull_request}",
     }[kind]
     words = f"{mention} {said}" if mention else said[0].upper() + said[1:]
     return f"{words}\n\n{markup.mark(line)}"
+
+
+def _question(report: Report, markup: Markup) -> str:
+    lines = [line for line in report.question.splitlines() if line.strip()][:MOST_LINES]
+    if len(lines) > 1:
+        return f"\n\n{markup.block(lines, LONGEST_PROSE)}"
+    return markup.quote(report.question, LONGEST_PROSE)
 
 
 def repair_text(label: str, trigger: str, markup: Markup) -> str:
@@ -205,17 +216,29 @@ def notice_of(run: Run) -> Notice:
     """What of this run wants a person. A step that wrote its question on the ticket itself needs no second comment."""
     if run.status in ("failed", "dead"):
         return "failed"
-    if run.status == "waiting" and asked_in(run) and not _field(run.journal[-1].output, "comment"):
+    asking = _asking(run)
+    if asking is not None and not _field(asking.output, "comment"):
         return "waiting"
     return "pull_request" if run.status == "done" and pull_request_of(run) else ""
 
 
 def asked_in(run: Run) -> str:
     """The question that the run waits for an answer to; empty if it waits for none."""
-    if run.status != "waiting" or not run.journal:
-        return ""
-    last = run.journal[-1]
-    return _field(last.output, "prompt") or _field(last.output, "question") if last.status == "waiting" else ""
+    asking = _asking(run)
+    return "" if asking is None else _prompt_of(asking)
+
+
+def _asking(run: Run) -> StepRecord | None:
+    """The step that has asked last, of those that wait."""
+    if run.status != "waiting":
+        return None
+    latest = {record.path: record for record in run.journal}
+    asked = [record for record in latest.values() if record.status == "waiting" and _prompt_of(record)]
+    return asked[-1] if asked else None
+
+
+def _prompt_of(record: StepRecord) -> str:
+    return _field(record.output, "prompt") or _field(record.output, "question")
 
 
 def pull_request_of(run: Run) -> str:

@@ -305,12 +305,14 @@ class TicketWriter:
         if memory.comment and self._told.get(run.id) == report:
             return memory
         notice = notice_text(kind, report, target.markup, notice_line(stage_of(run))) if kind else ""
+        earlier: Comment | None = None
         if not memory.comment or notice:
             memory, earlier = await self._find_own(target, ticket, memory, notice_line(stage_of(run)))
-            if earlier is not None:
-                notice = ""
-                memory = await self._note_question(target, ticket, memory, run, earlier)
-        if notice and memory.comment:
+        if earlier is not None:
+            memory = await self._note_question(target, ticket, memory, run, earlier)
+            # in the sticky comment it stays: answers are looked for behind its line
+            notice = notice if earlier.id == memory.comment else ""
+        elif notice and memory.comment:
             await target.pace.take(ticket.id)
             written = await target.tracker.comment(ticket, notice)
             memory = await self._note_question(target, ticket, memory, run, written)
