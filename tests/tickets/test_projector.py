@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from harken.config.on_failure import TYPES
 from harken.runs import RunState
 from harken.testing import HandClock
 from harken.ticket import Ticket
@@ -426,6 +427,7 @@ async def test_two_automations_that_fight_over_a_label_are_stopped_after_five_re
     (account,) = alert.data["accounts"]
     assert account.startswith(robot)
     assert alert.data["alert"] is True
+    assert alert.type in TYPES, "on_failure tells it"
     (said,) = [text for text in world.board.comments(number) if "within an hour" in text]
     assert robot in said
     assert len([text for text in world.board.comments(number) if "put back" in text]) == 1
