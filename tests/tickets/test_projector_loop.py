@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from harken.errors import StoreUnavailable
 from harken.tasks import cancel_and_wait
 from harken.testing import VirtualClock, virtual
+from harken.testing.fakes.server import Answer
 from harken.tickets import Projector
 from tests.tickets.projecting import KEY, HubBoard, World, boards
 
@@ -135,3 +136,58 @@ async def test_what_another_replica_left_half_written_is_found_when_the_lease_co
             lease.ours = True
             await clock.sleep(60)
         assert world.lifecycle(number) == {"harken:in-progress"}
+
+
+@virtual
+async def test_a_platform_that_does_not_answer_keeps_no_other_waiting(clock: VirtualClock):
+    async with boards(clock, "github", "jira") as served:
+        world = World(clock, *served)
+        hub, jira = served
+        numbers = [hub.open("fix") for _ in range(3)]
+        ids = [(await world.ticket(number)).id for number in numbers]
+        fine = await world.ticket(jira.open("fix"), jira)
+        hub.fake.answers = [Answer(hang=True)] * 3
+        async with kept(world.projector, SharedLease(ours=True)):
+            await clock.sleep(1)
+            hung = [world.store.start(id, status="running") for id in ids]
+            run = world.store.start(fine.id, trigger="shop2/web", status="running")
+            world.projector.nudge()
+            await clock.sleep(5)
+            assert jira.labels(fine.number) == {"fix", "harken:in-progress"}
+            for _ in range(3):
+                await clock.sleep(15)
+                world.store.move(run, "waiting")
+                world.projector.nudge()
+                await clock.sleep(5)
+                assert jira.labels(fine.number) == {"fix", "harken:waiting"}
+                world.store.move(run, "running")
+                world.projector.nudge()
+                await clock.sleep(5)
+                assert jira.labels(fine.number) == {"fix", "harken:in-progress"}
+            for one in hung:
+                world.store.move(one, "done")
+            await clock.sleep(700)
+        assert all(hub.labels(number) == {"fix", "harken:done"} for number in numbers)
+
+
+@virtual
+async def test_a_run_that_moves_while_its_ticket_is_being_written_is_shown_at_once(clock: VirtualClock):
+    async with boards(clock, "github") as served:
+        world = World(clock, *served)
+        number = world.board.open("fix")
+        run = await world.claim(number, status="running")
+        plain = world.board.tracker.get
+
+        async def slow(id: str) -> object:
+            found = await plain(id)
+            await clock.sleep(20)
+            return found
+
+        world.board.tracker.get = slow
+        async with kept(world.projector, SharedLease(ours=True)):
+            await clock.sleep(15)
+            world.store.move(run, "done")
+            await clock.sleep(30)
+            world.board.tracker.get = plain
+            await clock.sleep(15)
+        assert world.lifecycle(number) == {"harken:done"}

@@ -22,6 +22,7 @@ from harken.event import Event, Recorded
 from harken.runs import FINAL, OPEN, Run
 from harken.store import MovedRun
 from harken.store.documents import TICKET
+from harken.tasks import cancel_and_wait
 from harken.ticket import TicketTracker
 from harken.tickets.adoption import Adopted, adopt
 from harken.tickets.memory import DocumentStore, TicketMemories, TicketMemory
@@ -36,6 +37,8 @@ log = structlog.get_logger("harken.tickets")
 MOST_MOVED = 200
 PASS_SECONDS = 5.0
 """A pass ends after so long, so that what moved meanwhile is noted before more is written."""
+HANG_SECONDS = 10.0
+"""For so long a pass waits for a credential whose platform does not answer."""
 LOOK_SECONDS = 3.0
 LOOK_AT_TICKET, LOOK_SPREAD = 60.0, 3.0
 """A ticket with an open run is looked at so often; with many of them, one every three seconds per credential."""
@@ -66,7 +69,8 @@ class Lease(Protocol):
 class _Visit:
     """A ticket that does not show everything yet, or whose run is not over. Times are monotonic.
 
-    `not_before`: the platform asked us to leave it alone until then, whatever happens to its run.
+    `moves` counts what was told of its run. `not_before`: the platform asked us to leave it alone until then, whatever
+    happens to its run.
     """
 
     def __init__(self, tracker: str, ticket: str, project: str, *, is_open: bool) -> None:
@@ -75,6 +79,7 @@ class _Visit:
         self.project = project
         self.is_open = is_open
         self.began: datetime | None = None
+        self.moves = 0
         self.moved = True
         self.due = 0.0
         self.not_before = 0.0
@@ -117,6 +122,7 @@ class Projector:
         self._writer = TicketWriter(store, clock, key, redact=redact, announce=announce)
         self._visits: dict[tuple[str, str], _Visit] = {}
         self._rests: dict[str, _Rest] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
         self._loaded: set[tuple[str, str]] = set()
         self._seen: dict[str, int] = {}
         self._nudged = asyncio.Event()
@@ -133,26 +139,32 @@ class Projector:
 
     async def keep(self, lease: Lease) -> None:
         """Project until cancelled, while the lease is ours."""
-        while True:
-            self._nudged.clear()
-            wait = LOOK_SECONDS
-            try:
-                if await lease.keep():
-                    wait = await self.project()
-                else:
-                    self.forget()
-            except HarkenError as error:
-                away = isinstance(error, StoreUnavailable)
-                (log.debug if away else log.warning)("tickets.trouble", reason=str(error))
-            except Exception:
-                log.exception("tickets.failed")
-            await self._rest(wait)
+        try:
+            while True:
+                self._nudged.clear()
+                await self._rest(await self._keep_once(lease))
+        finally:
+            await cancel_and_wait(self._writing.values())
+            self._writing.clear()
+
+    async def _keep_once(self, lease: Lease) -> float:
+        try:
+            if await lease.keep():
+                return await self.project()
+            self.forget()
+        except HarkenError as error:
+            away = isinstance(error, StoreUnavailable)
+            (log.debug if away else log.warning)("tickets.trouble", reason=str(error))
+        except Exception:
+            log.exception("tickets.failed")
+        return LOOK_SECONDS
 
     async def project(self) -> float:
         """One pass: note what moved, then write what is due, each credential for itself.
 
         Return after how many seconds there is something to do again."""
         settings = self._settings()
+        self._reap()
         await self._load(settings)
         await self._take_moved(settings)
         now = self._clock.monotonic()
@@ -163,11 +175,24 @@ class Projector:
             else:
                 # its tracker was taken out of the configuration
                 self._drop(visit)
-        passes = [self._write_due(settings, account, visits) for account, visits in due.items()]
-        for outcome in await asyncio.gather(*passes, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        started = []
+        for account, visits in due.items():
+            if account not in self._writing:
+                writing = asyncio.create_task(self._write_due(settings, account, visits), name=f"tickets {account}")
+                self._writing[account] = writing
+                started.append(writing)
+        if started:
+            # one that hangs goes on by itself, and the others are not kept waiting for it
+            await asyncio.wait(started, timeout=HANG_SECONDS)
+        self._reap()
         return self._next_pass(settings)
+
+    def _reap(self) -> None:
+        """Let go of passes that have ended, and raise the error of one that failed."""
+        ended = [account for account, task in self._writing.items() if task.done()]
+        failed = [error for account in ended if (error := self._writing.pop(account).exception()) is not None]
+        if failed:
+            raise failed[0]
 
     async def adopt(self, tracker: str) -> Adopted:
         """Rebuild the memory of a tracker's tickets from what is on them, after the store was lost."""
@@ -198,8 +223,10 @@ class Projector:
     def _next_pass(self, settings: Mapping[str, TrackerSettings]) -> float:
         now, waits = self._clock.monotonic(), [LOOK_SECONDS]
         for visit in self._visits.values():
-            rest = self._rests.get(settings[visit.tracker].account) if visit.tracker in settings else None
-            waits.append(max(visit.due, rest.until if rest else 0.0) - now)
+            account = settings[visit.tracker].account if visit.tracker in settings else ""
+            if account not in self._writing:
+                rest = self._rests.get(account)
+                waits.append(max(visit.due, rest.until if rest else 0.0) - now)
         return max(0.0, min(waits))
 
     async def _load(self, settings: Mapping[str, TrackerSettings]) -> None:
@@ -256,6 +283,7 @@ class Projector:
         if visit is None:
             visit = self._visits[tracker, ticket] = _Visit(tracker, ticket, memory.project, is_open=is_open)
         visit.project, visit.is_open, visit.moved, visit.due = memory.project, is_open, True, visit.not_before
+        visit.moves += 1
         return visit
 
     def _drop(self, visit: _Visit) -> None:
@@ -271,12 +299,16 @@ class Projector:
             tracker = settings[visit.tracker]
             now = self._clock.monotonic()
             wait = self._paces.of(account, tracker.kind).wait(visit.ticket)
+            if self._visits.get((visit.tracker, visit.ticket)) is not visit:
+                # another replica writes
+                continue
             if now < rest.until or now >= ends or wait > PATIENCE:
                 rest.until = max(rest.until, now + wait if wait > PATIENCE else 0.0)
                 return
             await self._visit(tracker, visit, rest, max(LOOK_AT_TICKET, LOOK_SPREAD * count))
 
     async def _visit(self, tracker: TrackerSettings, visit: _Visit, rest: _Rest, look_every: float) -> None:
+        known = visit.moves
         try:
             target = self._target(tracker, visit.project)
             again = None if target is None else await self._writer.visit(target, visit.ticket, visit.began, look_every)
@@ -288,6 +320,9 @@ class Projector:
         if visit.failures:
             log.info("ticket.written_again", tracker=tracker.name, ticket=visit.ticket)
         visit.failures = rest.failures = 0
+        if visit.moves != known:
+            # its run went on while it was being written
+            return
         visit.moved = False
         if again is None:
             self._drop(visit)
