@@ -16,6 +16,7 @@ from harken.testing.fakes.github import GitHub
 from harken.testing.fakes.gitlab import GitLab
 from harken.testing.fakes.pagerduty import PagerDuty
 from harken.testing.fakes.slack import FakeSlack
+from tests.services.github_openapi import problems
 from tests.services.slack_world import workspace
 
 
@@ -57,6 +58,7 @@ async def hub(clock: HandClock) -> AsyncIterator[GitHub]:
     fake = GitHub(clock)
     async with fake.serve():
         yield fake
+    assert problems(fake.seen) == set(), "GitHub's OpenAPI document does not have it"
 
 
 @pytest.fixture

@@ -334,6 +334,7 @@ class GitHub(FakeServer):
             "/user": self._me,
             "/users/{login}": self._user,
             "/graphql": self._viewer,
+            "/rate_limit": self._rate_limit,
             "/app": self._app,
             "/app/installations/{installation}/access_tokens": self._access_tokens,
         }
@@ -445,6 +446,9 @@ class GitHub(FakeServer):
             return _error(403, "Resource not accessible by integration")
         headers = {} if scopes is None else {"X-OAuth-Scopes": scopes}
         return json_reply(self.account("mia") | {"name": "Mia Engel", "email": None}, headers=headers)
+
+    async def _rate_limit(self, request: web.Request) -> web.Response:
+        return json_reply({"resources": {"core": {"limit": ALLOWED, "remaining": self.remaining}}})
 
     async def _viewer(self, request: web.Request) -> web.Response:
         asked = (await request.json())["query"].split()
