@@ -171,14 +171,17 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """What a verified webhook tells: something may have changed about this ticket.
 
     `location` is the repository, project or project key of the ticket as the platform writes it, which may differ in
-    case from what the tracker was made for; empty if the webhook does not tell it. `ticket` is the ticket as the
-    webhook shows it, which may be older than what we have seen; None if it does not show it whole. `comment` is
-    set if the webhook is about a new comment. `sent_at` is when the platform says that it happened.
+    case from what the tracker was made for; empty if the webhook does not tell it. `aliases` are other names of it,
+    such as the number of a project. `ticket` is the ticket as the webhook shows it, which may be older than what we
+    have seen; None if it does not show it whole. `commented`: the webhook is about a new comment, which is `comment` if
+    it is shown. `sent_at` is when the platform says that it happened.
     """
 
     location: str
     id: str
+    aliases: tuple[str, ...] = ()
     ticket: Ticket | None = None
+    commented: bool = False
     comment: Comment | None = None
     sent_at: datetime | None = None
 

@@ -114,7 +114,10 @@ def test_what_is_not_basic_is_refused(header: str):
 def test_a_work_item_is_named(kind: str):
     (notice,) = read(CREATED | {"eventType": f"workitem.{kind}"})
     assert notice == Notice(
-        location="FabrikamCloud", id="5", sent_at=datetime(2016, 9, 19, 13, 3, 27, 37915, tzinfo=UTC)
+        location="FabrikamCloud",
+        id="5",
+        commented=kind == "commented",
+        sent_at=datetime(2016, 9, 19, 13, 3, 27, 37915, tzinfo=UTC),
     )
 
 

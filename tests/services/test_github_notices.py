@@ -106,8 +106,9 @@ def test_a_new_comment_is_shown_and_a_deleted_one_is_not():
     assert notice.comment.author is not None
     assert notice.comment.author.id == str(payload["comment"]["user"]["id"])
     assert notice.ticket is not None
+    assert notice.commented
     (notice,) = read("issue_comment", recorded("issue_comment", "deleted"))
-    assert notice.comment is None
+    assert (notice.comment, notice.commented) == (None, False)
 
 
 def test_pings_other_events_and_pull_requests_tell_nothing():

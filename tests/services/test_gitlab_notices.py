@@ -176,7 +176,10 @@ def test_a_signing_token_that_is_none_never_verifies(secret: str):
 def test_a_change_names_the_issue(action: str):
     (notice,) = read(ISSUE | {"object_attributes": ISSUE["object_attributes"] | {"action": action}})
     assert notice == Notice(
-        location="gitlab-org/gitlab-test", id="14#23", sent_at=datetime(2013, 12, 3, 17, 16, 43, tzinfo=UTC)
+        location="gitlab-org/gitlab-test",
+        aliases=("14",),
+        id="14#23",
+        sent_at=datetime(2013, 12, 3, 17, 16, 43, tzinfo=UTC),
     )
 
 
@@ -188,6 +191,7 @@ def test_tasks_and_confidential_issues_are_tickets_too():
 def test_a_new_comment_is_shown():
     (notice,) = read(NOTE)
     assert (notice.location, notice.id, notice.ticket) == ("gitlab-org/gitlab-test", "14#17", None)
+    assert notice.commented
     assert notice.comment is not None
     assert (notice.comment.id, notice.comment.text) == ("1241", "Hello world")
     assert notice.comment.author == Actor(id="1", login="root")
@@ -197,7 +201,7 @@ def test_a_new_comment_is_shown():
 @pytest.mark.parametrize("change", [{"action": "update"}, {"system": True}, {"id": None}])
 def test_a_comment_that_is_not_a_new_one_is_not_shown(change: dict[str, Any]):
     (notice,) = read(NOTE | {"object_attributes": NOTE["object_attributes"] | change})
-    assert notice.comment is None
+    assert (notice.comment, notice.commented) == (None, False)
 
 
 def test_the_bot_of_an_access_token_is_known():

@@ -158,13 +158,13 @@ def test_a_new_comment_is_shown_as_cloud_and_as_data_center_tell_it():
         assert (notice.comment.id, notice.comment.text) == ("252789", "Just in time for AtlasCamp!")
         assert notice.comment.author == Actor(id="557058:mia", login="557058:mia")
     edited = UPDATED | {"issue_event_type_name": "issue_comment_edited", "comment": COMMENT}
-    assert read(edited)[0].comment is None
+    assert (read(edited)[0].comment, read(edited)[0].commented) == (None, False)
 
 
 def test_a_comment_of_data_center_that_comes_without_its_issue_names_it():
     alone = {name: value for name, value in COMMENTED.items() if name != "issue"}
     (notice,) = read(alone)
-    assert (notice.id, notice.location, notice.comment) == ("99291", "", None)
+    assert (notice.id, notice.location, notice.commented, notice.comment) == ("99291", "", True, None)
     assert read(alone | {"comment": {"id": "1"}}) == []
 
 

@@ -22,7 +22,7 @@ from harken.testing.fakes.server import Answer
 from harken.ticket import Comment, Notice
 from tests.services.github import SHOP
 from tests.tickets.test_source import cycles, id_of, ran, run_to_its_end
-from tests.tickets.tracked import Tracked, github, settings
+from tests.tickets.tracked import Tracked, github, project, settings
 
 MIXED = settings(webhook=True)
 
@@ -377,3 +377,48 @@ async def test_a_tracker_without_webhooks_takes_none(clock: VirtualClock, tmp_pa
         with pytest.raises(Refused):
             await it.tell(told(it.hub.open("fix")))
         assert it.settings.locations[0] == SHOP
+
+
+@virtual
+async def test_a_webhook_that_names_no_location_is_looked_for_in_all_of_them(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """A minimal hook of Azure DevOps, or a comment of Jira Data Center."""
+    given = settings(project(), project("search", "acme/search"), webhook=True)
+    async with github(clock, tmp_path, given) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix", repo="acme/search")
+        assert await it.tell(told(issue, whole=False, location="")) == ["ready:fix"]
+        assert await it.tell(told(issue, whole=False, location="", id="99@99")) == []
+
+
+@virtual
+async def test_a_location_is_known_by_its_other_names_and_in_any_case(clock: VirtualClock, tmp_path: Path) -> None:
+    """GitLab's webhooks have the path of a project, and a tracker may be made for its number."""
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        issue = it.hub.open("fix")
+        assert await it.tell(told(issue, whole=False, location="acme/renamed")) == []
+        assert await it.tell(told(issue, whole=False, location="acme/renamed", aliases=("7", "ACME/Shop"))) == [
+            "ready:fix"
+        ]
+
+
+@virtual
+async def test_a_comment_that_is_not_shown_is_passed_on_too(clock: VirtualClock, tmp_path: Path) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(5)
+        notice = told(it.hub.open("fix"), whole=False, commented=True)
+        await it.tell(notice)
+        assert it.comments == [notice]
+
+
+@virtual
+async def test_a_long_ticket_is_not_too_large_for_a_webhook(clock: VirtualClock, tmp_path: Path) -> None:
+    """An answer of 413 puts a hook on probation, and texts have up to a million characters."""
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        assert it.source.max_bytes >= 5_000_000

@@ -23,6 +23,7 @@ from harken.errors import (
 )
 from harken.event import Event, Known
 from harken.kit.cursor import dump_cursor, load_cursor
+from harken.kit.webhook_body import MAX_BYTES
 from harken.source import Batch, Cursor, Request
 from harken.ticket import Notice, NoticeReader, Ticket, TicketPage, TicketTracker
 from harken.tickets.claims import is_over, observe
@@ -81,6 +82,8 @@ class TicketSource:
     poll due now, and `on_comment` is told of comments. `pace` is that of everything that writes with the credential.
     `trouble` has the locations that could not be read, and why.
     """
+
+    max_bytes = MAX_BYTES
 
     def __init__(
         self,
@@ -399,26 +402,38 @@ class TicketSource:
 
     async def _take_notices(self, told: Sequence[Notice]) -> list[Event]:
         events: list[Event] = []
-        ours = [notice for notice in told if notice.location.casefold() in self._locations]
-        for notice in ours:
+        ours = [(notice, places) for notice in told if (places := self._places(notice))]
+        for notice, _ in ours:
             self._counter.announce(notice.ticket.id if notice.ticket is not None else notice.id)
-            if notice.comment is not None and self._on_comment is not None:
+            if (notice.commented or notice.comment is not None) and self._on_comment is not None:
                 await self._on_comment(self._settings.name, notice)
         if self._settings.doorbell:
             if ours and self._wake is not None:
                 await self._wake()
             return []
-        for notice in ours:
-            events += await self._take_notice(notice)
+        for notice, places in ours:
+            events += await self._take_notice(notice, places)
         return events
 
-    async def _take_notice(self, notice: Notice) -> list[Event]:
-        location, whole = self._locations[notice.location.casefold()], notice.ticket
+    def _places(self, notice: Notice) -> list[str]:
+        """Our locations where the ticket may be: all of them if the webhook names none."""
+        names = [name.casefold() for name in (notice.location, *notice.aliases) if name]
+        if not names:
+            return list(self._locations.values())
+        # a tracker without a location is of the whole platform
+        found = next((self._locations[name] for name in (*names, "") if name in self._locations), None)
+        return [] if found is None else [found]
+
+    async def _take_notice(self, notice: Notice, places: Sequence[str]) -> list[Event]:
+        location, whole = places[0], notice.ticket
         if whole is not None and await self._memories.get(whole.id) is None:
             events, look = await self._observe(location, [whole], single=False, polled=False)
             if not look:
                 return events
         read = await self._get(location, notice.id)
+        for other in places[1:]:
+            if read is None:
+                location, read = other, await self._get(other, notice.id)
         if read is None:
             return await self._missing(notice.id)
         behind = whole is not None and _changed_at(whole) > _changed_at(read)

@@ -45,9 +45,16 @@ class WorkItemNotices:
         number = _number(resource, kind)
         if number is None:
             return ()
-        comment = _comment(resource) if kind == "workitem.commented" else None
-        sent_at = instant(told.get("createdDate"))
-        return [Notice(location=_project(resource), id=str(number), comment=comment, sent_at=sent_at)]
+        commented = kind == "workitem.commented"
+        return [
+            Notice(
+                location=_project(resource),
+                id=str(number),
+                commented=commented,
+                comment=_comment(resource) if commented else None,
+                sent_at=instant(told.get("createdDate")),
+            )
+        ]
 
 
 def _number(resource: Mapping[str, Any], kind: str) -> int | None:

@@ -46,12 +46,14 @@ def _notices(event: str, told: Mapping[str, Any]) -> Sequence[Notice]:
     if not _is_issue(issue) or not repo:
         return ()
     ticket, gone = ticket_of(issue, repo), event == "issues" and action in _GONE
-    comment = _comment(told) if (event, action) == ("issue_comment", "created") else None
+    commented = (event, action) == ("issue_comment", "created")
+    comment = _comment(told) if commented else None
     return [
         Notice(
             location=repo,
             id=ticket.id,
             ticket=ticket if _is_whole(issue) and not gone else None,
+            commented=commented,
             comment=comment,
             # GitHub does not say when it sent a webhook, and a deleted issue is not changed by that
             sent_at=comment.created_at if comment else None if gone else ticket.updated_at,

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from harken.clock import Clock
 from harken.kit.fields import instant, text_of
 from harken.kit.webhook_body import object_in
@@ -54,21 +56,22 @@ def _notice(told: Mapping[str, Any]) -> Notice | None:
         return None
     if kind in _ISSUES:
         # the button "Test" sends an issue to which nothing happened
-        happened = text_of(about, "action") is not None
-        return _of_issue(told, about, at="updated_at") if happened else None
+        notice = _of_issue(told, about) if text_of(about, "action") else None
+        return notice and replace(notice, sent_at=_time(about.get("updated_at")))
     if kind == "note" and text_of(about, "noteable_type") in ("Issue", "WorkItem"):
-        issue = told.get("issue") or told.get("work_item")
-        return _of_issue(told, issue, at="", comment=_comment(about, told.get("user")))
+        comment = _comment(about, told.get("user"))
+        notice = _of_issue(told, told.get("issue") or told.get("work_item"))
+        at = comment.created_at if comment else _time(about.get("updated_at"))
+        return notice and replace(notice, commented=comment is not None, comment=comment, sent_at=at)
     return None
 
 
-def _of_issue(told: Mapping[str, Any], issue: Any, *, at: str, comment: Comment | None = None) -> Notice | None:
-    numbers = [issue.get(name) if isinstance(issue, dict) else None for name in ("project_id", "iid")]
+def _of_issue(told: Mapping[str, Any], issue: Any) -> Notice | None:
+    project, number = (issue.get(name) if isinstance(issue, dict) else None for name in ("project_id", "iid"))
     location = _project(told)
-    if not location or not all(type(number) is int and 0 < number < _LARGEST for number in numbers):
+    if not location or not all(type(one) is int and 0 < one < _LARGEST for one in (project, number)):
         return None
-    sent_at = comment.created_at if comment else _time(issue.get(at))
-    return Notice(location=location, id="{}#{}".format(*numbers), comment=comment, sent_at=sent_at)
+    return Notice(location=location, aliases=(str(project),), id=f"{project}#{number}")
 
 
 def _project(told: Mapping[str, Any]) -> str:

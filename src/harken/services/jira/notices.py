@@ -51,7 +51,7 @@ class JiraNotices:
         issue = told.get("issue")
         if isinstance(issue, dict):
             return self._of_issue(event, told, issue)
-        return _of_comment(told)
+        return _of_comment(event, told)
 
     def _of_issue(self, event: str, told: Mapping[str, Any], issue: Mapping[str, Any]) -> Sequence[Notice]:
         id, key = text_of(issue, "id") or "", text_of(issue, "key") or ""
@@ -60,8 +60,13 @@ class JiraNotices:
         page = f"{self._site(issue)}/browse/{key}"
         ticket = ticket_of(issue, page) if _is_whole(issue) and event != _DELETED else None
         location = text_of(issue, "fields.project.key") or key.rpartition("-")[0]
-        comment = _comment(event, told, page)
-        return [Notice(location=location, id=id, ticket=ticket, comment=comment, sent_at=_sent_at(told))]
+        commented = _is_commented(event, told)
+        comment = _comment(told, page) if commented else None
+        return [
+            Notice(
+                location=location, id=id, ticket=ticket, commented=commented, comment=comment, sent_at=_sent_at(told)
+            )
+        ]
 
     def _site(self, issue: Mapping[str, Any]) -> str:
         """The address of this Jira as it calls itself, which may be another than that of the API."""
@@ -69,10 +74,12 @@ class JiraNotices:
         return site if rest and site.startswith(("https://", "http://")) else self._web_url
 
 
-def _of_comment(told: Mapping[str, Any]) -> Sequence[Notice]:
+def _of_comment(event: str, told: Mapping[str, Any]) -> Sequence[Notice]:
     """Data Center tells about a comment without its issue, whose id is only in an address, and its project nowhere."""
     found = _ISSUE_IN_ADDRESS.search(text_of(told, "comment.self") or "")
-    return [Notice(location="", id=found[1], sent_at=_sent_at(told))] if found else ()
+    if found is None:
+        return ()
+    return [Notice(location="", id=found[1], commented=_is_commented(event, told), sent_at=_sent_at(told))]
 
 
 def _is_whole(issue: Mapping[str, Any]) -> bool:
@@ -85,11 +92,14 @@ def _is_whole(issue: Mapping[str, Any]) -> bool:
     return named and text_of(status, "statusCategory.key") is not None and instant(fields["updated"]) is not None
 
 
-def _comment(event: str, told: Mapping[str, Any], page: str) -> Comment | None:
-    """The comment that is new. Data Center tells about it as a change of the issue too."""
-    added = event == "comment_created" or text_of(told, "issue_event_type_name") == "issue_commented"
+def _is_commented(event: str, told: Mapping[str, Any]) -> bool:
+    """Whether it is about a new comment. Data Center tells about it as a change of the issue too."""
+    return event == "comment_created" or text_of(told, "issue_event_type_name") == "issue_commented"
+
+
+def _comment(told: Mapping[str, Any], page: str) -> Comment | None:
     comment = told.get("comment")
-    return comment_of(comment, page) if added and isinstance(comment, dict) else None
+    return comment_of(comment, page) if isinstance(comment, dict) else None
 
 
 def _sent_at(told: Mapping[str, Any]) -> datetime | None:
