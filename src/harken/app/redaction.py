@@ -85,6 +85,7 @@ class RedactingTickets(RedactingSource):
         super().__init__(source, secrets, kind, name, service_clock)
         self.tickets = source
         self._pushed = RedactingPush(source, secrets)
+        self.max_bytes = self._pushed.max_bytes
 
     async def receive(self, request: Request) -> list[Event]:
         return await self._pushed.receive(request)
