@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from base64 import b64decode
 from pathlib import Path
+from random import Random
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
 from harken.app.agent_host import agent_host
+from harken.errors import NeedsAttention
+from harken.http import Client, Reply
 from harken.run.agents.git import GitFailed, Remote, git
 from harken.services import registry
+from harken.source import Host
+from harken.testing import HandClock
+from harken.testing.fakes.github import GitHub
+from harken.testing.fakes.github_app import InstalledApp
 from tests.config.trackers.makers import found, read
 
 CONFIG = """
@@ -68,3 +76,63 @@ async def test_a_credential_goes_to_its_own_address_only(tmp_path: Path) -> None
     finally:
         await runner.cleanup()
     assert asked == [("shop.git", "Basic c2VjcmV0"), ("other.git", "")]
+
+
+APP = """
+steps: {{allow_agents: true}}
+integrations:
+  github: {{kind: github, app_id: 1234, private_key: "${{file:app.pem}}"}}
+trackers:
+  hub: {{type: github, organization: acme, integration: github, webhook_secret: "${{GITHUB_WEBHOOK_SECRET}}"}}
+projects:
+  shop:
+    tracker: hub
+    source: {{url: {url}}}
+    pipeline: fix-bug
+    resolution: {{repo: acme/shop}}
+"""
+
+
+class Rerouted:
+    """A client that reaches the fake at the address of GitHub's API."""
+
+    def __init__(self, client: Client, hub: GitHub) -> None:
+        self._client, self._hub = client, hub
+
+    async def request(self, method: str, url: str, **options: Any) -> Reply:
+        there = url.replace("https://api.github.com", self._hub.url)
+        return await self._client.request(method, there, **{**options, "allow_private": True})
+
+
+async def test_an_app_gets_a_token_for_the_code_each_time_it_is_needed(tmp_path: Path) -> None:
+    clock = HandClock()
+    hub, client = GitHub(clock), Client(clock)
+    hub.app = app = InstalledApp("acme/shop", permissions={"issues": "write", "contents": "write", "metadata": "read"})
+    loaded = read(tmp_path, APP.format(url="https://github.com/acme/shop"), files={"app.pem": app.private_key})
+    host = Host(http=cast(Client, Rerouted(client, hub)), clock=clock, random=Random(1))
+    async with hub.serve():
+        agents = agent_host(lambda: loaded, registry(), lambda account, who: host)
+        assert agents is not None, found(loaded)
+        code = agents.code_of("hub/shop")
+        assert code is not None
+        assert (code.header, code.sign_in is not None) == ("", True)
+        assert code.sign_in is not None
+        headers = [await code.sign_in(), await code.sign_in()]
+        app.permissions = {"issues": "write", "metadata": "read"}
+        with pytest.raises(NeedsAttention) as refused:
+            await code.sign_in()
+    await client.close()
+    assert [b64decode(one.split()[-1]) for one in headers] == [b"x-access-token:ghs_1", b"x-access-token:ghs_2"]
+    assert app.tokens["ghs_1"].permissions == {"contents": "write", "metadata": "read"}
+    assert "Contents" in refused.value.fix
+
+
+def test_the_key_of_an_app_is_no_password_for_code_elsewhere(tmp_path: Path) -> None:
+    key = InstalledApp().private_key
+    loaded = read(tmp_path, APP.format(url="https://git.example.org/acme/shop"), files={"app.pem": key})
+    host = agent_host(lambda: loaded, registry(), lambda account, who: pytest.fail("there is nothing to ask for"))
+    assert host is not None, found(loaded)
+    code = host.code_of("hub/shop")
+    assert code is not None, found(loaded)
+    assert (code.header, code.sign_in) == ("", None)
+    assert any("PRIVATE KEY" in secret for secret in host.tracker_secrets())

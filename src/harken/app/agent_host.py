@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
+import msgspec
 from pydantic import SecretStr
 
-from harken.config import Loaded
+from harken.config import Account, Loaded
 from harken.config.secrets import secrets_in
 from harken.config.settings import local_base
 from harken.config.trackers.address import repository_in
 from harken.config.validate import Invalid
 from harken.run.agents.host import AgentHost
 from harken.run.agents.workspace import CodeSource
-from harken.source import Plugin
+from harken.source import Host, Plugin
 from harken.tickets.settings import TrackerSettings, trigger_name
 
 __all__ = ["agent_host"]
@@ -24,8 +26,15 @@ _USERS = {"github": "x-access-token", "gitlab": "oauth2", "azure_devops": "harke
 """With which name a token is a password for git, by kind of service."""
 
 
-def agent_host(loaded: Callable[[], Loaded], plugins: Mapping[str, Plugin]) -> AgentHost | None:
-    """What agent steps may use by the configuration; None if it does not allow them."""
+HostFor: TypeAlias = Callable[[Account, str], Host]
+
+
+def agent_host(
+    loaded: Callable[[], Loaded], plugins: Mapping[str, Plugin], host_for: HostFor | None = None
+) -> AgentHost | None:
+    """What agent steps may use by the configuration; None if it does not allow them.
+
+    `host_for` gives what credentials need that are made when they are used."""
     now = loaded()
     steps = now.settings.steps
     if not steps.allow_agents:
@@ -35,7 +44,7 @@ def agent_host(loaded: Callable[[], Loaded], plugins: Mapping[str, Plugin]) -> A
     return AgentHost(
         directory=named if steps.workspaces else beside.with_name(beside.name + ".agents"),
         configuration=now.directory.absolute(),
-        code_of=lambda trigger: code_of(loaded(), trigger),
+        code_of=lambda trigger: code_of(loaded(), trigger, host_for),
         tracker_secrets=lambda: tracker_secrets(loaded(), plugins),
     )
 
@@ -47,30 +56,47 @@ def tracker_secrets(loaded: Loaded, plugins: Mapping[str, Plugin]) -> frozenset[
     return frozenset(secret for account in accounts for secret in secrets_in(account.model))
 
 
-def code_of(loaded: Loaded, trigger: str) -> CodeSource | None:
+def code_of(loaded: Loaded, trigger: str, host_for: HostFor | None = None) -> CodeSource | None:
     """Where the code of the trigger's project is; None if the trigger has no project, or the project no code."""
     for tracker in loaded.trackers.values():
         for project in tracker.projects:
             if trigger_name(tracker.name, project.name) == trigger and project.repository:
-                header = _header(loaded, tracker, project.repository)
-                return CodeSource(url=project.repository, base=project.base, header=header)
+                code = CodeSource(url=project.repository, base=project.base)
+                return _with_credential(code, loaded, tracker, host_for)
     return None
 
 
-def _header(loaded: Loaded, tracker: TrackerSettings, url: str) -> str:
+def _with_credential(
+    code: CodeSource, loaded: Loaded, tracker: TrackerSettings, host_for: HostFor | None
+) -> CodeSource:
     """The credential, if the code is at the same server as the tickets. Elsewhere git uses that of this machine."""
     account, user = loaded.integrations.get(tracker.account), _USERS.get(tracker.kind)
     token = getattr(account.model, "token", None) if account is not None else None
     if account is None or user is None or not isinstance(token, SecretStr):
-        return ""
-    if not _is_same_server(tracker.kind, url, str(getattr(account.model, "base_url", ""))):
-        return ""
-    secret = b64encode(f"{user}:{token.get_secret_value()}".encode()).decode()
-    return f"Authorization: Basic {secret}"
+        return code
+    repository = _repository(tracker.kind, code.url, str(getattr(account.model, "base_url", "")))
+    if not repository:
+        return code
+    make = getattr(account.model, "tokens_for_git", lambda: None)()
+    if make is None:
+        return msgspec.structs.replace(code, header=_header(user, token.get_secret_value()))
+    if host_for is None:
+        return code
+    host = host_for(account, f"git/{tracker.name}")
+
+    async def sign_in() -> str:
+        return _header(user, await make(host, repository))
+
+    return msgspec.structs.replace(code, sign_in=sign_in)
 
 
-def _is_same_server(kind: str, url: str, base_url: str) -> bool:
+def _header(user: str, token: str) -> str:
+    return f"Authorization: Basic {b64encode(f'{user}:{token}'.encode()).decode()}"
+
+
+def _repository(kind: str, url: str, base_url: str) -> str:
+    """The repository that the address of the code names; empty if it is at another server."""
     try:
-        return url.startswith("https://") and bool(repository_in(kind, url, base_url))
+        return repository_in(kind, url, base_url) if url.startswith("https://") else ""
     except Invalid:
-        return False
+        return ""

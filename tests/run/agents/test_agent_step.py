@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harken.clock import SystemClock
+from harken.run.agents.workspace import CodeSource
 from harken.run.workflows import check_workflow
 from harken.runs import Run
 from tests.run.agents.scripts import (
@@ -70,6 +71,23 @@ async def test_changes_that_an_agent_did_not_commit_are_pushed_too_but_not_our_f
     async with agent_world(tmp_path, agent(program, repository=str(repository), push=True)) as world:
         await end_of_ticket(world)
         assert git(repository, "ls-tree", "--name-only", "harken/12").split() == ["README.md", "new.txt"]
+
+
+async def test_a_credential_that_does_not_last_is_made_for_the_clone_and_again_for_the_push(tmp_path: Path) -> None:
+    repository, made = make_repository(tmp_path / "server"), tmp_path / "made"
+    seen: list[bool] = []
+
+    async def sign_in() -> str:
+        seen.append(made.exists())
+        return f"Authorization: Basic {len(seen)}"
+
+    program = script(tmp_path / "agent", f"touch {made}; echo new > new.txt")
+    host = {"code_of": lambda trigger: CodeSource(url=str(repository), sign_in=sign_in)}
+    async with agent_world(tmp_path, agent(program, push=True), host=host) as world:
+        run = await end_of_ticket(world)
+    assert (run.status, run.error) == ("done", "")
+    assert seen == [False, True]
+    assert git(repository, "ls-tree", "--name-only", "harken/12").split() == ["README.md", "new.txt"]
 
 
 async def test_agent_steps_are_off_until_they_are_allowed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -50,11 +50,13 @@ _MIRROR_CONFIG = """\
 class CodeSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where code is cloned from. An empty `base` is the default branch of the repository.
 
-    `header` is an HTTP header with a credential for it, such as `Authorization: Basic …`. Agents never see it."""
+    `header` is an HTTP header with a credential for it, such as `Authorization: Basic …`. Agents never see it.
+    `sign_in` makes a new header each time, for credentials that do not last as long as an agent works."""
 
     url: str
     base: str = ""
     header: str = ""
+    sign_in: Callable[[], Awaitable[str]] | None = None
 
     @property
     def remote(self) -> Remote:

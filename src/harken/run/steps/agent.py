@@ -234,6 +234,7 @@ class _Attempt:
         lock = await lock_workspace(self._directory, self._clock, patience)
         try:
             wanted = str(branch(self._frame.names) or f"harken/{slug(self._ticket)}")
+            await self._sign_in()
             workspace = await prepare_workspace(self._directory, self._claim.run, self._source, wanted)
             await self._claim_workspace(workspace)
             if progress.finished is not None and workspace.resumed:
@@ -245,6 +246,12 @@ class _Attempt:
             return await self._start_until_done(workspace, lock, progress)
         finally:
             lock.release()
+
+    async def _sign_in(self) -> None:
+        """Get a credential for the repository that is valid now, where it does not last."""
+        source = self._source
+        if source is not None and source.sign_in is not None:
+            self._source = msgspec.structs.replace(source, header=await source.sign_in())
 
     async def _claim_workspace(self, workspace: Workspace) -> None:
         state = workspace.state
@@ -394,6 +401,7 @@ class _Attempt:
     async def _push(self, workspace: Workspace, facts: Mapping[str, Any]) -> DetailedOutput:
         # a run that is cancelled in the last second pushes nothing
         await self._lease.prove()
+        await self._sign_in()
         header = self._source.header if self._source else ""
         commit = await push(workspace.tree, workspace.state.branch, self._claim, header)
         return _output({**facts, "commit": commit})

@@ -7,7 +7,7 @@ https://docs.github.com/en/rest/using-the-rest-api/troubleshooting-the-rest-api
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
@@ -96,6 +96,11 @@ class Account(AccountModel):
         if parts.hostname in ("github.com", "www.github.com"):
             raise ValueError("this is the address of the web site. The API is https://api.github.com")
         return value.rstrip("/")
+
+    def tokens_for_git(self) -> Callable[[Host, str], Awaitable[str]] | None:
+        """How an app gets a token for the code of a repository; None with a token, which git can use as it is."""
+        key = self.private_key
+        return None if key is None else App(self.app_id, key.get_secret_value(), self.base_url).make_code_token
 
 
 class Api(JsonApi):

@@ -43,6 +43,8 @@ FRESH_SECONDS = 60.0
 FRESH_RETRY_SECONDS = 5.0
 PERMISSIONS: Mapping[str, str] = {"issues": "write", "pull_requests": "write", "metadata": "read"}
 """What a token is asked for, as far as the app has it."""
+CODE_PERMISSIONS: Mapping[str, str] = {"contents": "write", "metadata": "read"}
+"""The same for a token that git clones and pushes with."""
 _LEVELS = ("read", "write", "admin")
 _REPOSITORY = re.compile(r"(?:^|/)(repos/[^/]+/[^/]+|repositories/[0-9]{1,18})(?:/|$)")
 _SHARED = "github_app"
@@ -91,7 +93,18 @@ class App:
         api = self._api(host)
         return api.expect_object(await api.get("/app"), "the app")
 
-    async def make_token(self, host: Host, repository: str) -> tuple[dict[str, Any], Reply]:
+    async def make_code_token(self, host: Host, name: str) -> str:
+        """A token for the code of a repository (`owner/name`), made anew each time, since git is used seldom."""
+        answer, reply = await self.make_token(host, f"repos/{name}", CODE_PERMISSIONS)
+        granted = answer.get("permissions")
+        if not isinstance(granted, dict) or "contents" not in granted:
+            message = f"the app may not read the code of {name}"
+            raise NeedsAttention(message, fix="Give the app Contents (read and write), and accept that")
+        return _token_in(answer, reply)
+
+    async def make_token(
+        self, host: Host, repository: str, wanted: Mapping[str, str] = PERMISSIONS
+    ) -> tuple[dict[str, Any], Reply]:
         """Ask for a token of the installation that may see the repository, and for that repository alone."""
         api = self._api(host)
         found = await api.get(f"/{repository}/installation")
@@ -103,7 +116,7 @@ class App:
         # a repository that was renamed is known by its number after the redirect
         kind, _, name = (repository_in(found.url.path) or repository).partition("/")
         only = {"repository_ids": [int(name)]} if kind == "repositories" else {"repositories": [name.split("/")[1]]}
-        body = {**only, "permissions": _narrow(installation.get("permissions"))}
+        body = {**only, "permissions": _narrow(installation.get("permissions"), wanted)}
         made = await api.send("POST", f"/app/installations/{text_of(installation, 'id')}/access_tokens", json=body)
         return api.expect_object(made, f"a token for {repository}"), made
 
@@ -186,9 +199,7 @@ class InstallationTokens:
     async def _make(self, host: Host, repository: str, attempts: int) -> str:
         try:
             answer, reply = await self.app.make_token(host, repository)
-            value = text_of(answer, "token")
-            if value is None:
-                raise RetryLater(f"{reply.url.host} answered without a token", fix="Check base_url")
+            value = _token_in(answer, reply)
         except HarkenError as error:
             self._failures[repository] = (attempts + 1, error)
             raise
@@ -200,6 +211,13 @@ class InstallationTokens:
         return value
 
 
+def _token_in(answer: Mapping[str, Any], reply: Reply) -> str:
+    value = text_of(answer, "token")
+    if value is None:
+        raise RetryLater(f"{reply.url.host} answered without a token", fix="Check base_url")
+    return value
+
+
 def _lifetime(answer: Mapping[str, Any], reply: Reply) -> float:
     """Seconds that the token is valid, by GitHub's own clock: ours may be wrong."""
     ends, sent = instant(answer.get("expires_at")), _sent_at(reply)
@@ -207,12 +225,12 @@ def _lifetime(answer: Mapping[str, Any], reply: Reply) -> float:
     return seconds if 0 < seconds <= TOKEN_SECONDS else TOKEN_SECONDS
 
 
-def _narrow(granted: Any) -> dict[str, str]:
+def _narrow(granted: Any, needed: Mapping[str, str]) -> dict[str, str]:
     """What we need of what the installation grants; to ask for more is refused."""
-    levels = {name: folded_text(granted, name) for name in PERMISSIONS} if isinstance(granted, dict) else {}
+    levels = {name: folded_text(granted, name) for name in needed} if isinstance(granted, dict) else {}
     return {
         name: min(wanted, levels[name], key=_LEVELS.index)
-        for name, wanted in PERMISSIONS.items()
+        for name, wanted in needed.items()
         if levels.get(name) in _LEVELS
     }
 
