@@ -44,6 +44,7 @@ def agent_host(
     return AgentHost(
         directory=named if steps.workspaces else beside.with_name(beside.name + ".agents"),
         configuration=now.directory.absolute(),
+        keep_seconds=now.settings.retention.runs,
         code_of=lambda trigger: code_of(loaded(), trigger, host_for),
         tracker_secrets=lambda: tracker_secrets(loaded(), plugins),
     )

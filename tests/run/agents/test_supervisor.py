@@ -156,11 +156,12 @@ async def test_leftovers_are_known_by_their_workspace(tmp_path: Path) -> None:
 
 async def test_a_workspace_is_locked_once_and_its_holder_is_waited_for(tmp_path: Path) -> None:
     clock = SystemClock()
-    first = await lock_workspace(tmp_path / "12", clock, 1.0)
+    first = await lock_workspace(tmp_path / "12", "r1", clock, 1.0)
     first.note_until(boot_seconds() + 60.0)
     with pytest.raises(Deferred, match="another agent still works on this ticket"):
-        await lock_workspace(tmp_path / "12", clock, 0.3)
-    waiting = asyncio.create_task(lock_workspace(tmp_path / "12", clock, 60.0))
+        await lock_workspace(tmp_path / "12", "r2", clock, 0.3)
+    # a branch of the same run waits however long it takes
+    waiting = asyncio.create_task(lock_workspace(tmp_path / "12", "r1", clock, 0.0))
     await asyncio.sleep(0.3)
     assert not waiting.done()
     first.release()
@@ -169,11 +170,11 @@ async def test_a_workspace_is_locked_once_and_its_holder_is_waited_for(tmp_path:
 
 async def test_a_lock_that_leftovers_hold_is_freed_once_their_claim_is_over(tmp_path: Path) -> None:
     clock = SystemClock()
-    lock = await lock_workspace(tmp_path / "12", clock, 1.0)
+    lock = await lock_workspace(tmp_path / "12", "r1", clock, 1.0)
     lock.note_until(boot_seconds() + 1.0)
     left = leftover(tmp_path / "12", lock=lock.descriptor)
     lock.release()
-    waiting = asyncio.create_task(lock_workspace(tmp_path / "12", clock, 60.0))
+    waiting = asyncio.create_task(lock_workspace(tmp_path / "12", "r1", clock, 60.0))
     await asyncio.sleep(0.5)
     assert left.poll() is None, "it may live as long as its claim"
     (await waiting).release()

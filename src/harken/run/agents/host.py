@@ -15,10 +15,12 @@ __all__ = ["AgentHost"]
 class AgentHost:
     """`directory` holds mirrors, workspaces and the outputs of agents; `configuration` is where harken.yaml is.
 
-    `code_of` returns the repository of the project that a trigger belongs to; None if it has none. `tracker_secrets`
-    are the credentials of trackers, which no agent gets."""
+    Worktrees and outputs that nobody has used for `keep_seconds` are removed. `code_of` returns the repository of the
+    project that a trigger belongs to; None if it has none. `tracker_secrets` are the credentials of trackers, which no
+    agent gets."""
 
     directory: Path
     configuration: Path = Path()
+    keep_seconds: float = 30 * 86_400.0
     code_of: Callable[[str], CodeSource | None] = lambda trigger: None
     tracker_secrets: Callable[[], frozenset[str]] = frozenset

@@ -19,7 +19,7 @@ from harken.private_files import make_private, write_private
 from harken.run.agents.leftovers import kill_leftovers
 from harken.run.agents.supervisor import boot_seconds
 
-__all__ = ["WorkspaceLock", "lock_workspace"]
+__all__ = ["WorkspaceLock", "is_locked", "lock_workspace"]
 
 LOOK_SECONDS = 0.1
 OVERDUE = 2.0
@@ -27,40 +27,44 @@ OVERDUE = 2.0
 
 
 class _Holder(msgspec.Struct):
-    """Until when the holder's claim lasts, by `boot_seconds`."""
+    """Who has the lock, and until when its claim lasts by `boot_seconds`."""
 
-    until: float = 0.0
+    run: str
+    until: float
 
 
 class WorkspaceLock:
     """A held lock. `descriptor` is what the agent inherits; closing ours does not unlock while an agent lives."""
 
-    def __init__(self, directory: Path, descriptor: int) -> None:
+    def __init__(self, directory: Path, run: str, descriptor: int) -> None:
         self.descriptor = descriptor
+        self._run = run
         self._note = directory / "holder.json"
 
     def note_until(self, until: float) -> None:
         """Tell others on this machine until when our claim lasts."""
-        write_private(self._note, msgspec.json.encode(_Holder(until)))
+        write_private(self._note, msgspec.json.encode(_Holder(self._run, until)))
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
 
 
-async def lock_workspace(directory: Path, clock: Clock, patience: float) -> WorkspaceLock:
-    """Wait for the lock of this workspace. Raise Deferred if another agent still works there after `patience` seconds.
+async def lock_workspace(directory: Path, run: str, clock: Clock, patience: float) -> WorkspaceLock:
+    """Wait for the lock of this workspace. Raise Deferred if another run still works there after `patience` seconds.
 
-    Processes that hold it although their claim is over are killed: Harken and their supervisor were killed before."""
+    Another agent of the same run, in a branch beside ours, is waited for. Processes that hold the lock although their
+    claim is over are killed: Harken and their supervisor were killed before."""
     make_private(directory)
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    lock = WorkspaceLock(directory, descriptor)
+    lock = WorkspaceLock(directory, run, descriptor)
     try:
         give_up = clock.monotonic() + patience
         while not _try_lock(descriptor):
-            if boot_seconds() > _read_until(directory) + OVERDUE:
+            holder = _read_holder(directory)
+            if boot_seconds() > holder.until + OVERDUE:
                 kill_leftovers(directory)
-            if clock.monotonic() >= give_up:
+            if holder.run != run and clock.monotonic() >= give_up:
                 fix = "The run waits for it. If the agent of that run hangs, cancel that run"
                 raise Deferred("another agent still works on this ticket on this machine", after=10.0, fix=fix)
             await clock.sleep(LOOK_SECONDS)
@@ -72,6 +76,15 @@ async def lock_workspace(directory: Path, clock: Clock, patience: float) -> Work
     return lock
 
 
+def is_locked(directory: Path) -> bool:
+    """Whether an agent works there now."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,9 +93,9 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _read_until(directory: Path) -> float:
+def _read_holder(directory: Path) -> _Holder:
     try:
-        return msgspec.json.decode((directory / "holder.json").read_bytes(), type=_Holder).until
+        return msgspec.json.decode((directory / "holder.json").read_bytes(), type=_Holder)
     except (OSError, msgspec.MsgspecError):
         # it has just taken the lock
-        return boot_seconds()
+        return _Holder("", boot_seconds())

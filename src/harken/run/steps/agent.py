@@ -23,6 +23,7 @@ from harken.run.agents.lease import AgentLease
 from harken.run.agents.lock import WorkspaceLock, lock_workspace
 from harken.run.agents.output import AgentOutput
 from harken.run.agents.process import start_agent
+from harken.run.agents.prune import prune_workspaces
 from harken.run.agents.push import Claim, push, take_claim
 from harken.run.agents.result import RESULT, AgentResult, read_result
 from harken.run.agents.supervise import Ended, Limits, supervise
@@ -230,8 +231,9 @@ class _Attempt:
 
     async def run(self, branch: Resolve, progress: Progress, answer: _Answer | None) -> DetailedOutput:
         await self._lease.prove()
+        await prune_workspaces(self._host.directory, self._host.keep_seconds)
         patience = self._lease.seconds + self._limits.grace
-        lock = await lock_workspace(self._directory, self._clock, patience)
+        lock = await lock_workspace(self._directory, self._claim.run, self._clock, patience)
         try:
             wanted = str(branch(self._frame.names) or f"harken/{slug(self._ticket)}")
             await self._sign_in()
@@ -286,6 +288,7 @@ class _Attempt:
         await self._note(progress)
         try:
             ended = await self._supervise(workspace, lock, output, progress)
+            await self._refuse_interrupted(ended, progress)
         except BaseException:
             self._close(output, workspace)
             stopped = msgspec.structs.replace(progress, session=output.usage.session or progress.session)
@@ -295,7 +298,6 @@ class _Attempt:
         if ended.exit.left:
             self._frame.warnings.append(f"{ended.exit.left} processes of the agent could not be ended")
         facts = self._facts(workspace, output, progress, ended)
-        await self._refuse_interrupted(ended, progress)
         result = self._result(workspace, ended, facts)
         if result.status == "waiting" or result.questions:
             raise self._questions(result, progress, facts)
