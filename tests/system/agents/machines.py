@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from tests.run.agents.scripts import make_repository
 from tests.servers.ports import free_port
 
 __all__ = ["Machine", "Writers", "machines", "processes_of", "until"]
@@ -48,6 +49,8 @@ steps:
   - id: fix
     action: agent
     command: [{agent}]
+    repository: {repository}
+    push: true
     env: {{WRITE_TO: {writes}}}
 """
 
@@ -165,6 +168,7 @@ async def machines(
 ) -> AsyncIterator[tuple[list[Machine], Writers]]:
     """A machine for each store address; none of them is started yet. At the end nothing of them is left."""
     writers = Writers(tmp_path / "writes")
+    repository = make_repository(tmp_path / "server")
     agent = tmp_path / "agent.py"
     on_term = "signal.SIG_IGN" if stubborn else "lambda *_: os._exit(0)"
     agent.write_text(AGENT.format(python=sys.executable, on_term=on_term, child=stubborn))
@@ -177,7 +181,7 @@ async def machines(
             f"store: {store}\nsteps: {{allow_agents: true, workspaces: here}}\n"
             "agent: {queue: {shutdown_grace_seconds: 0.5}}\n"
         )
-        text = WORKFLOW.format(secret=SECRET, agent=agent, writes=writers.path)
+        text = WORKFLOW.format(secret=SECRET, agent=agent, repository=repository, writes=writers.path)
         (directory / "workflows" / "fix.yaml").write_text(text)
         made.append(Machine(directory, claim_seconds))
     try:

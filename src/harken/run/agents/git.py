@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -76,7 +77,7 @@ async def try_git(*args: str, at: Path, remote: Remote | None = None, stdin: str
     """Run git on the repository at `at`. The credential of `remote` never gets into argv, and to no other address."""
     options = [word for setting in _SAFE for word in ("-c", setting)]
     command = ["git", *options, f"--git-dir={at}", *args]
-    return await _execute(command, _environment(remote), stdin.encode())
+    return await _execute(command, _environment(remote), stdin)
 
 
 def _environment(remote: Remote | None) -> Mapping[str, str]:
@@ -94,17 +95,22 @@ def _is_kept(name: str) -> bool:
     return not name.startswith("GIT_") or name.startswith(_KEPT_GIT_NAMES)
 
 
-async def _execute(command: Sequence[str], env: Mapping[str, str], stdin: bytes) -> GitReply:
+async def _execute(command: Sequence[str], env: Mapping[str, str], stdin: str) -> GitReply:
     pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-    except FileNotFoundError:
-        raise NeedsAttention("git is not installed", fix="Install git: agent steps with a repository need it") from None
+    # a file and not a pipe: writing to a process that has ended already is an error of its own
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin.encode())
+        file.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, env=dict(env), stdin=file, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        except FileNotFoundError:
+            fix = "Install git: agent steps with a repository need it"
+            raise NeedsAttention("git is not installed", fix=fix) from None
     try:
         async with asyncio.timeout(TIMEOUT):
-            out, error = await process.communicate(stdin)
+            out, error = await process.communicate()
     except TimeoutError:
         raise RetryLater(f"git did not end within {TIMEOUT:g} s", reason="timeout") from None
     finally:
