@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harken.clock import SystemClock
 from harken.run.agents.workspace import CodeSource
 from harken.run.workflows import check_workflow
-from harken.runs import Run
+from harken.runs import Park, Run
 from tests.run.agents.scripts import (
     QUICK,
     agent,
@@ -126,6 +128,32 @@ async def test_retry_starts_it_again_with_its_session_in_its_worktree(tmp_path: 
         assert (run.status, starts_in(run)) == ("done", 2)
         assert (tmp_path / "started").read_text().splitlines() == ["begin", "--resume s-1"]
         assert spent_in(run) == (120, 0.25)
+
+
+async def test_each_step_has_its_own_session_in_the_worktree_they_share(tmp_path: Path) -> None:
+    body = f'echo "$1 [$HARKEN_SESSION]" >> {tmp_path}/started; touch $1; ls >> seen; {SAY}'
+    program = script(tmp_path / "agent", body)
+    first, second = agent([program, "fix"]), {**agent([program, "review"]), "id": "review"}
+    async with agent_world(tmp_path, first, second) as world:
+        run = await end_of_ticket(world)
+        assert run.status == "done"
+        assert (tmp_path / "started").read_text().splitlines() == ["fix []", "review []"]
+        assert (Path(run.journal[-1].output["worktree"]) / "seen").read_text().split().count("fix") == 2
+
+
+async def test_a_lost_claim_kills_the_agent_without_a_grace(tmp_path: Path) -> None:
+    body = f"trap '' TERM; echo $$ > {tmp_path}/pids; while :; do sleep 0.1; done"
+    step = agent(script(tmp_path / "agent", body))
+    patient = msgspec.structs.replace(QUICK, agent_grace=600.0, claim_seconds=60.0)
+    async with agent_world(tmp_path, step, timings=patient) as world:
+        run_id = await start_ticket(world)
+        await until(lambda: bool(numbers_in(tmp_path / "pids")))
+        # somebody else ends the claim, as after a jump of the store's clock
+        await world.sqlite.park(run_id, 1, Park(until=world.clock.now() + timedelta(hours=1)))
+        began = world.clock.monotonic()
+        await until(lambda: not lives(numbers_in(tmp_path / "pids")[0]))
+        assert world.clock.monotonic() - began < 40, "the claim would have lasted for 50 seconds more"
+        assert (await world.look(run_id)).status == "waiting"
 
 
 async def test_at_the_timeout_it_ends_with_all_its_descendants(tmp_path: Path) -> None:

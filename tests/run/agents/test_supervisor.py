@@ -95,6 +95,16 @@ async def test_who_is_asked_to_end_may_clean_up(tmp_path: Path) -> None:
     assert (ended.cause, ended.code) == ("asked", 7)
 
 
+async def test_a_grace_can_be_cut_short(tmp_path: Path) -> None:
+    process = await started(tmp_path, STUBBORN, lease=600.0, grace=500.0)
+    await until(lambda: len(numbers_in(tmp_path / "pids")) == 2)
+    process.end()
+    await asyncio.sleep(0.5)
+    assert not process.exited.done()
+    process.end(grace=0.0)
+    assert (await process.exited).code == -signal.SIGKILL
+
+
 async def test_one_that_is_stopped_ends_too(tmp_path: Path) -> None:
     process = await started(tmp_path, "echo $$ > {pids}; while :; do sleep 0.1; done", lease=60.0)
     await until(lambda: bool(numbers_in(tmp_path / "pids")))

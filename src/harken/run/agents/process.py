@@ -62,9 +62,9 @@ class AgentProcess:
         """The claim belongs to us until then, by the clock of `boot_seconds`."""
         self._tell(f"until {until!r}")
 
-    def end(self) -> None:
-        """SIGTERM, then SIGKILL when the grace is over; `exited` ends after that."""
-        self._tell("end")
+    def end(self, *, grace: float | None = None) -> None:
+        """SIGTERM, then SIGKILL when the grace is over; `exited` ends after that. A second call can shorten it."""
+        self._tell("end" if grace is None else f"end {grace!r}")
 
     def _tell(self, line: str) -> None:
         # it may have ended

@@ -64,11 +64,12 @@ async def supervise(
         while not process.exited.done():
             await asyncio.wait({process.exited}, timeout=LOOK_SECONDS)
             if not by and (by := _must_end(keeping, output, limits, clock.monotonic(), began)):
-                process.end()
+                # another worker has the run: there is no time for a grace
+                process.end(grace=0.0 if by == "lost" else None)
         return Ended(exit=process.exited.result(), by=by)
     except asyncio.CancelledError:
         process.end()
-        await asyncio.wait({process.exited}, timeout=limits.grace + LAST_WAIT)
+        await _wait_for_end(process, keeping, limits.grace + LAST_WAIT)
         raise
     finally:
         await cancel_and_wait([keeping, noting])
@@ -82,6 +83,16 @@ def _must_end(
     if now - began >= limits.timeout:
         return "timeout"
     return "stall" if limits.stall and now - output.last_at >= limits.stall else ""
+
+
+async def _wait_for_end(
+    process: AgentProcess, keeping: asyncio.Task[Literal["lost", "cancel"]], seconds: float
+) -> None:
+    both = {process.exited, keeping}
+    await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if keeping.done() and keeping.result() == "lost":
+        process.end(grace=0.0)
+    await asyncio.wait({process.exited}, timeout=seconds)
 
 
 async def _note_session(output: AgentOutput, clock: Clock, on_session: Callable[[str], Awaitable[None]]) -> None:

@@ -2,11 +2,12 @@
 
     python supervisor.py REPORT_FD LEASE_UNTIL MARGIN GRACE PROGRAM [ARGUMENT…]
 
-Harken writes `until SECONDS` to its input each time the claim of the run was renewed, and `end` to end the agent. The
-end of that input means that Harken is gone, and ends the agent too. Without a renewal the agent is ended `MARGIN`
-seconds before the lease is over, by the clock that also counts while the machine sleeps: nobody else may claim the run
-before. Ending means SIGTERM, up to `GRACE` seconds, then SIGKILL, for every process that descends from the agent, also
-for those that left its session: on Linux they become our children when their parent dies.
+Harken writes `until SECONDS` to its input each time the claim of the run was renewed, and `end` to end the agent, or
+`end SECONDS` with another grace. The end of that input means that Harken is gone, and ends the agent too. Without a
+renewal the agent is ended `MARGIN` seconds before the lease is over, by the clock that also counts while the machine
+sleeps: nobody else may claim the run before. Ending means SIGTERM, up to `GRACE` seconds, then SIGKILL, for every
+process that descends from the agent, also for those that left its session: on Linux they become our children when
+their parent dies.
 
 What happened is told on REPORT_FD as lines of JSON. This file needs nothing but the standard library.
 """
@@ -114,7 +115,7 @@ class Supervisor:
             if word == b"until":
                 self.until = float(value)
             elif word == b"end":
-                self._end("asked")
+                self._end("asked", float(value) if value else None)
 
     def _judge(self) -> None:
         if self.signalled:
@@ -128,13 +129,15 @@ class Supervisor:
             send(self.agent, signal.SIGKILL)
 
     def _end(self, cause: str, grace: float | None = None) -> None:
-        if self.cause:
-            return
-        self.cause = cause
         now = boot_seconds()
         # nobody may claim the run before the lease is over: by then everything is dead, whatever the grace is
         latest = max(now, self.until - self.margin / 2)
-        self.kill_at = min(now + (self.grace if grace is None else grace), latest)
+        kill_at = min(now + (self.grace if grace is None else grace), latest)
+        if self.cause:
+            # a second word can only shorten the grace
+            self.kill_at = min(self.kill_at, kill_at)
+            return
+        self.cause, self.kill_at = cause, kill_at
         send(self.agent, signal.SIGTERM)
 
     def _reap(self) -> None:

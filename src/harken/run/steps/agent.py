@@ -256,10 +256,9 @@ class _Attempt:
             self._source = msgspec.structs.replace(source, header=await source.sign_in())
 
     async def _claim_workspace(self, workspace: Workspace) -> None:
+        """Note in the workspace that it is ours now: we hold its lock, and the store has just said so."""
         state = workspace.state
-        if state.token > self._claim.token:
-            raise LeaseLost("a later attempt of this run has worked here")
-        if state.token < self._claim.token:
+        if state.token != self._claim.token:
             state.token, state.claim = self._claim.token, ""
             save_state(workspace.directory, state)
         if self._params.push:
@@ -300,7 +299,7 @@ class _Attempt:
         facts = self._facts(workspace, output, progress, ended)
         result = self._result(workspace, ended, facts)
         if result.status == "waiting" or result.questions:
-            raise self._questions(result, progress, facts)
+            raise await self._questions(result, progress, facts)
         facts["response"] = result.summary
         if not self._params.push:
             return _output(facts)
@@ -312,21 +311,21 @@ class _Attempt:
         self, workspace: Workspace, lock: WorkspaceLock, output: AgentOutput, progress: Progress
     ) -> Ended:
         state, frame = workspace.state, self._frame
-        session = state.session if workspace.resumed or progress.failures else ""
+        session = state.sessions.get(frame.path, "")
         words = self._params.resume if session and self._params.resume else self._params.command
         values = {
             "session": session,
             "branch": state.branch,
             "base": state.base,
             "worktree": str(workspace.tree),
-            "config": str(self._host.configuration),
         }
-        command = [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words]
+        placeholders = {**values, "config": str(self._host.configuration)}
+        command = [_PLACEHOLDER.sub(lambda found: placeholders[found[1]], word) for word in words]
         frame.input = {"command": command, "repository": state.url, "branch": state.branch, "start": progress.starts}
         env = self._variables(workspace, values, progress)
 
         async def note_session(found: str) -> None:
-            _save_session(workspace, found)
+            self._save_session(workspace, found)
             await self._note(msgspec.structs.replace(progress, session=found))
 
         until = await self._lease.prove()
@@ -394,11 +393,13 @@ class _Attempt:
             raise _Failure(f"{name} says that it failed{f': {result.summary}' if result.summary else ''}", facts)
         return result
 
-    def _questions(self, result: AgentResult, progress: Progress, facts: Mapping[str, Any]) -> Parked:
+    async def _questions(self, result: AgentResult, progress: Progress, facts: Mapping[str, Any]) -> Parked:
         questions = result.questions or (result.summary or "The agent waits for an answer.",)
         prompt = "\n".join(questions)
         asked = msgspec.structs.replace(progress, questions=questions, prompt=prompt, session=str(facts["session"]))
-        return Parked(Park(waiting_for=APPROVAL, prompt=prompt), self._record(asked, charge=True))
+        # not with the parking: of several branches that park at once, only one record would be written
+        await self._note(asked, charge=True)
+        return Parked(Park(waiting_for=APPROVAL, prompt=prompt))
 
     async def _push(self, workspace: Workspace, facts: Mapping[str, Any]) -> DetailedOutput:
         # a run that is cancelled in the last second pushes nothing
@@ -415,7 +416,7 @@ class _Attempt:
             "branch": state.branch,
             "base": state.base,
             "worktree": str(workspace.tree),
-            "session": output.usage.session or state.session,
+            "session": state.sessions.get(self._frame.path, ""),
             "starts": progress.starts,
             "tokens": output.usage.tokens,
             "usd": output.usage.usd,
@@ -430,10 +431,16 @@ class _Attempt:
         """Keep what the agent told of its session and cost, however it ended."""
         output.close()
         frame, usage = self._frame, output.usage
-        _save_session(workspace, usage.session)
+        self._save_session(workspace, usage.session)
         frame.tokens, frame.usd = usage.tokens, usage.usd
         if not usage.usd and frame.environment.models.has_usd_limit(frame.execution.claimed.trigger):
             frame.warnings.append("the agent did not say what it cost, so it counts as 0 dollars")
+
+    def _save_session(self, workspace: Workspace, session: str) -> None:
+        state = workspace.state
+        if session and session != state.sessions.get(self._frame.path):
+            state.sessions[self._frame.path] = session
+            save_state(workspace.directory, state)
 
     def _record(self, progress: Progress, *, charge: bool) -> StepRecord:
         """What the journal keeps of a step that goes on. With `charge`, it has what the last start has cost."""
@@ -452,13 +459,6 @@ class _Attempt:
 
 def _output(facts: Mapping[str, Any]) -> DetailedOutput:
     return DetailedOutput(facts["response"], {name: fact for name, fact in facts.items() if name != "response"})
-
-
-def _save_session(workspace: Workspace, session: str) -> None:
-    state = workspace.state
-    if session and session != state.session:
-        state.session = session
-        save_state(workspace.directory, state)
 
 
 def _ticket_name(frame: Frame) -> str:
