@@ -67,6 +67,15 @@ async def test_an_agent_works_in_a_worktree_and_hands_in_its_result(tmp_path: Pa
         assert "session_id" in Path(record.output["artifact"]).read_text()
 
 
+async def test_what_an_agent_used_is_charged_to_the_budget_of_its_trigger(tmp_path: Path) -> None:
+    body = f"{SAY}\ntest -e half && exit 0; touch half; exit 1"
+    step = agent(script(tmp_path / "agent", body), retry={"max_attempts": 2, "backoff": "10ms"})
+    async with agent_world(tmp_path, step) as world:
+        run = await end_of_ticket(world)
+        [trigger] = await world.sqlite.triggers()
+        assert (run.status, trigger.tokens_today, spent_in(run)) == ("done", 240, (240, 0.5))
+
+
 async def test_changes_that_an_agent_did_not_commit_are_pushed_too_but_not_our_files(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "server")
     program = script(tmp_path / "agent", "echo new > new.txt")
