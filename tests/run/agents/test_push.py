@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harken.errors import LeaseLost, NeedsAttention, NotFound, RetryLater
-from harken.run.agents.push import Claim, claim_ref, push, take_claim
+from harken.run.agents.push import Claim, claim_refs, push, take_claim
 from harken.run.agents.workspace import CodeSource, Workspace, prepare_workspace
 from tests.run.agents.scripts import git, make_repository
 
@@ -35,7 +36,7 @@ async def test_a_branch_is_pushed_again_and_again(tmp_path: Path) -> None:
 
     assert git(repository, "rev-parse", BRANCH) == second
     assert git(repository, "rev-parse", f"{BRANCH}~1") == first
-    assert "claimed by run r1, claim 1" in git(repository, "log", "-1", "--format=%B", claim_ref(BRANCH))
+    assert "claimed by run r1, claim 1" in git(repository, "log", "-1", "--format=%B", claim_refs(BRANCH)[0])
 
 
 async def test_nothing_is_pushed_when_the_agent_changed_nothing(tmp_path: Path) -> None:
@@ -80,6 +81,51 @@ async def test_a_branch_that_somebody_else_changed_is_left_alone(tmp_path: Path)
     with pytest.raises(NeedsAttention, match="somebody else has changed the branch"):
         await push(workspace.tree, BRANCH, FIRST)
     assert git(repository, "rev-parse", BRANCH) == person
+
+
+def branches_only(repository: Path) -> None:
+    """Make it a server that allows branches and tags only, as some do."""
+    hook = repository / "hooks" / "update"
+    hook.write_text('#!/bin/sh\ncase "$1" in refs/heads/*|refs/tags/*) exit 0;; esac; exit 1\n')
+    hook.chmod(0o755)
+
+
+def no_transactions(repository: Path) -> None:
+    git(repository, "config", "receive.advertiseAtomic", "false")
+
+
+@pytest.mark.parametrize("limits", [[branches_only], [no_transactions], [branches_only, no_transactions]])
+async def test_a_zombie_cannot_push_to_a_simpler_server_either(
+    limits: list[Callable[[Path], None]], tmp_path: Path
+) -> None:
+    repository = make_repository(tmp_path / "server")
+    for limit in limits:
+        limit(repository)
+    zombie = await workspace_on(tmp_path / "a", repository, FIRST)
+    living = await workspace_on(tmp_path / "b", repository, SECOND)
+    with pytest.raises(LeaseLost):
+        await push(zombie.tree, BRANCH, FIRST)
+    commit = await push(living.tree, BRANCH, SECOND)
+    with pytest.raises(LeaseLost):
+        await push(zombie.tree, BRANCH, FIRST)
+    assert git(repository, "rev-parse", BRANCH) == commit
+    named = git(repository, "for-each-ref", "--format=%(refname)", *claim_refs(BRANCH))
+    assert named == claim_refs(BRANCH)[branches_only in limits]
+
+
+async def test_a_push_whose_answer_got_lost_is_known_to_be_done(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "server")
+    workspace = await workspace_on(tmp_path / "a", repository, FIRST)
+    before = (workspace.directory / "state.json").read_bytes()
+    commit = await push(workspace.tree, BRANCH, FIRST)
+    # as if we had been killed before we could note it
+    (workspace.directory / "state.json").write_bytes(before)
+    assert await push(workspace.tree, BRANCH, FIRST) == commit
+
+    (workspace.directory / "state.json").write_bytes(before)
+    (workspace.tree / "more.txt").write_text("more\n")
+    git(repository, "update-ref", "-d", f"refs/heads/{BRANCH}")
+    assert await push(workspace.tree, BRANCH, FIRST) == git(repository, "rev-parse", BRANCH)
 
 
 async def test_a_server_that_is_away_is_tried_again_later(tmp_path: Path) -> None:

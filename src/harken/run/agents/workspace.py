@@ -70,7 +70,7 @@ class WorkspaceState(msgspec.Struct, kw_only=True):
     """What a later attempt, and a push, must know of a workspace; kept in a file beside the worktree.
 
     `sessions` are those of the run's agents, by the path of their step. `remote` is what the branch was on the server
-    when we last saw it, `claim` the object that our claim ref names there, set by the claim `run` with `token`."""
+    when we last saw it, `claim` the object that `claim_ref` names there, set by the claim `run` with `token`."""
 
     run: str = ""
     token: int = 0
@@ -79,6 +79,7 @@ class WorkspaceState(msgspec.Struct, kw_only=True):
     base: str = ""
     remote: str = ""
     claim: str = ""
+    claim_ref: str = ""
     sessions: dict[str, str] = msgspec.field(default_factory=dict)
 
 
