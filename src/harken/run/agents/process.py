@@ -138,6 +138,9 @@ async def start_agent(
         raise RetryLater(f"{command[0]} could not be started ({type(error).__name__})", fix=fix) from None
     finally:
         os.close(told)
+    assert process.stdin is not None
+    # a supervisor that does not read must not stop us
+    os.set_blocking(process.stdin.fileno(), False)
     return AgentProcess(process, os.fdopen(reports, "rb"), on_output)
 
 
