@@ -19,7 +19,7 @@ from harken.store import Commit, Entry, Intent, Stale
 from harken.timings import Timings
 from tests.run.world import World, running_world, steps
 
-QUICK = Timings(claim_seconds=12.0, agent_grace=2.0, worker_sleep=0.2)
+QUICK = Timings(claim_seconds=12.0, agent_grace=5.0, worker_sleep=0.2)
 
 
 def git(at: Path, *args: str) -> str:

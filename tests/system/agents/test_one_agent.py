@@ -17,7 +17,8 @@ from tests.system.fleet.stores import POSTGRES, running
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")]
 
-LEASE = 12.0
+LEASE = 18.0
+"""Long enough that a busy machine ends an agent in time: everything is dead a twelfth of it before its end."""
 
 
 async def working(machine: Machine, writers: Writers) -> None:
