@@ -91,13 +91,7 @@ def _fleet(fleet: Mapping[str, Any]) -> None:
 
 def _trackers(trackers: Sequence[Mapping[str, Any]]) -> None:
     if trackers:
-        table(
-            [
-                {**one, "how": _how(one), "mark": clock(one["mark"]), "swept_at": clock(one["swept_at"])}
-                for one in trackers
-            ],
-            TRACKER,
-        )
+        table([{**one, "how": _how(one), "mark": clock(one["mark"])} for one in trackers], TRACKER)
 
 
 def _how(tracker: Mapping[str, Any]) -> str:
