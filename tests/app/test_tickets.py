@@ -258,6 +258,24 @@ async def test_the_only_tracker_of_a_platform_has_the_short_address_too(clock: V
 
 
 @virtual
+async def test_of_two_trackers_of_a_platform_each_has_its_own_address_only(clock: VirtualClock, tmp_path: Path) -> None:
+    second = """
+  other:
+    type: github
+    project: acme/docs
+    base_url: {url}
+    webhook_secret: ${{GITHUB_WEBHOOK_SECRET}}
+projects:
+  docs: {{tracker: other, pipeline_from_label: {{fix: fix-bug}}}}"""
+    async with at_work(tmp_path, clock, PUSHED.replace("\nprojects:", second)) as (app, hub):
+        issue = hub.open("fix", by="leo")
+        assert (await post(app, "github", issue))[0] == 404
+        assert (await post(app, "github/acme", issue))[0] == 202
+        # what is of no project of this tracker tells it nothing
+        assert await post(app, "github/other", issue) == (202, {"accepted": 0, "duplicate": 0})
+
+
+@virtual
 async def test_a_wrong_signature_is_refused(clock: VirtualClock, tmp_path: Path) -> None:
     async with at_work(tmp_path, clock, PUSHED) as (app, hub):
         await clock.sleep(60)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from harken.config.files import read_tree
 from harken.config.findings import Place, Report
@@ -337,3 +339,19 @@ def test_a_project_whose_every_ticket_starts_something_is_told(
         "changes. Add pipeline_from_label: {LABEL: fix-bug}, or trigger_statuses:, if that is too much"
     )
     assert [str(finding) for finding in loaded.findings] == [line] * told
+
+
+def test_a_tracker_signs_in_as_an_app(tmp_path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    (tmp_path / "app.pem").write_text(pem)
+    text = """
+    trackers:
+      hub: {type: github, project: acme/shop, app_id: 1234, private_key: '${file:app.pem}', polling: {enabled: true}}
+    projects:
+      shop: {tracker: hub, pipeline_from_label: {fix: fix-bug}}
+    """
+    loaded = read(tmp_path, text)
+    assert found(loaded) == []
+    assert getattr(loaded.integrations["tracker/hub"].model, "app_id", "") == "1234"
+    assert pem.splitlines()[1] not in f"{loaded!r}{loaded.feeds}"
