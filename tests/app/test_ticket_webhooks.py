@@ -133,9 +133,13 @@ async def test_a_labelled_ticket_of_each_platform_is_accepted_once(clock: Virtua
         bodies = them.open()
         first = {path: await post(app, path, body, them.sign(path, body)) for path, body in bodies.items()}
         assert first == {path: (202, {"accepted": 1, "duplicate": 0}) for path in bodies}
-        for path, body in bodies.items():
-            status, answer = await post(app, path, body, them.sign(path, body))
-            assert (status, answer["accepted"]) in ((200, 0), (202, 0))
+        for _ in range(3):
+            for path, body in bodies.items():
+                # the ticket shows our label by now, which is news and no reason to run again
+                assert (await post(app, path, body, them.sign(path, body)))[0] in (200, 202)
+            await clock.sleep(60)
+        runs: list[Any] = (await app.operator.call("runs.list"))["items"]
+        assert sorted(run["trigger"] for run in runs) == ["board/three", "desk/four", "hub/one", "lab/two"]
 
 
 Change = Callable[[Platforms, str, bytes], dict[str, str]]
