@@ -26,6 +26,8 @@ from harken.schedule import Every
 from harken.source import Host
 from harken.store import Commit, Committed, Failure, Tick
 from harken.testing import HandClock
+from harken.ticket import TicketTracker
+from harken.tickets.adoption import Adopted
 
 POLLED = Feed(name="company/incidents", kind="json", integration="company", schedule=Every(seconds=60))
 PUSHED = Feed(name="deploys", kind="webhook", integration="webhook", way="push", path="webhook/deploys")
@@ -81,6 +83,15 @@ class FakeEngine:
 
     def lend(self, account: Account) -> Host:
         raise NotImplementedError("the office has no services")
+
+    def trackers(self, name: str) -> Mapping[str, TicketTracker]:
+        raise NotImplementedError("the office has no trackers")
+
+    async def tell(self, feed: str, events: Sequence[Event]) -> None:
+        raise NotImplementedError("the office has no trackers")
+
+    async def adopt_tickets(self, tracker: str) -> Adopted:
+        raise NotImplementedError("the office has no trackers")
 
     def refused_webhooks(self, path: str) -> Sequence[Refusal]:
         return self.refusals.last(path)

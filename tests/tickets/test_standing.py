@@ -63,6 +63,24 @@ def test_a_run_may_move_its_ticket_on_but_a_ticket_out_of_scope_is_withdrawn(sta
     assert standing(ticket("fix", "harken:in-progress", status=status), scope).state == state
 
 
+@pytest.mark.parametrize(
+    ("given", "statuses", "state"),
+    [
+        (ticket(), frozenset(), "unrouted"),
+        (ticket("bug"), frozenset(), "unrouted"),
+        (ticket("harken:pending"), frozenset(), "ready:"),
+        (ticket(status="Ready"), frozenset({"ready"}), "ready:"),
+        (ticket(status="Done"), frozenset({"ready"}), "status:Done"),
+        (ticket("harken:in-progress"), frozenset(), "claimed:in-progress"),
+    ],
+)
+def test_without_a_label_map_a_ticket_is_asked_for_by_pending_or_a_status(
+    given: Ticket, statuses: frozenset[str], state: str
+) -> None:
+    scope = Scope(routes=Routes(default="fix-bug"), trigger_statuses=statuses)
+    assert standing(given, scope).state == state
+
+
 def test_a_comment_or_another_label_changes_nothing() -> None:
     before = standing(ticket("fix"), SCOPE)
     assert standing(ticket("fix", "urgent", "harken:urgent", title="changed"), SCOPE) == before

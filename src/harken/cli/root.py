@@ -75,6 +75,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "events": ("harken.cli.events", "Follow, list, show and replay events."),
         "runs": ("harken.cli.runs", "List, follow, show, retry, cancel and approve runs."),
         "dead": ("harken.cli.runs", "Retry or drop what was given up on."),
+        "tickets": ("harken.cli.tickets", "See the tickets that start pipelines."),
+        "trackers": ("harken.cli.tickets", "List trackers, and test what they may do."),
         "workflows": ("harken.cli.workflows", "List, check and run workflows."),
         "models": ("harken.cli.workflows", "See which models are set, and ask them something."),
         "integrations": ("harken.cli.integrations", "Configure, test and list accounts at services."),

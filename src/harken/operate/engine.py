@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from harken.event import Outcome
+from harken.event import Event, Outcome
 from harken.rate_limit import Level
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from harken.ingest.live import Late
     from harken.ingest.refusals import Refusal
     from harken.source import Host
+    from harken.ticket import TicketTracker
+    from harken.tickets.adoption import Adopted
 
 __all__ = ["Engine", "Preview", "Shown"]
 
@@ -97,6 +99,18 @@ class Engine(Protocol):
 
     def late_reads(self) -> Mapping[str, Late]:
         """The feeds whose reads are due and have not begun, because they wait for a slot."""
+        ...
+
+    def trackers(self, name: str) -> Mapping[str, TicketTracker]:
+        """The tickets of a tracker by location; calls count against the rate limit of its account."""
+        ...
+
+    async def tell(self, feed: str, events: Sequence[Event]) -> None:
+        """Commit events as if the feed's service had sent them, and start what they start."""
+        ...
+
+    async def adopt_tickets(self, tracker: str) -> Adopted:
+        """Rebuild the memory of a tracker's tickets from what is on them."""
         ...
 
     def nudge(self) -> None:

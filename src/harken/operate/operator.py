@@ -18,6 +18,8 @@ from harken.operate import (
     rate_limits,
     runs,
     status,
+    tickets,
+    trackers,
     triggers,
     workflows,
 )
@@ -62,6 +64,10 @@ READS: Mapping[str, Operation] = {
     "runs.list": runs.list_runs,
     "runs.show": runs.show,
     "dead.list": runs.list_dead,
+    "tickets.list": tickets.list_tickets,
+    "tickets.show": tickets.show,
+    "trackers.list": trackers.list_trackers,
+    "trackers.test": trackers.test,
     "workflows.list": workflows.list_workflows,
     "workflows.check": workflows.check,
     "integrations.list": integrations.list_integrations,
@@ -93,6 +99,12 @@ CHANGES: Mapping[str, Operation] = {
     "dead.retry": runs.retry_dead,
     "dead.retry_all": runs.retry_all_dead,
     "dead.drop": runs.drop_dead_letter,
+    "tickets.claim": tickets.claim,
+    "tickets.retry": tickets.retry,
+    "tickets.cancel": tickets.cancel,
+    "tickets.release": tickets.release,
+    "tickets.adopt": tickets.adopt,
+    "trackers.fix": trackers.fix,
     "workflows.run": workflows.run,
     "integrations.renew": integrations.renew,
 }
@@ -139,7 +151,7 @@ class Operator:
         except HarkenError as error:
             raise redact_error(error, self._secrets()) from None
         if operation in CHANGES:
-            what = str(params.get("name") or params.get("id") or "")
+            what = str(params.get("name") or params.get("id") or params.get("ticket") or "")
             detail = {name: params[name] for name in AUDITED if name in params}
             who = f"agent {params['agent']}" if params.get("agent") else "operator"
             await self._audit(who, operation, what, detail)

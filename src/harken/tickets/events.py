@@ -13,11 +13,13 @@ from harken.tickets.resolution import resolve
 from harken.tickets.settings import ProjectSettings, TrackerSettings, scope_of
 from harken.tickets.standing import Standing, standing
 
-__all__ = ["Placed", "event_of", "gone_event", "place"]
+__all__ = ["VOUCHED", "Placed", "event_of", "gone_event", "place", "released_event", "vouched"]
 
 LONGEST_TITLE = 1_000
 LONGEST_TEXT = 100_000
 MOST_LABELS = 200
+VOUCHED = "vouched"
+"""The field of an event whose run an operator answers for."""
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,17 @@ def gone_event(id: str, project: str, tracker: str) -> Event:
     gone = Ticket(id=id, ref=id, title="", url="", status="", closed=True)
     reason = Standing(state="closed", reason="the ticket is gone")
     return event_of(Placed(ticket=gone, standing=reason, project=project), tracker)
+
+
+def released_event(ticket: Ticket, project: str, tracker: str, at: str) -> Event:
+    """A person gave the ticket back at this time: whatever it shows next is a change, and may start its pipeline."""
+    released = Standing(state=f"released:{at}", reason="an operator has released the ticket")
+    return event_of(Placed(ticket=ticket, standing=released, project=project), tracker)
+
+
+def vouched(event: Event) -> Event:
+    """The event of a ticket that an operator starts: whoever put the label on. Nothing from a platform sets this."""
+    return msgspec.structs.replace(event, data={**event.data, VOUCHED: True})
 
 
 def _nowhere(ticket: Ticket, projects: Sequence[ProjectSettings]) -> Standing:

@@ -18,6 +18,8 @@ from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
 from harken.ticket import Actor, LabelChange, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
+from harken.tickets.events import VOUCHED
+from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.settings import ProjectSettings, TrackerSettings
 from harken.tickets.trust import Trusted
 from harken.tickets.withdrawal import OwnMove, Wish, own_move, why_withdrawn
@@ -84,6 +86,8 @@ class Looker:
         accepted = accepted_look(records)
         if accepted is not None and (change is None or is_same_label(change, accepted)):
             return Seen(ticket=ticket, change=change)
+        if self.event.data.get(VOUCHED):
+            return Seen(ticket=ticket, change=change)
         actor = change.actor if change is not None else _author(ticket)
         trusted = await self._accounts.judge(self._tracker, self._project.location, actor, self._project.trust)
         return Seen(ticket=ticket, trusted=trusted, change=change)
@@ -106,7 +110,7 @@ class Looker:
     async def _change(self, ticket: Ticket) -> LabelChange | None:
         label = _label_of(self.event)
         if not label:
-            return None
+            return await self._asked_by_hand(ticket)
         history = await self._tracker.label_history(ticket)
         if history is None:
             return LabelChange(label=label, added=True, actor=None, at=None)
@@ -118,9 +122,17 @@ class Looker:
             raise Deferred(f"the history of {ticket.ref} does not show its label yet", after=_pause(age))
         return LabelChange(label=label, added=True, actor=None, at=None)
 
+    async def _asked_by_hand(self, ticket: Ticket) -> LabelChange | None:
+        """Without a label map a person asks with the label `pending`, unless a status has started the run."""
+        if self._settings.trigger_statuses:
+            return None
+        pending = self._settings.lifecycle.label(Lifecycle.PENDING)
+        history = await self._tracker.label_history(ticket)
+        return last_addition(history or (), pending) or LabelChange(label=pending, added=True, actor=None, at=None)
+
 
 def _author(ticket: Ticket) -> Actor | None:
-    """Without a label that starts the pipeline, whoever wrote the ticket has started it."""
+    """Where a status starts the pipeline, and no label, whoever wrote the ticket has started it."""
     bot = ticket.author.endswith("[bot]")
     return Actor(id="", login=ticket.author, bot=bot) if ticket.author else None
 

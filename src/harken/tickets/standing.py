@@ -60,6 +60,12 @@ def standing(ticket: Ticket, scope: Scope) -> Standing:
         return Standing(state=f"status:{ticket.status}", reason=refused)
     if not chosen.pipeline:
         return Standing(state="unrouted", reason=chosen.reason)
+    if not (chosen.label or scope.trigger_statuses or lifecycle):
+        # a default pipeline for whatever changes would be started by strangers, and by hundreds of old tickets
+        wanted = scope.lifecycle.label(Lifecycle.PENDING)
+        return Standing(
+            state="unrouted", reason=f"without pipeline_from_label only the label {wanted} starts something"
+        )
     # the label and not the pipeline: another label that means the same pipeline is a new wish of a person
     return Standing(state=f"ready:{chosen.label.casefold()}", pipeline=chosen.pipeline, label=chosen.label)
 

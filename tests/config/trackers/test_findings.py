@@ -320,27 +320,6 @@ def test_a_secret_that_is_written_out_is_kept_from_findings(tmp_path: Path) -> N
     assert secret not in f"{found(loaded)}{loaded!r}"
 
 
-@pytest.mark.parametrize(
-    ("project", "tracker", "told"),
-    [
-        ("pipeline: fix-bug", "", True),
-        ("pipeline_from_label: {fix: fix-bug}, pipeline: fix-bug", "", False),
-        ("pipeline: fix-bug, github_trigger: {trigger_statuses: [open]}", "", False),
-        ("pipeline: fix-bug", "trigger_statuses: [open], ", False),
-    ],
-)
-def test_a_project_whose_every_ticket_starts_something_is_told(
-    tmp_path: Path, project: str, tracker: str, told: bool
-) -> None:
-    text = f"trackers:\n  t: {{type: github, {tracker}project: a/b, polling: {{enabled: true}}}}\n"
-    loaded = read(tmp_path, f"{text}projects:\n  p: {{tracker: t, {project}}}\n")
-    line = (
-        "harken.yaml:4:6: warning: projects.p: without pipeline_from_label every open ticket starts fix-bug when it "
-        "changes. Add pipeline_from_label: {LABEL: fix-bug}, or trigger_statuses:, if that is too much"
-    )
-    assert [str(finding) for finding in loaded.findings] == [line] * told
-
-
 def test_a_tracker_signs_in_as_an_app(tmp_path: Path) -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

@@ -58,10 +58,6 @@ def build_project(project: ProjectSpec, tracker: TrackerSpec, known: Known, repo
     check_interval(tracker, project.block.polling, project.table, report, project.path)
     if location is None or routes is None or report.failed:
         return None
-    if not routes.by_label and not (_statuses(trigger).get("trigger_statuses") or tracker.block.trigger_statuses):
-        message = f"without pipeline_from_label every open ticket starts {routes.default} when it changes"
-        fix = f"Add pipeline_from_label: {{LABEL: {routes.default}}}, or trigger_statuses:, if that is too much"
-        report.warn(project.table.place, project.path, message, fix, "empty_query")
     source = project.block.source
     settings = ProjectSettings(
         name=project.name,

@@ -1,0 +1,179 @@
+"""Operations on trackers: what they read, and whether a token may do what tickets need. Nothing here is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from harken.errors import HarkenError
+from harken.operate.context import Context
+from harken.operate.rows import Plain, plain
+from harken.operate.ticket_lookup import tracker_of, trackers_of
+from harken.ticket import Access, Actor, Ticket, TicketTracker
+from harken.tickets import (
+    Lifecycle,
+    ProjectSettings,
+    Standing,
+    TrackerSettings,
+    Trusted,
+    feed_name,
+    judge,
+    resolve,
+    scope_of,
+    standing,
+    trigger_name,
+)
+
+__all__ = ["fix", "list_trackers", "test"]
+
+SHOWN = 20
+MOST_FORECAST = 1_000
+WRITES = 4
+"""What a ticket costs in writes, from the label to the end of its run."""
+
+
+async def list_trackers(context: Context) -> Plain:
+    """All trackers with their projects, how they are read, and how far."""
+    states = {state.name: state for state in await context.store.feeds()}
+    rows = []
+    for settings in trackers_of(context).values():
+        state = states.get(feed_name(settings.name))
+        rows.append(
+            {
+                "name": settings.name,
+                "kind": settings.kind,
+                "projects": [project.name for project in settings.projects],
+                "locations": list(settings.locations),
+                "polled": settings.polled,
+                "interval": settings.interval,
+                "webhook": settings.webhook,
+                "mark": plain(state.watermark) if state else None,
+                "last_read": plain(state.last_success) if state else None,
+                "next_read": plain(state.next_due) if state else None,
+                "state": state.health.state if state else "new",
+                "message": state.health.message if state else "",
+            }
+        )
+    return {"items": rows, "next": None}
+
+
+async def test(context: Context, *, name: str) -> Plain:
+    """Prove what the token may do, and tell what the newest tickets would start. Changes nothing."""
+    settings = tracker_of(context, name)
+    places = []
+    for location, tracker in context.running().trackers(name).items():
+        try:
+            places.append(await _test_location(context, settings, location, tracker))
+        except HarkenError as error:
+            places.append({"location": location, "ok": False, "problem": error.message, "fix": error.fix})
+    return {"tracker": name, "kind": settings.kind, "ok": all(place["ok"] for place in places), "locations": places}
+
+
+async def fix(context: Context, *, name: str) -> Plain:
+    """Make the lifecycle labels that are missing."""
+    settings = tracker_of(context, name)
+    made = {}
+    for location, tracker in context.running().trackers(name).items():
+        made[location] = list(await tracker.ensure_labels([settings.lifecycle.label(state) for state in Lifecycle]))
+    return {"tracker": name, "made": made}
+
+
+async def _test_location(context: Context, settings: TrackerSettings, location: str, tracker: TicketTracker) -> Plain:
+    own = await tracker.own_account()
+    access = await tracker.access_of(own)
+    labels = list(dict.fromkeys(name for project in settings.projects for name in project.routes.by_label))
+    waiting = await _first_tickets(tracker, [*labels, settings.lifecycle.label(Lifecycle.PENDING)])
+    rows = [await _verdict(settings, location, tracker, ticket, own) for ticket in waiting[:SHOWN]]
+    ready = [ticket for ticket in waiting if _place(settings, location, ticket)[1].ready]
+    may_write = access in (Access.TRIAGE, Access.WRITE)
+    problem = "" if may_write or access is Access.UNKNOWN else f"{own.login} may not change labels here"
+    return {
+        "location": location,
+        "ok": not problem,
+        "problem": problem,
+        "fix": "Give the token the rights in the table of docs/how-to/tickets" if problem else "",
+        "account": own.login,
+        "access": access.name.lower(),
+        "tickets": rows,
+        "forecast": await _forecast(context, settings, location, ready),
+    }
+
+
+async def _first_tickets(tracker: TicketTracker, labels: Sequence[str]) -> list[Ticket]:
+    """Open tickets with one of these labels, newest change first; of very many only the first ones listed."""
+    found: dict[str, Ticket] = {}
+    page: str | None = None
+    while labels:
+        listed = await tracker.list_labelled(labels, closed=False, page=page)
+        found |= {ticket.id: ticket for ticket in listed.tickets}
+        page = listed.next
+        if page is None or len(found) >= MOST_FORECAST:
+            break
+    return sorted(found.values(), key=lambda ticket: str(ticket.updated_at or ""), reverse=True)
+
+
+def _place(settings: TrackerSettings, location: str, ticket: Ticket) -> tuple[ProjectSettings | None, Standing]:
+    projects = [project for project in settings.projects if project.location == location]
+    project = settings.project(resolve(ticket, [project.scope for project in projects]).project)
+    if project is None:
+        return None, Standing(state="unrouted", reason="no project wants it")
+    return project, standing(ticket, scope_of(settings, project))
+
+
+async def _verdict(
+    settings: TrackerSettings, location: str, tracker: TicketTracker, ticket: Ticket, own: Actor
+) -> Plain:
+    project, stands = _place(settings, location, ticket)
+    row: dict[str, Any] = {
+        "ticket": ticket.ref,
+        "title": ticket.title,
+        "project": project.name if project else "",
+        "standing": stands.state,
+        "pipeline": stands.pipeline,
+        "trusted": None,
+        "reason": stands.reason,
+    }
+    if project is None or not stands.ready or not stands.label:
+        return row
+    trusted = await _trusted(tracker, ticket, stands.label, project, own)
+    return row | {"trusted": trusted.yes, "reason": trusted.reason}
+
+
+async def _trusted(tracker: TicketTracker, ticket: Ticket, label: str, project: ProjectSettings, own: Actor) -> Trusted:
+    """Whether whoever put the label on last may start the pipeline."""
+    history = await tracker.label_history(ticket) or ()
+    added = [change for change in history if change.added and change.label.casefold() == label.casefold()]
+    actor = added[-1].actor if added else None
+    if actor is not None and actor.access is Access.UNKNOWN:
+        actor = msgspec.structs.replace(actor, access=await tracker.access_of(actor))
+    return judge(actor, project.trust, own.id)
+
+
+async def _forecast(context: Context, settings: TrackerSettings, location: str, ready: Sequence[Ticket]) -> Plain:
+    """How many tickets would be claimed now, and by the last runs how long that takes and costs."""
+    projects = Counter(project.name for ticket in ready if (project := _place(settings, location, ticket)[0]))
+    seconds = cost = 0.0
+    known = True
+    for name, count in projects.items():
+        page = await context.store.runs(
+            trigger=trigger_name(settings.name, name), status="done", limit=SHOWN, journals=True
+        )
+        lasted = [
+            (run.finished_at - run.started_at).total_seconds()
+            for run in page.items
+            if run.finished_at is not None and run.started_at is not None
+        ]
+        known = known and bool(lasted)
+        seconds += count * (sum(lasted) / len(lasted) if lasted else 0.0)
+        spent = [sum(record.usd for record in run.journal) for run in page.items]
+        cost += count * (sum(spent) / len(spent) if spent else 0.0)
+    return {
+        "tickets": len(ready),
+        "by_project": dict(projects),
+        "hours": round(seconds / 3600, 2) if known and ready else None,
+        "usd": round(cost, 2) if known and ready else None,
+        "writes": len(ready) * WRITES,
+    }

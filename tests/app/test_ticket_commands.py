@@ -1,0 +1,195 @@
+"""What an operator may do about tickets and trackers, on a GitHub that remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harken.app import App
+from harken.errors import NotFound, Refused
+from harken.operate.ticket_lookup import parse_name
+from harken.testing import VirtualClock, virtual
+from tests.app.test_tickets import PIPELINE, POLLED, at_work
+from tests.services.whole import write
+
+WAITING = """
+name: fix-bug
+steps:
+  - {id: work, action: wait, for: 1h}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "location", "number"),
+    [
+        ("acme/shop#12", "acme/shop", "12"),
+        ("group/sub/shop#3", "group/sub/shop", "3"),
+        ("#12", "", "12"),
+        (" 12 ", "", "12"),
+        ("SHOP-7", "SHOP", "SHOP-7"),
+        ("shop-7", "shop", "SHOP-7"),
+        ("https://github.com/acme/shop/issues/12", "acme/shop", "12"),
+        ("https://github.com/acme/shop/issues/12#issuecomment-5", "acme/shop", "12"),
+        ("https://gitlab.example.com/group/sub/shop/-/issues/3", "group/sub/shop", "3"),
+        ("https://dev.azure.com/acme/Shop/_workitems/edit/77?x=1", "Shop", "77"),
+        ("https://acme.atlassian.net/browse/SHOP-7", "SHOP", "SHOP-7"),
+    ],
+)
+def test_a_ticket_is_named_as_people_do(name: str, location: str, number: str) -> None:
+    assert parse_name(name) == (location, number)
+
+
+@pytest.mark.parametrize("name", ["", "shop", "--all", "../../x", "acme/shop#", "12; rm", "1" * 40])
+def test_what_names_no_ticket_is_refused_with_the_forms(name: str) -> None:
+    with pytest.raises(Refused, match="is not the name of a ticket"):
+        parse_name(name)
+
+
+async def call(app: App, operation: str, **params: Any) -> Any:
+    return await app.operator.call(operation, **params)
+
+
+async def outcomes(app: App) -> list[str]:
+    return [run["outcome"] for run in (await call(app, "runs.list"))["items"]]
+
+
+@virtual
+async def test_a_ticket_is_listed_and_shown_with_its_runs_and_the_next_command(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo", title="It breaks")
+        await clock.sleep(300)
+        name = f"acme/shop#{issue.number}"
+        [row] = (await call(app, "tickets.list"))["items"]
+        assert (row["ticket"], row["status"], row["shown"]) == (name, "done", "done")
+        assert (row["pipeline"], row["project"]) == ("fix-bug", "my-api")
+        assert (await call(app, "tickets.list", state="failed"))["items"] == []
+        shown = await call(app, "tickets.show", ticket=name)
+        assert (shown["standing"], shown["pipeline"], len(shown["runs"])) == ("claimed:done", "fix-bug", 1)
+        assert shown["memory"]["shown"] == "done"
+        assert shown["next"].startswith("harken runs show ")
+        assert (await call(app, "tickets.show", ticket=str(issue.number)))["ticket"] == name
+
+
+@virtual
+async def test_an_operator_claims_a_ticket_that_a_stranger_labelled(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="eve")
+        await clock.sleep(300)
+        assert "done" not in await outcomes(app)
+        run = await call(app, "tickets.claim", ticket=f"acme/shop#{issue.number}")
+        assert run["workflow"] == "fix-bug"
+        await clock.sleep(600)
+        assert (await outcomes(app)).count("done") == 1
+        assert "harken:done" in issue.labels
+
+
+@virtual
+async def test_a_claim_names_its_pipeline_and_the_ticket_gets_the_label(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("bug", by="leo")
+        await clock.sleep(60)
+        name = f"acme/shop#{issue.number}"
+        with pytest.raises(Refused, match="names one"):
+            await call(app, "tickets.claim", ticket=name)
+        with pytest.raises(Refused, match="has no pipeline deploy"):
+            await call(app, "tickets.claim", ticket=name, pipeline="deploy")
+        run = await call(app, "tickets.claim", ticket=name, pipeline="security-scan")
+        assert run["workflow"] == "security-scan"
+        await clock.sleep(600)
+        assert sorted(issue.labels) == ["bug", "harken:done", "security-review"]
+        assert await outcomes(app) == ["done"]
+
+
+@virtual
+async def test_a_retry_runs_the_pipeline_once_more(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo")
+        name = f"acme/shop#{issue.number}"
+        with pytest.raises(Refused, match="has had no run"):
+            await call(app, "tickets.retry", ticket=name)
+        await clock.sleep(300)
+        assert await outcomes(app) == ["done"]
+        await call(app, "tickets.retry", ticket=name)
+        await clock.sleep(600)
+        assert await outcomes(app) == ["done", "done"]
+        assert sorted(issue.labels) == ["agent-smith", "harken:done"]
+
+
+@virtual
+async def test_a_run_at_work_is_cancelled_and_a_stuck_ticket_released(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        write(
+            tmp_path,
+            POLLED.format(url=hub.url),
+            **{"fix-bug": WAITING, "security-scan": PIPELINE.format(name="security-scan")},
+        )
+        await call(app, "reload")
+        await clock.sleep(60)
+        issue = hub.open("agent-smith", by="leo")
+        await clock.sleep(120)
+        name = f"acme/shop#{issue.number}"
+        for operation in ("tickets.claim", "tickets.retry"):
+            with pytest.raises(Refused, match="has the run"):
+                await call(app, operation, ticket=name)
+        await call(app, "tickets.cancel", ticket=name)
+        await clock.sleep(120)
+        assert await outcomes(app) == ["cancelled"]
+        assert sorted(issue.labels) == ["agent-smith"]
+        with pytest.raises(Refused, match="no run that could be cancelled"):
+            await call(app, "tickets.cancel", ticket=name)
+        released = await call(app, "tickets.release", ticket=name)
+        assert (released["cancelled"], released["claimed_again"]) == ("", True)
+        await clock.sleep(120)
+        assert (await outcomes(app))[1:] == ["cancelled"]
+        released = await call(app, "tickets.release", ticket=name)
+        assert released["cancelled"]
+
+
+@virtual
+async def test_a_test_of_a_tracker_tells_rights_routes_trust_and_forecast_and_writes_nothing(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, POLLED.replace("interval_seconds: 30", "interval_seconds: 3000")) as (app, hub):
+        await clock.sleep(60)
+        trusted, stranger = hub.open("agent-smith", by="leo"), hub.open("security-review", by="eve")
+        hub.seen.clear()
+        [tracker] = (await call(app, "trackers.list"))["items"]
+        answer = await call(app, "trackers.test", name=tracker["name"])
+        [place] = answer["locations"]
+        assert (answer["ok"], place["account"]) == (True, "mia")
+        verdicts = {row["ticket"]: (row["pipeline"], row["trusted"]) for row in place["tickets"]}
+        assert verdicts == {
+            f"acme/shop#{trusted.number}": ("fix-bug", True),
+            f"acme/shop#{stranger.number}": ("security-scan", False),
+        }
+        assert (place["forecast"]["tickets"], place["forecast"]["writes"]) == (2, 8)
+        assert {seen.method for seen in hub.seen} == {"GET"}
+
+
+@virtual
+async def test_missing_labels_are_made_on_request(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, _):
+        [tracker] = (await call(app, "trackers.list"))["items"]
+        made = await call(app, "trackers.fix", name=tracker["name"])
+        assert "harken:done" in made["made"]["acme/shop"]
+        again = await call(app, "trackers.fix", name=tracker["name"])
+        assert again["made"] == {"acme/shop": []}
+
+
+@virtual
+async def test_unknown_trackers_and_tickets_are_told_with_what_there_is(clock: VirtualClock, tmp_path: Path) -> None:
+    async with at_work(tmp_path, clock, POLLED) as (app, _):
+        with pytest.raises(NotFound, match="there is no tracker nope"):
+            await call(app, "trackers.test", name="nope")
+        with pytest.raises(NotFound, match="no tracker has the tickets of acme/other"):
+            await call(app, "tickets.show", ticket="acme/other#1")
+        with pytest.raises(NotFound, match="shows no ticket"):
+            await call(app, "tickets.show", ticket="acme/shop#4711")
