@@ -71,7 +71,7 @@ def _figures(what: str, grown: Grown) -> list[Figure]:
         at_most(webhook, TIMES_EMPTY, of="ratio"),
         at_most(during, RETENTION_MS),
         at_most(explained, EXPLAIN_MS),
-        unknown,
+        at_most(unknown, EXPLAIN_MS),
         counts,
         deleted,
     ]

@@ -73,6 +73,7 @@ async def grow(asked: Asked) -> Grown:
     began = time.perf_counter()
     pushing = await _fill(asked, pushing)
     grown.filling = time.perf_counter() - began
+    await repeat_slices(pushing.store.index_objects, SystemClock())
     grown.full = await pushing.steadily(asked.rate, asked.seconds)
     await _ask(pushing, asked.explained, grown)
     await asyncio.sleep(KEPT_SECONDS)

@@ -20,7 +20,7 @@ SAMPLE = "SELECT max(id), verdicts FROM events WHERE verdicts<>CAST('[]' AS BLOB
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<:rows)"
 FILE_ROWS = (
     f"""{NUMBERS} INSERT INTO events (id, feed, kid, key, subject, type, recorded_at, verdicts, data)
-    SELECT :event+i, :feed, randomblob(16), CAST('bulk-'||i AS BLOB), CAST('bulk-'||i AS BLOB), 'mail', :now,
+    SELECT :event+i, :feed, randomblob(16), CAST('bulk-'||i||'@open' AS BLOB), CAST('bulk-'||i AS BLOB), 'mail', :now,
     :verdicts, :body FROM n""",
     f"""{NUMBERS} INSERT INTO runs (seq, id, trigger, workflow_rev, state, due_at, event, created_at, started_at,
     finished_at, gathered)
@@ -30,9 +30,9 @@ FILE_ROWS = (
 )
 POSTGRES_ROWS = (
     """INSERT INTO events (id, feed, kid, key, subject, type, recorded_at, verdicts, data)
-    SELECT nextval('event_ids'), feed, decode(md5(random()::text), 'hex'), key, key, 'mail', harken_now(), verdicts,
-    data
-    FROM (SELECT * FROM events ORDER BY id DESC LIMIT 1) sample, generate_series(1, $1::bigint)""",
+    SELECT nextval('event_ids'), feed, decode(md5(random()::text), 'hex'), key, convert_to('bulk-' || n, 'UTF8'),
+    'mail', harken_now(), verdicts, data
+    FROM (SELECT * FROM events ORDER BY id DESC LIMIT 1) sample, generate_series(1, $1::bigint) AS s(n)""",
     """INSERT INTO runs (seq, id, trigger, workflow_rev, state, due_at, event, created_at, started_at, finished_at)
     SELECT nextval('run_seqs'), decode(md5(random()::text), 'hex'), trigger, workflow_rev, 6, created_at, event,
     harken_now(), harken_now(), harken_now()

@@ -15,6 +15,7 @@ from harken.backends.postgres.transaction import Transaction
 from harken.operate.context import Context
 from harken.operate.explain import explain
 from harken.testing import HandClock
+from harken.testing.store.objects import index_all
 from harken.testing.store.upkeep import DAY, HOOK, prune_all
 from harken.testing.store.world import INBOX, INTERNAL_FEED, Given, definitions, feed
 from harken.timings import Timings
@@ -22,7 +23,7 @@ from tests.backends.postgres_database import server, session, url
 
 __all__ = ["server", "session", "url"]
 
-GROWING = {"memory", "events", "runs", "run_events", "journal", "ticks", "buried"}
+GROWING = {"memory", "events", "runs", "run_events", "journal", "ticks", "buried", "objects"}
 LISTING = feed("listing", identity="once")
 
 
@@ -109,6 +110,19 @@ async def test_explain_reads_no_whole_table(
     statements.clear()
     await explain(Context(given.store, None, None, given.clock, Timings()), name="mail", key=key)
     await given.store.runs(event_id=1)
+    assert await unbounded(session, statements) == []
+
+
+async def test_events_about_a_name_are_found_by_indexes(
+    given: Given, session: Any, statements: dict[str, tuple[Any, ...]]
+) -> None:
+    for page in range(6):
+        await given.commit(*(given.entry(f"s{page}-{n}", state="open") for n in range(200)))
+    await session.execute("ANALYZE")
+    statements.clear()
+    assert await index_all(given.store) == 1000
+    assert [event.key for event in await given.store.events_about("inbox", "s2-7")] == ["s2-7:open"]
+    assert await given.store.events_about("inbox", "nobody") == []
     assert await unbounded(session, statements) == []
 
 

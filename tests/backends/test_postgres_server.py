@@ -214,11 +214,14 @@ class TestSchema:
     ) -> None:
         await given.settle(await given.running("s"))
         migrations = files("harken.backends.postgres").joinpath("migrations")
-        added = "".join(migrations.joinpath(step).read_text() for step in ("0003_growth.sql", "0004_moved.sql"))
+        steps = ("0003_growth.sql", "0004_moved.sql", "0005_objects.sql")
+        added = "".join(migrations.joinpath(step).read_text() for step in steps)
         grown = re.findall(r"CREATE INDEX (\w+)", added)
         await session.execute(";".join(f"DROP INDEX {index}" for index in grown))
         for table, column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", added):
             await session.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        for table in re.findall(r"CREATE TABLE (\w+)", added):
+            await session.execute(f"DROP TABLE {table}")
         await session.execute("DELETE FROM harken_migrations WHERE number>=3")
         again = PostgresStore.at(url, given.clock, settings=QUICK)
         assert (await again.counts())["events"] == 1

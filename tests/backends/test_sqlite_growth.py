@@ -15,12 +15,14 @@ from structlog.testing import capture_logs
 
 from harken.backends.sqlite import SqliteStore
 from harken.backends.sqlite.definitions import COUNT_MEMORY
+from harken.event import Verdict
 from harken.feed import MEMORY_COUNTED
 from harken.operate.context import Context
 from harken.operate.explain import explain
 from harken.store import Lease
 from harken.testing import HandClock
 from harken.testing.store import Given
+from harken.testing.store.objects import index_all
 from harken.testing.store.upkeep import DAY, HOOK, prune_all
 from harken.testing.store.world import INBOX, INTERNAL_FEED, definitions, feed
 from harken.timings import Timings
@@ -124,6 +126,34 @@ async def test_explain_scans_no_table(given: Given, key: str) -> None:
     assert scans(given, found) == []
 
 
+async def test_explain_of_a_key_that_nobody_knows_reads_few_events_however_many_there_are(given: Given) -> None:
+    verdict = Verdict(trigger="mail", outcome="filtered", reason="no")
+    for begin in range(0, 4000, 500):
+        await given.commit(*(given.entry(f"s{n}", verdict, state="open") for n in range(begin, begin + 500)))
+    await index_all(given.store)
+    context = Context(given.store, None, None, given.clock, Timings())
+    with rows_read(given) as read:
+        assert (await explain(context, name="mail", key="nobody"))["outcome"] == "never_seen"
+    assert 0 < len(read) < 200
+    with rows_read(given) as read:
+        assert (await explain(context, name="mail", key="s17"))["details"]["key"] == "s17:open"
+    assert 0 < len(read) < 20
+
+
+@contextmanager
+def rows_read(given: Given) -> Iterator[list[Any]]:
+    """The rows that statements return."""
+    found: list[Any] = []
+
+    def note(cursor: apsw.Cursor, row: Any) -> Any:
+        found.append(row)
+        return row
+
+    connection_of(given).set_row_trace(note)
+    yield found
+    connection_of(given).set_row_trace(None)
+
+
 @pytest.mark.parametrize("status", ["failed", "dead", "cancelled"])
 async def test_runs_of_an_event_or_that_ended_badly_are_found_by_an_index(given: Given, status: str) -> None:
     await some_rows(given)
@@ -188,17 +218,20 @@ async def test_a_file_of_the_schema_before_gets_its_indexes_and_keeps_its_rows(p
     await some_rows(given)
     sqlite(given).abandon()
     migrations = files("harken.backends.sqlite").joinpath("migrations")
-    added = "".join(migrations.joinpath(step).read_text() for step in ("0005_growth.sql", "0006_moved.sql"))
+    steps = ("0005_growth.sql", "0006_moved.sql", "0007_objects.sql")
+    added = "".join(migrations.joinpath(step).read_text() for step in steps)
     grown = re.findall(r"CREATE INDEX (\w+)", added)
     with closing(apsw.Connection(str(path))) as connection:
         for index in grown:
             connection.execute(f"DROP INDEX {index}")
         for table, column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", added):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        for table in re.findall(r"CREATE TABLE (\w+)", added):
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version=4")
     with capture_logs() as logs:
         store = SqliteStore.at(path, clock, inline=True)
-    assert [(line["event"], line["schema"]) for line in logs] == [("store.migrating", 5), ("store.migrating", 6)]
+    assert [(line["event"], line["schema"]) for line in logs] == [("store.migrating", number) for number in (5, 6, 7)]
     found = store._database.tx.execute("SELECT name FROM sqlite_schema WHERE type='index'").fetchall()
     assert set(grown) <= {row[0] for row in found}
     assert (await store.counts())["events"] == 3

@@ -63,6 +63,7 @@ async def do_housekeeping(
             await run_alerts.check()
             if not jumped and await store.requeue_expired():
                 worker.nudge()
+            await repeat_slices(store.index_objects, clock)
             if rounds % PRUNE_EVERY == 0:
                 await _retain(store, factory, clock)
                 await drop_dead_replicas(store)

@@ -153,17 +153,6 @@ def _workflow_of(event: Recorded, definition: Trigger) -> tuple[str, str]:
     return pipeline, definition.routes[pipeline]
 
 
-def _chosen_workflow(event: Recorded, definition: Trigger) -> tuple[str, str]:
-    """The workflow that the event starts, and its revision of today."""
-    if not definition.routes:
-        return definition.workflow, definition.workflow_rev
-    wanted = str(event.data.get("pipeline") or "")
-    if wanted not in definition.routes:
-        known = ", ".join(definition.routes)
-        raise Refused(f"the event names no pipeline of {definition.name}", fix=f"It can be: {known}")
-    return wanted, definition.routes[wanted]
-
-
 async def _event(context: Context, event_id: int) -> Recorded:
     event = await context.store.event(event_id)
     if event is None:

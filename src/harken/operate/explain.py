@@ -30,8 +30,9 @@ from harken.suggest import find_similar
 
 __all__ = ["explain"]
 
-RECENT = 500
-PAGES = 20
+RECENT = 100
+"""Among how many events a similar name is looked for."""
+
 SHOWN = 10
 
 
@@ -55,7 +56,7 @@ async def _find(context: Context, feed: str, key: str) -> Sequence[Recorded]:
     number = _event_id(key)
     if number is not None:
         return await _of_id(context, feed, number)
-    return await _of_subject(context, feed, key)
+    return await context.store.events_about(feed, key, limit=SHOWN)
 
 
 def _event_id(key: str) -> int | None:
@@ -73,26 +74,6 @@ async def _of_id(context: Context, feed: str, number: int) -> Sequence[Recorded]
         other, own = context.feed_label(event.feed), context.feed_label(feed)
         raise Refused(f"event #{number} is of feed {other}, and the trigger listens to {own}", fix=fix)
     return [event]
-
-
-async def _of_subject(context: Context, feed: str, subject: str) -> Sequence[Recorded]:
-    before: int | None = None
-    for _ in range(PAGES):
-        page = await context.store.events(feed=feed, before=before, limit=RECENT)
-        found = [event for event in page.items if _is_of(event, subject)]
-        if found or page.next is None:
-            return found[:SHOWN]
-        before = page.next
-    return []
-
-
-def _is_of(event: Recorded, name: str) -> bool:
-    """Whether the event belongs to this object: subjects look like NAME or NAME@when, keys like NAME#what."""
-    if event.subject == name or event.subject.startswith(f"{name}@"):
-        return True
-    # of the issue acme/shop#12@7 the object is acme/shop#12, and not acme/shop
-    numbered = event.subject.startswith(f"{name}#") and "@" in event.subject[len(name) :]
-    return event.key.startswith(f"{name}#") and not numbered
 
 
 async def _explain_recorded(context: Context, trigger: TriggerState, found: Sequence[Recorded]) -> Explanation:

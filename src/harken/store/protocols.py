@@ -234,6 +234,10 @@ class Records(Protocol):
 
     async def event(self, event_id: int) -> Recorded | None: ...
 
+    async def events_about(self, feed: str, name: str, *, limit: int = 10) -> Sequence[Recorded]:
+        """Events of the feed about the object of this name, newest first (see harken.store.objects)."""
+        ...
+
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         """What the feed remembers of this id, when it was first seen and last seen."""
         ...
@@ -288,6 +292,11 @@ class Upkeep(Protocol):
 
     async def prune(self, *, events: float, ticks: float, runs: float, pushed: float) -> int:
         """Delete a small slice of rows older than so many seconds. Return how many; call it again and again."""
+        ...
+
+    async def index_objects(self) -> int:
+        """Make a slice of the newest events quick to find by the name of what they are about. Return how many, 0 when
+        there is nothing to do; call it again and again. `events_about` finds the others as well, but slower."""
         ...
 
     async def shrink(self) -> int:

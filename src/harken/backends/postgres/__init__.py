@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from harken.backends.postgres.connection import Database, Settings
 from harken.backends.postgres.feeds import PostgresFeeds
+from harken.backends.postgres.objects import PostgresObjects
 from harken.backends.postgres.records import PostgresRecords
 from harken.backends.postgres.registry import PostgresRegistry
 from harken.backends.postgres.runs import PostgresRuns
@@ -16,7 +17,7 @@ from harken.clock import Clock
 __all__ = ["PostgresStore", "Settings"]
 
 
-class PostgresStore(PostgresFeeds, PostgresRuns, PostgresRegistry, PostgresRecords, PostgresUpkeep):
+class PostgresStore(PostgresFeeds, PostgresRuns, PostgresRegistry, PostgresRecords, PostgresObjects, PostgresUpkeep):
     """A store that several processes write. It connects with the first call, or with `connect`."""
 
     shared: ClassVar[bool] = True

@@ -32,7 +32,7 @@ from harken.feed import FeedState, TickSpan, TriggerState
 from harken.runs import Run, StepRecord
 from harken.store import Backlog, DeadLetter, Page
 
-__all__ = ["PostgresRecords", "events_of", "journals_of"]
+__all__ = ["PostgresRecords", "events_of", "events_of_ids", "journals_of", "oldest_writer"]
 
 TAIL_PATIENCE_US = 30_000_000
 """How long `events_after` waits for a lower id. Our transactions end sooner, whatever else runs on the server."""
@@ -135,11 +135,22 @@ async def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorde
 
     Not in one transaction: the writers must be read before the rows are.
     """
-    oldest = await tx.value(OLDEST_WRITER, TAIL_PATIENCE_US)
+    oldest = await oldest_writer(tx)
     rows = await tx.rows(
         f"SELECT {RECORDED}, e.written_at {_EVENTS} WHERE e.id>$1 ORDER BY e.id LIMIT $2", after, limit
     )
     return [recorded_of(tx, row) for row in takewhile(lambda row: row["written_at"] < oldest, rows)]
+
+
+async def oldest_writer(tx: Transaction) -> int:
+    """Since when the oldest transaction under way writes: what was written before is complete."""
+    return int(await tx.value(OLDEST_WRITER, TAIL_PATIENCE_US))
+
+
+async def events_of_ids(tx: Transaction, ids: Sequence[int]) -> list[Recorded]:
+    """These events, the newest first, without those that were deleted."""
+    rows = await tx.rows(f"SELECT {RECORDED} {_EVENTS} WHERE e.id=ANY($1::bigint[]) ORDER BY e.id DESC", ids)
+    return [recorded_of(tx, row) for row in rows]
 
 
 async def _event(tx: Transaction, event_id: int) -> Recorded | None:

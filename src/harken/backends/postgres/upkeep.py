@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.backends.postgres.connection import DatabaseUser
+from harken.backends.postgres.objects import forget_objects
 from harken.backends.postgres.transaction import Transaction
 from harken.backends.run_states import BLOCKED, DONE, HELD, READY, RUNNING, WAITING
 from harken.backends.verdicts import decode_verdicts
@@ -115,6 +116,8 @@ async def _prune(tx: Transaction, events: float, ticks: float, runs: float, push
             old = await _unneeded(tx, old)
         if old:
             deleted += await tx.do(f"DELETE FROM {table} WHERE id=ANY($1::bigint[])", old)
+            if table == "events":
+                await forget_objects(tx, old)
         more = more or older
     deleted += await tx.do(FORGET_PUSHED, tx.now - round(pushed * 1e6), SLICE)
     deleted += await tx.do(FORGET_ABSENT, tx.now - round(runs * 1e6), SLICE)

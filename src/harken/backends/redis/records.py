@@ -29,7 +29,7 @@ from harken.feed import TickSpan
 from harken.runs import Run
 from harken.store import Backlog, DeadLetter, Page
 
-__all__ = ["RedisRecords"]
+__all__ = ["RedisRecords", "ids_of_feed", "ids_of_key"]
 
 OPEN_STATES = STATES[:6]
 ENDED_STATES = {STATES[state]: state for state in (FAILED, DEAD, CANCELLED)}
@@ -63,9 +63,9 @@ class RedisRecords(UsesSession):
 
         async def batch_below(before: int | None) -> list[tuple[int, Recorded | None]]:
             if key:
-                ids = await _ids_of_key(session, key, before, limit)
+                ids = await ids_of_key(session, key, before, limit)
             elif feed:
-                ids = [int(each) for each in await _entries_below(session, f"ef:{feed}", before, limit)]
+                ids = await ids_of_feed(session, feed, before, limit)
             else:
                 ids = [number for number, _ in await _rows_below(session, "e:", "v", "eb", before, limit)]
             found = {event.id: event for event in await session.events(ids)}
@@ -278,7 +278,12 @@ async def _feed_of(session: Session, trigger: str) -> str:
     return str(feed.decode())
 
 
-async def _ids_of_key(session: Session, key: str, before: int | None, limit: int) -> list[int]:
+async def ids_of_feed(session: Session, feed: str, before: int | None, limit: int) -> list[int]:
+    """Events of this feed, newest first."""
+    return [int(each) for each in await _entries_below(session, f"ef:{feed}", before, limit)]
+
+
+async def ids_of_key(session: Session, key: str, before: int | None, limit: int) -> list[int]:
     """Events with this key: `ek` is sorted by the name of the key, then by id."""
     name = session.seal.name(key)
     newest = b"(" + name + STAMP.pack(LARGEST_ID if before is None else before)

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 from harken.backends.sqlite.connection import Database, rekey
 from harken.backends.sqlite.errors import opening
 from harken.backends.sqlite.feeds import SqliteFeeds
+from harken.backends.sqlite.objects import SqliteObjects
 from harken.backends.sqlite.records import SqliteRecords
 from harken.backends.sqlite.registry import SqliteRegistry
 from harken.backends.sqlite.runs import SqliteRuns
@@ -19,7 +20,7 @@ from harken.clock import Clock, SystemClock
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, SqliteUpkeep):
+class SqliteStore(SqliteFeeds, SqliteRuns, SqliteRegistry, SqliteRecords, SqliteObjects, SqliteUpkeep):
     """A store in one file, which one process writes."""
 
     shared: ClassVar[bool] = False

@@ -53,6 +53,8 @@ def encrypt(connection: apsw.Connection, seal: Seal, wrapped: str) -> None:
             sets = [f"{column}=seal_text({column})" for column in ENCRYPTED.get(table, ())]
             sets += [f"{column}=seal_name({column})" for column in HASHED.get(table, ())]
             connection.execute(f"UPDATE {table} SET {', '.join(sets)}")
+        # housekeeping makes them anew, with the key
+        connection.execute("DELETE FROM objects; UPDATE indexed SET bucket=0")
         connection.execute("UPDATE events SET verdicts=seal_verdicts(verdicts)")
         connection.execute("UPDATE triggers SET paused=seal_text(CAST(paused AS BLOB)) WHERE paused<>''")
         connection.execute("UPDATE runs SET waiting_for=seal_waiting(waiting_for) WHERE waiting_for LIKE 'run:%'")

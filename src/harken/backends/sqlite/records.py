@@ -31,7 +31,7 @@ from harken.runs import Run, StepRecord
 from harken.store import Backlog, DeadLetter, Page
 from harken.store.documents import WORKFLOW
 
-__all__ = ["SqliteRecords", "events_of", "journal_of"]
+__all__ = ["SqliteRecords", "event_of_id", "events_of", "journal_of"]
 
 
 class SqliteRecords(DatabaseUser):
@@ -53,7 +53,7 @@ class SqliteRecords(DatabaseUser):
         return await self._database.read(_events_after, after, limit)
 
     async def event(self, event_id: int) -> Recorded | None:
-        return await self._database.read(_event, event_id)
+        return await self._database.read(event_of_id, event_id)
 
     async def memory_of(self, feed: str, memory_id: str) -> tuple[Known, datetime, datetime] | None:
         return await self._database.read(_memory_of, feed, memory_id)
@@ -125,7 +125,7 @@ def _events_after(tx: Transaction, after: int, limit: int) -> list[Recorded]:
     return _select_events(tx, "e.id>?", [after], "ASC", limit)
 
 
-def _event(tx: Transaction, event_id: int) -> Recorded | None:
+def event_of_id(tx: Transaction, event_id: int) -> Recorded | None:
     found = _select_events(tx, "e.id=?", [event_id], "ASC", 1)
     return found[0] if found else None
 

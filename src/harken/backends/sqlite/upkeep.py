@@ -14,6 +14,7 @@ from harken.backends.sqlite.damage import find_damage
 from harken.backends.sqlite.errors import place_problems, translate
 from harken.backends.sqlite.feeds import forget_older
 from harken.backends.sqlite.leases import ORPHANED
+from harken.backends.sqlite.objects import forget_objects
 from harken.backends.sqlite.space import shrink, space
 from harken.backends.sqlite.transaction import Transaction
 from harken.errors import Refused
@@ -134,7 +135,7 @@ def _prune(tx: Transaction, events: float, ticks: float, runs: float, pushed: fl
         deleted = (
             _delete_runs(tx, run_age)
             + _delete_oldest(tx, TICKS, now - round(ticks * 1e6))
-            + _delete_oldest(tx, EVENTS, event_age)
+            + _delete_events(tx, event_age)
             + _delete_oldest(tx, BURIED, event_age)
             + _forget_pushed(tx, now - round(pushed * 1e6))
             + _forget_absent(tx, run_age)
@@ -151,6 +152,14 @@ def _delete_runs(tx: Transaction, before: int) -> int:
         for table in ("journal", "run_events"):
             tx.execute(f"DELETE FROM {table} WHERE run=?", (seq,))
         tx.execute("DELETE FROM runs WHERE seq=?", (seq,))
+    return len(old)
+
+
+def _delete_events(tx: Transaction, before: int) -> int:
+    old = _oldest(tx, EVENTS, before)
+    for id in old:
+        tx.execute("DELETE FROM events WHERE id=?", (id,))
+    forget_objects(tx, old)
     return len(old)
 
 

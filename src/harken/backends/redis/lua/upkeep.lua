@@ -20,6 +20,18 @@ end
 -- there may be more that are old, otherwise 0}.
 local BUCKETS_PER_CALL = 10
 
+-- Forget the names of what the events of a part are about, once none of them is left (see objects.lua).
+local NAMED_BUCKETS, NAMED_STRINGS = 16, 64
+
+local function forget_names(part)
+  local first = part * NAMED_BUCKETS
+  if call('ZCOUNT', P .. 'eb', first, first + NAMED_BUCKETS - 1) == 0 then
+    for n = 0, NAMED_STRINGS - 1 do
+      call('UNLINK', P .. 'o:' .. int(part) .. ':' .. n)
+    end
+  end
+end
+
 -- Numbers rise with time, so old rows are found at the beginning. Call `delete` on up to `slice` rows from where the
 -- last call stopped (the counter `progress`), until it returns 'young'; then the next call begins at the oldest row.
 -- Return whether the next call goes on.
@@ -46,6 +58,9 @@ local function sweep(progress, prefix, field, buckets, slice, delete)
     end
     if call('EXISTS', key) == 0 then
       call('ZREM', P .. buckets, bucket)
+      if prefix == 'e:' then
+        forget_names(math.floor(bucket / NAMED_BUCKETS))
+      end
     end
     if looked > slice then
       break
