@@ -209,7 +209,8 @@ class FeedRegistry:
 
     async def _prepare_reading(self, shards: Collection[int]) -> Callable[[], None]:
         """Learn the positions of these shards' feeds. The function that is returned restores them and reads on."""
-        opened = self._just_opened
+        # in a shared store another replica may have read them between the opening and our lease
+        opened = None if self.leases.shared else self._just_opened
         states = opened.feeds if opened else {state.name: state for state in await self._store.feeds()}
         return lambda: self._resume_reading(shards, states)
 

@@ -8,7 +8,20 @@ from typing import Any
 from tests.system.property.fleet import played
 from tests.system.property.fleet_scenario import LEASE, Hazard
 from tests.system.property.fleet_stores import SqliteHome
-from tests.system.property.scenarios import Burst, FeedPlan, Lid, Meanwhile, Put, Scenario, TriggerPlan, Turn, Wait
+from tests.system.property.scenarios import (
+    Burst,
+    FeedPlan,
+    Flap,
+    Lid,
+    Meanwhile,
+    Put,
+    Remove,
+    Scenario,
+    Tidy,
+    TriggerPlan,
+    Turn,
+    Wait,
+)
 
 LISTING = FeedPlan(view="listing", identity="once")
 PLAIN = TriggerPlan(feed=0)
@@ -71,3 +84,34 @@ def test_what_a_new_configuration_has_freed_is_not_taken_beyond_the_fair_share(r
     triggers = (PLAIN, PLAIN)
     scenario = Scenario(feeds=(feed,), triggers=triggers, script=script, cron="coalesce", push=True, seed=2)
     played(scenario, SqliteHome(room))
+
+
+def test_a_start_that_hangs_between_opening_and_its_lease_begins_where_the_others_stand(room: Path) -> None:
+    """It read as if nobody had read before: what was new then was held as a flood, and nothing let it go."""
+    feed = FeedPlan(view="log", identity="transition", interval=60.0, page_size=2)
+    triggers = (TriggerPlan(feed=0, flow="slow"), TriggerPlan(feed=0, startup="backfill", backfill=80_000.0))
+    gone = Remove(0, 0)
+    script: Any = (
+        Hazard(0, "cut", 5, True, 40.0, "commit"),
+        gone,
+        Hazard(2, "freeze", 0, False, 60.0, "lease"),
+        gone,
+        Flap(0, 0, 5.0),
+        Hazard(1, "freeze", 0, False, 0.0),
+        gone,
+        Hazard(1, "crash", 1, True, 60.0, "commit"),
+        gone,
+        Tidy(),
+        Hazard(2, "freeze", 1, True, 900.0, "commit"),
+        Lid(600.0),
+        Turn(0, "resume"),
+        Hazard(0, "cut", 1, False, 40.0, "journal"),
+        Lid(30_000.0),
+        Wait(400.0),
+        Lid(300_000.0),
+        Hazard(1, "cut", 1, False, 900.0),
+        Tidy(),
+        Hazard(2, "freeze", 0, True, 900.0),
+        Wait(2_000.0),
+    )
+    played(Scenario(feeds=(feed,), triggers=triggers, script=script, push=True, seed=2), SqliteHome(room))
