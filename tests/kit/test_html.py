@@ -50,9 +50,9 @@ def test_broken_markup_is_no_trouble(markup: str):
     "piece", ["<div>", '<a href="https://x.org">y', "<!--", "<table><tr><td>", "&amp", "<p style='"]
 )
 def test_hostile_markup_takes_no_time(piece: str):
-    began = time.perf_counter()
+    began = time.process_time()
     html_to_text(piece * 60_000)
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_a_meta_element_does_not_change_the_charset():

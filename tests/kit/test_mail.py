@@ -76,10 +76,10 @@ class TestSender:
         assert sender_of(["ana@Bücher.example"]) == "ana@xn--bcher-kva.example"
 
     def test_a_long_hostile_header_takes_no_time(self):
-        began = time.perf_counter()
+        began = time.process_time()
         for header in ("(" * 2000, '"' * 1999, "<" * 2000, '"\\' * 1000, "a@" * 1000):
             assert sender_of([header]) == ""
-        assert time.perf_counter() - began < 0.5
+        assert time.process_time() - began < 0.5
 
 
 class TestAllowlist:
@@ -138,9 +138,9 @@ class TestExtract:
     )
     @pytest.mark.parametrize("text", ["a" * LONGEST + "!", "ab" * (LONGEST // 2)])
     def test_no_mail_makes_an_expression_run_for_ever(self, pattern: str, text: str):
-        began = time.perf_counter()
+        began = time.process_time()
         extract_fields({"x": pattern}, [text])
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2
 
     @pytest.mark.parametrize(
         ("pattern", "why"),
