@@ -22,12 +22,13 @@ from harken.config.loader import load
 from harken.config.settings import Queue
 from harken.run.workflows import check_workflow
 from harken.services import registry
+from harken.timings import Timings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
 COMPOSE = sorted((DEPLOY / "compose").glob("docker-compose*.yaml"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-STOPPING = Queue().shutdown_grace_seconds + 15
+STOPPING = Queue().shutdown_grace_seconds + Timings().agent_grace + 15
 """How long a replica may take: its runs, then listeners, leases and the last writes."""
 
 
@@ -170,7 +171,7 @@ def assert_it_loads(directory: Path) -> None:
     # a listener on another address than loopback is refused, except that of the webhooks
     assert found.settings.server.host == "127.0.0.1"
     assert (found.settings.server.webhook_host, found.settings.server.webhook_port) == ("0.0.0.0", 9092)
-    assert found.settings.agent.queue.shutdown_grace_seconds + 15 <= STOPPING
+    assert found.settings.agent.queue.shutdown_grace_seconds + Timings().agent_grace + 15 <= STOPPING
 
 
 def test_whatever_a_pod_refers_to_is_there():

@@ -18,6 +18,8 @@ __all__ = ["launchd_agent", "service_command", "systemd_unit"]
 
 UNIT = "harken.service"
 LABEL = "dev.harken.controller"
+STOP_SECONDS = 90
+"""Runs have 30 s to finish and agents 20 s more; listeners, leases and the last writes need a few."""
 
 
 @click.group("service", context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,7 +76,7 @@ ExecStart={line}
 WorkingDirectory={_escaped(str(directory))}
 Restart=on-failure
 RestartSec=5
-TimeoutStopSec=60
+TimeoutStopSec={STOP_SECONDS}
 UMask=0077
 
 [Install]
@@ -93,6 +95,7 @@ def launchd_agent(directory: Path, program: list[str]) -> str:
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "Umask": 0o077,
+        "ExitTimeOut": STOP_SECONDS,
         "StandardErrorPath": str(Path.home() / "Library" / "Logs" / "harken.log"),
     }
     return plistlib.dumps(agent).decode()

@@ -382,7 +382,7 @@ class Loader:
         known = Known(
             settings=self._settings,
             places=self._places,
-            workflows=self._entries.keys(),
+            workflows={name: entry.workflow for name, entry in self._entries.items()},
             refused=self._resolver.refused,
         )
         named = {name: entry for name, entry in self._entries.items() if name in self._claims}

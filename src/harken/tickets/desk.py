@@ -24,7 +24,7 @@ from harken.tickets.accounts import Accounts
 from harken.tickets.attendance import Attendance, DeskStore
 from harken.tickets.looking import PREFLIGHT
 from harken.tickets.memory import TicketMemories, TicketMemory
-from harken.tickets.settings import TrackerSettings, feed_name
+from harken.tickets.settings import FIRST_STEP, LAST_STEP, TrackerSettings, feed_name
 from harken.tickets.ticket_run import POSTFLIGHT, Surroundings, TicketRun
 
 __all__ = ["Desk", "Lease"]
@@ -222,11 +222,11 @@ class _Refusal:
 
     @property
     def first(self) -> Step:
-        return Step(id="preflight", action=PREFLIGHT, act=self._refuse, pure=True, replays=True)
+        return Step(id=FIRST_STEP, action=PREFLIGHT, act=self._refuse, pure=True, replays=True)
 
     @property
     def last(self) -> Step:
-        return Step(id="postflight", action=POSTFLIGHT, act=self._refuse, pure=True)
+        return Step(id=LAST_STEP, action=POSTFLIGHT, act=self._refuse, pure=True)
 
     async def _refuse(self, frame: Frame) -> None:
         raise self._error

@@ -10,7 +10,19 @@ from harken.tickets.routing import Routes
 from harken.tickets.standing import Scope
 from harken.tickets.trust import Trust
 
-__all__ = ["ProjectSettings", "TrackerSettings", "feed_name", "scope_of", "tracker_of", "trigger_name"]
+__all__ = [
+    "FIRST_STEP",
+    "LAST_STEP",
+    "ProjectSettings",
+    "TrackerSettings",
+    "feed_name",
+    "scope_of",
+    "tracker_of",
+    "trigger_name",
+]
+
+FIRST_STEP, LAST_STEP = "preflight", "postflight"
+"""The steps that every run of a ticket begins and ends with. No step of a pipeline can have these names."""
 
 _FEED = "tracker/"
 

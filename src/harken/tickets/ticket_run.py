@@ -27,7 +27,7 @@ from harken.tickets.accounts import Accounts
 from harken.tickets.cycle import SWEEP_EVERY
 from harken.tickets.looking import PREFLIGHT, Looker, Seen, accepted_look, is_same_label
 from harken.tickets.notes import find_note, inert, note
-from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name
+from harken.tickets.settings import FIRST_STEP, LAST_STEP, ProjectSettings, TrackerSettings, feed_name
 from harken.tickets.withdrawal import remembered
 from harken.tickets.wording import approval_question, how_to_start, question_text
 
@@ -88,11 +88,11 @@ class TicketRun:
 
     @property
     def first(self) -> Step:
-        return Step(id="preflight", action=PREFLIGHT, act=self._preflight, pure=True, replays=True)
+        return Step(id=FIRST_STEP, action=PREFLIGHT, act=self._preflight, pure=True, replays=True)
 
     @property
     def last(self) -> Step:
-        return Step(id="postflight", action=POSTFLIGHT, act=self._postflight, pure=True)
+        return Step(id=LAST_STEP, action=POSTFLIGHT, act=self._postflight, pure=True)
 
     async def comment(self, frame: Frame, text: str) -> Mapping[str, Any]:
         with _patient(frame):

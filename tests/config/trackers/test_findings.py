@@ -16,6 +16,7 @@ from harken.config.settings import Settings
 from harken.config.trackers.read import Section, Taken, read_tickets
 from harken.config.trackers.settings import Known
 from harken.config.yaml.nodes import Table
+from harken.runs import Workflow
 from harken.services import registry
 from tests.config.trackers.makers import TOKENS, found, read
 
@@ -266,7 +267,8 @@ def test_a_webhook_at_the_same_path_is_a_clash(tmp_path: Path) -> None:
     tree = read_tree(tmp_path, "harken.yaml", Lookup(tmp_path, {}), Report())
     assert isinstance(tree, Table)
     resolver = Resolver(plugins=registry(), environ=TOKENS, references={}, check_condition=str, check_template=str)
-    known = Known(settings=Settings(), places={}, workflows={"fix-bug"})
+    workflow = Workflow(name="fix-bug", rev="1", definition={"steps": []})
+    known = Known(settings=Settings(), places={}, workflows={"fix-bug": workflow})
     taken = Taken(paths={"github/acme": Place("workflows/hook.yaml", 2)})
     trackers, projects = Section(node=tree.items["trackers"]), Section(node=tree.items["projects"])
     tickets = read_tickets(trackers, projects, resolver, known, taken)
@@ -334,3 +336,39 @@ def test_a_tracker_signs_in_as_an_app(tmp_path: Path) -> None:
     assert found(loaded) == []
     assert getattr(loaded.integrations["tracker/hub"].model, "app_id", "") == "1234"
     assert pem.splitlines()[1] not in f"{loaded!r}{loaded.feeds}"
+
+
+@pytest.mark.parametrize("name", ["preflight", "postflight"])
+def test_a_step_with_the_name_of_one_that_tickets_add_is_found_before_a_run_dies_of_it(
+    tmp_path: Path, name: str
+) -> None:
+    taken = f"name: taken\nsteps:\n  - {{id: {name}, action: transform, set: {{said: done}}}}\n"
+    text = f"{TRACKER}projects:\n  bad: {{tracker: acme, resolution: {{repo: x}}, pipeline: taken}}\n{GOOD}"
+    loaded = read(tmp_path, text, files={"workflows/taken.yaml": taken})
+    assert list(loaded.refused) == ["project:bad"]
+    assert [line.partition(": ")[2] for line in found(loaded)] == [
+        f"projects.bad.pipeline: the step {name} of taken has the name of one that every run of a ticket has. "
+        "Give it another id"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tracker", "trust", "starts"),
+    [
+        ("{type: jira, url: 'https://j.acme.example', project: SHOP", "", False),
+        ("{type: gitlab, project: a/b", "", False),
+        ("{type: gitlab, project: a/b", ", trust: {label: triage}", False),
+        ("{type: gitlab, project: a/b", ", trust: {label: [ana]}", True),
+        ("{type: gitlab, project: a/b", ", trust: {label: anyone}", True),
+        ("{type: github, project: a/b", "", True),
+    ],
+)
+def test_tickets_that_could_never_start_as_their_author_is_unknown_are_told(
+    tmp_path: Path, tracker: str, trust: str, starts: bool
+) -> None:
+    statuses = ", trigger_statuses: [Ready], polling: {enabled: true}}"
+    text = f"trackers:\n  t: {tracker}{statuses}\nprojects:\n  p: {{tracker: t, pipeline: fix-bug{trust}}}\n"
+    told = [line for line in found(read(tmp_path, text)) if "author of a ticket" in line]
+    assert told == [] if starts else len(told) == 1
+    labelled = text.replace("pipeline: fix-bug", "pipeline_from_label: {fix: fix-bug}")
+    assert "author of a ticket" not in str(found(read(tmp_path, labelled)))

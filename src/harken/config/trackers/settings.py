@@ -17,8 +17,10 @@ from harken.config.trackers.schema import Hook, TicketTriggerBlock
 from harken.config.trackers.specs import ProjectSpec, TrackerSpec, check_interval, warn_of_ignored
 from harken.config.validate import Invalid
 from harken.config.yaml.nodes import Table, locate
+from harken.runs import Workflow
 from harken.suggest import suggest_fix
 from harken.tickets import LifecycleLabels, ProjectScope, ProjectSettings, Routes, TrackerSettings
+from harken.tickets.settings import FIRST_STEP, LAST_STEP
 
 __all__ = ["SWEEP_SECONDS", "Known", "build_project", "build_tracker", "check_overlaps", "hook_of"]
 
@@ -35,7 +37,7 @@ class Known:
 
     settings: Settings
     places: Mapping[str, Place]
-    workflows: Collection[str]
+    workflows: Mapping[str, Workflow]
     refused: Collection[str] = ()
 
 
@@ -177,6 +179,10 @@ def _place_of(
 
 def _check_pipeline(name: str, place: Place, path: Path, known: Known, report: Report) -> None:
     if name in known.workflows:
+        steps = known.workflows[name].definition.get("steps") or ()
+        for taken in sorted({FIRST_STEP, LAST_STEP} & {step.get("id") for step in steps if isinstance(step, Mapping)}):
+            message = f"the step {taken} of {name} has the name of one that every run of a ticket has"
+            report.error(place, path, message, "Give it another id", "clash")
         return
     if item("workflow", name) in known.refused:
         report.error(place, path, f"the workflow {name} was refused", "Correct it first", "depends")
@@ -301,6 +307,18 @@ def _warn_of_access(
         message = "whoever may edit a ticket starts its pipeline; in a public project that may be everybody"
         fix = "Name them in trust: {label: [NAME, …]}, or write trust: {label: write} if that is meant"
         report.warn(place, path, message, fix, "trust")
+    for project in projects:
+        _warn_of_unknown_authors(settings, project, report)
+
+
+def _warn_of_unknown_authors(settings: TrackerSettings, project: Project, report: Report) -> None:
+    """Where a status starts the pipeline, the author has to be trusted, and only GitHub tells what an author may do."""
+    routes, trust = project.settings.routes, project.settings.trust
+    by_status = bool(settings.trigger_statuses) and not routes.by_label
+    if settings.kind != "github" and by_status and trust.label in ("write", "triage"):
+        message = f"{settings.kind} does not tell what the author of a ticket may do, so none of its tickets starts"
+        fix = "Add pipeline_from_label:, or name the authors in trust: {label: [NAME, …]}"
+        report.warn(project.spec.table.place, project.spec.path, message, fix, "trust")
 
 
 def check_overlaps(
