@@ -148,8 +148,12 @@ class TicketTracker(Protocol):
         A label that is there or gone already is no error. Returns the ticket after the write."""
         ...
 
+    async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        """Those of these labels that the project does not have; nothing where labels need no making."""
+        ...
+
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
-        """Make those labels of the project that are missing, and return them; nothing where labels need no making."""
+        """Make those labels of the project that are missing, and return them."""
         ...
 
     async def comments(self, ticket: Ticket, since: datetime | None = None) -> Sequence[Comment]:

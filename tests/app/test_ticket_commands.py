@@ -11,7 +11,7 @@ from harken.app import App
 from harken.errors import NotFound, Refused
 from harken.operate.ticket_lookup import parse_name
 from harken.testing import VirtualClock, virtual
-from tests.app.test_tickets import PIPELINE, POLLED, at_work
+from tests.app.test_tickets import PIPELINE, POLLED, PUSHED, at_work
 from tests.services.whole import write
 
 WAITING = """
@@ -170,6 +170,8 @@ async def test_a_test_of_a_tracker_tells_rights_routes_trust_and_forecast_and_wr
             f"acme/shop#{trusted.number}": ("fix-bug", True),
             f"acme/shop#{stranger.number}": ("security-scan", False),
         }
+        assert "harken:done" in place["missing_labels"]
+        assert answer["webhooks"] is None
         assert (place["forecast"]["tickets"], place["forecast"]["writes"]) == (2, 8)
         assert {seen.method for seen in hub.seen} == {"GET"}
 
@@ -182,6 +184,24 @@ async def test_missing_labels_are_made_on_request(clock: VirtualClock, tmp_path:
         assert "harken:done" in made["made"]["acme/shop"]
         again = await call(app, "trackers.fix", name=tracker["name"])
         assert again["made"] == {"acme/shop": []}
+        [place] = (await call(app, "trackers.test", name=tracker["name"]))["locations"]
+        assert place["missing_labels"] == []
+
+
+@virtual
+async def test_webhooks_that_get_lost_are_told_by_the_test_and_by_the_doctor(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with at_work(tmp_path, clock, PUSHED) as (app, hub):
+        await clock.sleep(60)
+        assert (await call(app, "trackers.test", name="acme"))["webhooks"]["problem"] == ""
+        hub.open("fix", by="leo")
+        await clock.sleep(2_000)
+        answer = await call(app, "trackers.test", name="acme")
+        assert (answer["ok"], answer["webhooks"]["path"]) == (False, "/webhooks/github/acme")
+        assert answer["webhooks"]["problem"] == "no webhook told 1 of 1 changes of tickets of acme"
+        [check] = [one for one in (await call(app, "doctor"))["items"] if one["name"] == "webhooks"]
+        assert (check["state"], check["fix"]) == ("warn", answer["webhooks"]["fix"])
 
 
 @virtual

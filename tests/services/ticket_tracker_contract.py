@@ -205,10 +205,13 @@ class TicketTrackerContract:
         assert actors[0] == actors[1] != ""
         assert actors[2] == (await board.tracker.own_account()).id != actors[0]
 
-    async def test_missing_labels_are_made_once(self, board: Board):
+    async def test_missing_labels_are_told_and_made_once(self, board: Board):
         wanted = ["harken:pending", "harken:done"]
+        missing = await board.tracker.missing_labels(wanted)
         made = await board.tracker.ensure_labels(wanted)
+        assert list(missing) == list(made)
         assert list(made) in ([], wanted)
+        assert list(await board.tracker.missing_labels(wanted)) == []
         assert list(await board.tracker.ensure_labels(wanted)) == []
 
     async def test_comments_are_read_over_all_pages_and_from_a_time_on(self, board: Board, clock: HandClock):

@@ -56,6 +56,9 @@ class RedactingTracker:
     async def swap_labels(self, ticket: Ticket, add: Sequence[str], remove: Sequence[str]) -> Ticket:
         return self._clean(await self._call(self._tracker.swap_labels(ticket, add, remove)))
 
+    async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        return await self._call(self._tracker.missing_labels(labels))
+
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         return await self._call(self._tracker.ensure_labels(labels))
 

@@ -187,6 +187,8 @@ def test_tracker(session: Session, name: str, fix: bool) -> int:
         say(f"{location}: made {', '.join(labels)}" if labels else f"{location}: all labels are there")
     for place in answer["locations"]:
         _print_location(place)
+    if answer["webhooks"]:
+        _print_webhooks(answer["webhooks"])
     return 0 if answer["ok"] else 1
 
 
@@ -198,11 +200,22 @@ def _print_location(place: dict[str, Any]) -> None:
     say(f"{place['location']}: read as {place['account']}, whose access is {place['access']}")
     if place["problem"]:
         say(f"  {place['problem']}. {place['fix']}")
+    if place["missing_labels"]:
+        say(f"  It has no labels {', '.join(place['missing_labels'])} yet. Make them: harken trackers test NAME --fix")
     if place["tickets"]:
         table(place["tickets"], VERDICTS)
     forecast = place["forecast"]
     lasting = f", about {forecast['hours']} h and ${forecast['usd']} by the last runs" if forecast["hours"] else ""
     say(f"Would be claimed now: {forecast['tickets']}{lasting}, {forecast['writes']} writes")
+
+
+def _print_webhooks(webhooks: dict[str, Any]) -> None:
+    if webhooks["problem"]:
+        say(f"{webhooks['problem']}. {webhooks['fix']}")
+    elif webhooks["heard"]:
+        say(f"Webhooks to {webhooks['path']} arrive: {webhooks['heard']} told, {webhooks['missed']} found by polls")
+    else:
+        say(f"Webhooks to {webhooks['path']}: none has told a change in the last hours")
 
 
 def _print_run(session: Session, run: dict[str, Any]) -> None:

@@ -22,10 +22,12 @@ from harken.operate.configuration import Site, finding_row, finding_rows, site_f
 from harken.operate.context import Context
 from harken.operate.models import configured_models
 from harken.operate.rows import Plain, plain
+from harken.operate.ticket_webhooks import webhook_health
 from harken.operate.trigger_status import offline_since
 from harken.operate.triggers import list_triggers
 from harken.operate.wording import count, stamp
 from harken.store import FUTURE_SECONDS, Space
+from harken.tickets import TrackerSettings, feed_name
 
 __all__ = ["Check", "doctor"]
 
@@ -64,9 +66,21 @@ async def doctor(context: Context) -> Plain:
         check_connections(context.engine.status() if context.engine else {}),
         check_network(feeds),
         check_feeds(feeds, context.feed_label),
+        *check_webhooks(context.loaded.trackers.values() if context.loaded else (), feeds),
         *check_triggers((await list_triggers(context))["items"]),
     ]
     return {"items": [plain(check) for check in checks], "ok": all(check.state != "fail" for check in checks)}
+
+
+def check_webhooks(trackers: Iterable[TrackerSettings], feeds: Iterable[FeedState]) -> list[Check]:
+    """Tell of trackers whose webhooks get lost. They are polled more often until that heals."""
+    states = {state.name: state for state in feeds}
+    found = (webhook_health(tracker, states.get(feed_name(tracker.name))) for tracker in trackers)
+    return [
+        Check(name="webhooks", state="warn", message=health.problem, fix=health.fix)
+        for health in found
+        if health is not None and health.problem
+    ]
 
 
 def check_config(found: Iterable[Plain]) -> Check:

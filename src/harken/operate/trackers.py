@@ -12,6 +12,7 @@ from harken.errors import HarkenError
 from harken.operate.context import Context
 from harken.operate.rows import Plain, plain
 from harken.operate.ticket_lookup import tracker_of, trackers_of
+from harken.operate.ticket_webhooks import webhook_health
 from harken.ticket import Access, Actor, Ticket, TicketTracker
 from harken.tickets import (
     Lifecycle,
@@ -69,7 +70,10 @@ async def test(context: Context, *, name: str) -> Plain:
             places.append(await _test_location(context, settings, location, tracker))
         except HarkenError as error:
             places.append({"location": location, "ok": False, "problem": error.message, "fix": error.fix})
-    return {"tracker": name, "kind": settings.kind, "ok": all(place["ok"] for place in places), "locations": places}
+    states = {state.name: state for state in await context.store.feeds()}
+    webhooks = webhook_health(settings, states.get(feed_name(name)))
+    ok = all(place["ok"] for place in places) and not (webhooks and webhooks.problem)
+    return {"tracker": name, "kind": settings.kind, "ok": ok, "locations": places, "webhooks": plain(webhooks)}
 
 
 async def fix(context: Context, *, name: str) -> Plain:
@@ -88,6 +92,7 @@ async def _test_location(context: Context, settings: TrackerSettings, location: 
     waiting = await _first_tickets(tracker, [*labels, settings.lifecycle.label(Lifecycle.PENDING)])
     rows = [await _verdict(settings, location, tracker, ticket, own) for ticket in waiting[:SHOWN]]
     ready = [ticket for ticket in waiting if _place(settings, location, ticket)[1].ready]
+    missing = await tracker.missing_labels([settings.lifecycle.label(state) for state in Lifecycle])
     may_write = access in (Access.TRIAGE, Access.WRITE)
     problem = "" if may_write or access is Access.UNKNOWN else f"{own.login} may not change labels here"
     return {
@@ -97,6 +102,7 @@ async def _test_location(context: Context, settings: TrackerSettings, location: 
         "fix": "Give the token the rights in the table of docs/how-to/tickets" if problem else "",
         "account": own.login,
         "access": access.name.lower(),
+        "missing_labels": list(missing),
         "tickets": rows,
         "forecast": await _forecast(context, settings, location, ready),
     }

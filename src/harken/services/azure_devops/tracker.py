@@ -137,6 +137,9 @@ class WorkItemTracker:
         item, _ = await change_item(self._api, _number(ticket), patch, quiet=True)
         return await self._ticket(item)
 
+    async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        return ()
+
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         """Do nothing: a tag comes into being when it is first set."""
         return ()

@@ -183,15 +183,16 @@ class GitHubTracker:
         # read from a copy that is behind, or changed since: our write counts, and any later version is news
         return replace(fresh, labels=tuple(labels), version=ticket.version, updated_at=ticket.updated_at)
 
-    async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
-        address = self._url("labels")
-        present, _ = await self._api.read_list(await self._api.get(address, [("per_page", 100)]), MAX_PAGES)
+    async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        first = await self._api.get(self._url("labels"), [("per_page", 100)])
+        present, _ = await self._api.read_list(first, MAX_PAGES)
         known = {name.casefold() for name in label_names(present)}
+        return [label for label in unique_names(labels) if label.casefold() not in known]
+
+    async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         made = []
-        for label in unique_names(labels):
-            if label.casefold() in known:
-                continue
-            reply = await self._api.send("POST", address, json={"name": label, "color": COLOUR})
+        for label in await self.missing_labels(labels):
+            reply = await self._api.send("POST", self._url("labels"), json={"name": label, "color": COLOUR})
             if reply.status == 422 and _exists_already(reply):
                 continue
             self._api.check(reply)

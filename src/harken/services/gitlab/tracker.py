@@ -159,6 +159,10 @@ class GitLabTracker:
             raise NeedsAttention(f"{self._api.name} did not change these labels of {ticket.ref}: {names}", fix=_ROLE)
         return now
 
+    async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        unique = dict.fromkeys(map(_one_label, labels))
+        return [label for label in unique if label not in (await self._find_labels(label))[0]]
+
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         """Make labels of the project; one of a group above it is there already."""
         made = []

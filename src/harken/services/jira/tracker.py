@@ -116,6 +116,9 @@ class Tracker:
             self._remember(ticket)
         return await self._read_again(ticket)
 
+    async def missing_labels(self, labels: Sequence[str]) -> Sequence[str]:
+        return ()
+
     async def ensure_labels(self, labels: Sequence[str]) -> Sequence[str]:
         """Return nothing: labels of Jira need no making."""
         return ()
