@@ -165,7 +165,7 @@ async def test_giving_up_lets_another_go_on_at_once(store: SqliteStore, clock: H
     assert len(two.leases.held) == 6
 
 
-async def test_leases_are_given_up_when_their_work_is_dead(store: SqliteStore, clock: HandClock) -> None:
+async def test_pitfall_32_leases_are_given_up_when_their_work_is_dead(store: SqliteStore, clock: HandClock) -> None:
     one = Replica(store, clock, "one")
     await one.leases.balance()
     one.works = False

@@ -48,7 +48,7 @@ async def test_claims_are_renewed_when_a_third_of_the_lease_is_over(clock: Virtu
 
 
 @virtual
-async def test_a_renewal_that_failed_is_repeated_after_a_second(clock: VirtualClock) -> None:
+async def test_pitfall_26_a_renewal_that_failed_is_repeated_after_a_second(clock: VirtualClock) -> None:
     leases = Leases(clock, {}, StoreUnavailable("away"), KeyError("a bug"))
     await beat(clock, leases, 35)
     assert leases.beats == [10, 20, 21, 22, 32]

@@ -241,7 +241,7 @@ class TicketTrackerContract:
     async def test_an_account_that_nobody_knows_has_unknown_or_no_access(self, board: Board):
         assert await board.tracker.access_of(NOBODY) in (Access.UNKNOWN, Access.NONE)
 
-    async def test_a_status_is_compared_whole(self, board: Board):
+    async def test_pitfall_67_a_status_is_compared_whole(self, board: Board):
         ticket = await read(board, board.open("bug"))
         for status in (f"Not {ticket.status}", ticket.status[:-1], "", "no such status"):
             with pytest.raises(NeedsAttention):

@@ -35,7 +35,7 @@ def test_the_prefix_can_be_chosen() -> None:
     assert smith.state_of(["agent-smith:waiting", "harken:done"]) is Lifecycle.WAITING
 
 
-def test_operator_labels_with_our_prefix_survive() -> None:
+def test_pitfall_66_operator_labels_with_our_prefix_survive() -> None:
     labels = ["harken:urgent", "harken:done", "harken", "bug", "HARKEN:PENDING"]
     assert LABELS.others(labels) == ["harken:urgent", "harken", "bug"]
     assert LABELS.surplus(labels, Lifecycle.FAILED) == ["harken:done", "HARKEN:PENDING"]

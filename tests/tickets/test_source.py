@@ -309,7 +309,7 @@ async def test_a_ticket_that_is_pending_by_hand_is_claimed_also_after_its_run(
 
 
 @virtual
-async def test_with_an_empty_map_new_tickets_run_the_default_and_old_ones_nothing(
+async def test_with_an_empty_map_only_what_is_pending_by_hand_runs_the_default_and_nothing_else_is_listed(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     given = settings(project(routes=Routes(default="fix-bug")))
@@ -318,8 +318,9 @@ async def test_with_an_empty_map_new_tickets_run_the_default_and_old_ones_nothin
         await it.start()
         await it.cycle()
         it.hub.open()
+        it.hub.open("harken:pending")
         await cycles(it, 3)
-        assert await ran(it) == {"2": 1}
+        assert await ran(it) == {"3": 1}
         assert not any("labels" in seen.query and "pending" not in seen.query["labels"] for seen in it.hub.seen[10:])
 
 

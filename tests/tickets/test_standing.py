@@ -47,7 +47,7 @@ def test_only_a_labelled_open_ticket_without_a_run_is_ready(given: Ticket, state
 @pytest.mark.parametrize(
     ("status", "state"), [("Active", "ready:fix"), ("DONE", "status:DONE"), ("Not Active", "status:Not Active")]
 )
-def test_statuses_are_compared_whole(status: str, state: str) -> None:
+def test_pitfall_67_statuses_are_compared_whole(status: str, state: str) -> None:
     for field in ("open_states", "trigger_statuses"):
         scope = msgspec.structs.replace(SCOPE, **{field: frozenset({"active"})})
         assert standing(ticket("fix", status=status), scope).state == state

@@ -97,7 +97,9 @@ async def test_a_recovery_is_told_with_how_long_it_took(clock: VirtualClock, tmp
 
 
 @virtual
-async def test_the_first_failure_that_needs_attention_is_told_at_once(clock: VirtualClock, tmp_path: Path) -> None:
+async def test_pitfall_33_the_first_failure_that_needs_attention_is_told_at_once(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
     async with world(clock, tmp_path) as it:
         house = await ready(it, clock)
         it.listing.answers.append(FORBIDDEN)

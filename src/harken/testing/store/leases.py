@@ -112,7 +112,7 @@ class LeaseContract(StoreWorld):
         assert taken is not None
         assert taken.taken_over
 
-    async def test_releasing_a_lost_lease_does_nothing(self, given: Given) -> None:
+    async def test_pitfall_27_releasing_a_lost_lease_does_nothing(self, given: Given) -> None:
         given.clock.advance(31)
         await given.store.lease(0, "b", 30)
         await given.store.release_lease(given.lease, "a")
