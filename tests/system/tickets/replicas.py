@@ -1,0 +1,253 @@
+"""Several whole applications on virtual time that share one store and one configuration, and die when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar, copy_context
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from harken.app import App
+from harken.app.store import OpenedStore
+from harken.backends.sqlite import SqliteStore
+from harken.operate.configuration import load_directory
+from harken.runs import Run
+from harken.testing import VirtualClock
+from harken.testing.crashing import Crash, CrashingStore
+from harken.testing.fakes.github import Issue
+from tests.services.whole import write
+from tests.system.tickets.lagging_github import LAGS, LaggingGitHub
+
+__all__ = ["ENVIRON", "MIXED", "PIPELINE", "Replica", "Replicas", "replicas"]
+
+SECRET = "a-webhook-secret-0123456789"
+ENVIRON = {"GITHUB_TOKEN": "classic", "GITHUB_WEBHOOK_SECRET": SECRET}
+
+MIXED = """
+trackers:
+  acme:
+    type: github
+    organization: acme
+    base_url: {url}
+    webhook_secret: ${{GITHUB_WEBHOOK_SECRET}}
+    polling: {{enabled: true, interval_seconds: 30}}
+projects:
+  shop: {{tracker: acme, resolution: {{repo: shop}}, pipeline_from_label: {{fix: fix-bug, scan: fix-bug}}}}
+"""
+
+PIPELINE = """
+name: fix-bug
+steps:
+  - {id: think, action: wait, for: 4s}
+  - {id: break, action: transform, if: 'event.title == "broken"', set: {said: "{{.trigger.event.nothing}}"}}
+  - {id: work, action: transform, set: {said: "{{.trigger.event.ref}}"}}
+"""
+
+_owner: ContextVar[object] = ContextVar("owner", default=None)
+_owned: WeakKeyDictionary[asyncio.Task[Any], object] = WeakKeyDictionary()
+
+
+class Replica:
+    """One life of an application. `store.crash` lets it die at a verb, `kill` now."""
+
+    def __init__(self, app: App, store: CrashingStore, context: Any) -> None:
+        self.app = app
+        self.store = store
+        self.context = context
+
+    @property
+    def lives(self) -> bool:
+        return not self.store.dead.is_set()
+
+    async def do(self, work: Any) -> Any:
+        """Do it as this replica: it ends with it."""
+        task = asyncio.get_running_loop().create_task(work, context=self.context.run(copy_context))
+        await asyncio.wait({task})
+        return task
+
+    async def kill(self) -> None:
+        """End at once, as kill -9 does: nothing more is written, and nothing is given back."""
+        self.store.dead.set()
+        self.app.intake.scheduler.stop()
+        self.app.intake._stopping = True
+        mine = [task for task in asyncio.all_tasks() if _owned.get(task) is self.context]
+        for task in mine:
+            task.cancel()
+        await asyncio.gather(*mine, return_exceptions=True)
+        await self.app.factory.close()
+
+
+class Replicas:
+    def __init__(self, clock: VirtualClock, directory: Path, hub: LaggingGitHub, random: Random) -> None:
+        self.clock = clock
+        self.hub = hub
+        self.living: list[Replica] = []
+        self.lost_webhooks = 0
+        self._directory = directory
+        self._random = random
+        self._store = SqliteStore.at(directory / "harken.db", clock, inline=True)
+        self._deliveries = count(1)
+
+    async def start(self) -> Replica:
+        loaded = load_directory(self._directory, ENVIRON)
+        assert [str(finding) for finding in loaded.findings] == []
+        store: Any = CrashingStore(self._store)
+        context = copy_context()
+        context.run(_owner.set, context)
+        opened = OpenedStore(store=store, shared=True, connect=store.connect, listen=lambda nudge: None)
+        app = context.run(App, loaded, opened, self.clock)
+        replica = Replica(app, store, context)
+        (await replica.do(_begin(app))).result()
+        self.living.append(replica)
+        return replica
+
+    async def kill(self, replica: Replica) -> None:
+        self.living.remove(replica)
+        await replica.kill()
+
+    async def stop(self, replica: Replica) -> None:
+        """Leave as a process does that was asked to."""
+        self.living.remove(replica)
+        (await replica.do(replica.app.stop())).result()
+        replica.store.dead.set()
+
+    async def close(self) -> None:
+        for replica in list(self.living):
+            await self.stop(replica)
+        await self._store.close()
+
+    def forget_everything(self) -> None:
+        """Lose the store, while no replica is there."""
+        assert not self.living
+        self._store.abandon()
+        for file in self._directory.glob("harken.db*"):
+            file.unlink()
+        self._store = SqliteStore.at(self._directory / "harken.db", self.clock, inline=True)
+
+    async def deliver(self, issue: Issue, action: str = "labeled") -> int:
+        """Send a webhook to any replica, as GitHub does: once. Returns the answer, 0 if there is none."""
+        told = {"action": action, "issue": issue.to_json(), "repository": {"full_name": issue.repo, "id": 1}}
+        body = json.dumps(told).encode()
+        replica = self._random.choice(self.living)
+        sent: list[Any] = []
+        done = await replica.do(_request(replica.app, body, next(self._deliveries), sent))
+        if done.cancelled() or isinstance(done.exception(), Crash):
+            self.lost_webhooks += 1
+            return 0
+        done.result()
+        return int(sent[0]["status"])
+
+    async def runs(self) -> list[Run]:
+        found: list[Run] = []
+        before: int | None = None
+        while True:
+            page = await self._store.runs(before=before, limit=200)
+            found += page.items
+            if (before := page.next) is None:
+                return found
+
+    async def outcomes(self) -> Mapping[str, list[str]]:
+        """The states of the runs of each ticket, by its number, oldest first."""
+        outcomes: dict[str, list[str]] = {}
+        for run in reversed(await self.runs()):
+            event = await self._store.event(run.event_ids[0])
+            assert event is not None
+            outcomes.setdefault(str(event.data["number"]), []).append(run.status)
+        return outcomes
+
+    async def leader(self) -> Replica:
+        """The replica that reads the tracker."""
+        held = {lease.holder for lease in await self._store.leases() if lease.shard >= 0}
+        return next(replica for replica in self.living if replica.app.holder in held)
+
+    async def until_calm(self, *, within: float, every: float = 60.0) -> None:
+        """Return when no run is open and every ticket shows the end of its run; fail after so many seconds."""
+        ends = self.clock.time() + within
+        while not await self._is_calm():
+            assert self.clock.time() < ends, await self._what_is_left()
+            await self.clock.sleep(every)
+
+    async def _is_calm(self) -> bool:
+        statuses = Counter(run.status for run in await self.runs())
+        return not statuses.keys() - {"done", "dead", "cancelled"} and not await self._what_is_left()
+
+    async def _what_is_left(self) -> dict[str, tuple[list[str], list[str]]]:
+        outcomes = await self.outcomes()
+        ends = (["harken:done"], ["harken:failed"])
+        return {
+            str(issue.number): (issue.labels, outcomes.get(str(issue.number), []))
+            for issue in self.hub.repos["acme/shop"].issues.values()
+            if [label for label in issue.labels if label.startswith("harken:") and label != "harken:mine"] not in ends
+        }
+
+
+async def _begin(app: App) -> None:
+    await app.begin()
+    app._join_fleet()
+
+
+async def _request(app: App, body: bytes, delivery: int, sent: list[Any]) -> None:
+    headers = {
+        "content-type": "application/json",
+        "x-github-event": "issues",
+        "x-github-delivery": f"d{delivery}",
+        "x-hub-signature-256": f"sha256={hmac.digest(SECRET.encode(), body, 'sha256').hex()}",
+    }
+    scope = {
+        "method": "POST",
+        "path": "/webhooks/github/acme",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+    }
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app.intake.webhooks(scope, receive, send)
+
+
+def _note_owners() -> None:
+    """From now on each task belongs to the replica in whose context it was made."""
+
+    def made(loop: asyncio.AbstractEventLoop, work: Any, context: Any = None) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
+        _owned[task] = _owner.get() if context is None else context.get(_owner)
+        return task
+
+    asyncio.get_running_loop().set_task_factory(made)
+
+
+@asynccontextmanager
+async def replicas(
+    clock: VirtualClock,
+    directory: Path,
+    *,
+    size: int = 3,
+    seed: int = 1,
+    text: str = MIXED,
+    pipeline: str = PIPELINE,
+    lags: tuple[float, ...] = LAGS,
+) -> AsyncIterator[Replicas]:
+    """So many replicas that are up, and a GitHub."""
+    _note_owners()
+    random = Random(seed)
+    hub = LaggingGitHub(clock, random, lags)
+    async with hub.serve():
+        write(directory, text.format(url=hub.url), **{"fix-bug": pipeline})
+        fleet = Replicas(clock, directory, hub, random)
+        for _ in range(size):
+            await fleet.start()
+        yield fleet
+        await fleet.close()
