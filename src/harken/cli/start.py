@@ -80,6 +80,7 @@ def demo_command(session: Session, name: str, seconds: float | None, port: int, 
       slack       drafts for those who mention you
       jira        what the tickets that become yours are about
       datadog     what the monitors of your team say
+      tickets     labelled tickets start a coding agent that opens pull requests
     """
     from harken.demo import run
 

@@ -23,6 +23,7 @@ SCENARIOS = {
     "slack": "harken.demo.scenarios.slack",
     "jira": "harken.demo.scenarios.jira",
     "datadog": "harken.demo.scenarios.datadog",
+    "tickets": "harken.demo.scenarios.tickets",
 }
 """Each demo by name, with the module of its play."""
 
@@ -33,7 +34,7 @@ def run(
     """Run the demo, for so many seconds or until Ctrl-C. Returns 1 if anything was lost, doubled or made up."""
     _refuse_unknown(name)
     summary = _on_a_loop(_perform(name, seconds, as_json, port, keep))
-    print(_json(summary) if as_json else _text(summary))
+    print(_json(summary) if as_json else _text(summary, name))
     return 0 if summary.good or seconds is None else 1
 
 
@@ -77,7 +78,7 @@ def program() -> str:
     return "python -m harken.cli" if by_module else os.path.relpath(sys.argv[0])
 
 
-def _text(summary: Summary) -> str:
+def _text(summary: Summary, demo: str) -> str:
     import msgspec
 
     from harken.demo.legend import SUMMARY
@@ -90,14 +91,20 @@ def _text(summary: Summary) -> str:
     ]
     examples = [f"  lost: {name}" for name in summary.lost_examples]
     examples += [f"  duplicate: {name}" for name in summary.duplicate_examples]
-    return "\n".join(["", "demo summary", *lines, *examples, *_next_steps(summary)])
+    return "\n".join(["", "demo summary", *lines, *examples, *_next_steps(summary, demo)])
 
 
-def _next_steps(summary: Summary) -> list[str]:
+def _next_steps(summary: Summary, demo: str) -> list[str]:
     name = program()
+    more = (
+        ["For tickets of yours: docs/how-to/tickets.md, and examples/tickets to begin with."]
+        if demo == "tickets"
+        else []
+    )
     good = "Nothing was lost, doubled or made up." if summary.good else "This demo did not go well."
     return [
         "",
+        *more,
         f"{good} The next step, also without an account:",
         f"  {name} init my-automations",
         f"  {name} --config my-automations start",

@@ -96,6 +96,9 @@ def compare(
 def _runs_by_occurrence(outcome: RecordedOutcome, occurrence: Naming) -> dict[tuple[str, str], dict[str, Run]]:
     found: dict[tuple[str, str], dict[str, Run]] = {}
     for trigger, run in outcome.runs:
+        if run.status == "cancelled":
+            # what was called off is no run that should not have been; where one was wanted, it is lost
+            continue
         for event_id in run.event_ids:
             event = outcome.events.get(event_id)
             name = occurrence(event) if event else ""

@@ -31,10 +31,14 @@ OUTCOME_CELLS = 21
 
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change while a demo runs: its title, and what else can be done meanwhile."""
+    """What does not change while a demo runs: its title, and what else can be done meanwhile.
+
+    `noted` is what the notes of a demo are about; they take the place of the legend.
+    """
 
     title: str
     hints: tuple[str, ...] = ()
+    noted: str = ""
 
 
 class Display(Protocol):
@@ -58,6 +62,8 @@ class Lines:
             said = (say_verdict(verdict, _names(snapshot), reasons=True) for verdict in event.verdicts)
             at, feed = f"{event.recorded_at.astimezone():%H:%M:%S}", self._label(event.feed)
             self._write(f"{at} {feed} {describe_event(event)}: {', '.join(said) or 'no trigger listens'}")
+        for note in snapshot.fresh_notes:
+            self._write(note)
 
 
 class Screen:
@@ -103,7 +109,8 @@ def screen_lines(heading: Heading, snapshot: Snapshot, width: int, height: int) 
     from rich.text import Text
 
     tail = _tail(heading, height)
-    room = height - len(tail) - 4
+    notes = _note_lines(heading, snapshot, (height - len(tail) - 4) // 2)
+    room = height - len(tail) - len(notes) - 4
     runs = max(1, room * 2 // 5)
     events = max(1, room - runs)
     shown_events = [_event_line(event, snapshot, width) for event in snapshot.events[:events]]
@@ -115,6 +122,7 @@ def screen_lines(heading: Heading, snapshot: Snapshot, width: int, height: int) 
         *_filled(shown_events, events, "nothing has happened yet"),
         Text("runs, the newest first", style="bold cyan"),
         *_filled(shown_runs, runs, "nothing has run yet"),
+        *notes,
         *(Text(line, style="dim") for line in tail),
     ]
     for line in lines:
@@ -126,9 +134,19 @@ def screen_lines(heading: Heading, snapshot: Snapshot, width: int, height: int) 
 def _tail(heading: Heading, height: int) -> list[str]:
     verdicts = " · ".join(f"{word}: {VERDICTS[word]}" for word in ("fired", "gathered", "filtered"))
     legend = ["", verdicts, *(f"{word}: {meaning}" for word, meaning in COUNTERS.items())]
-    if height >= _ROOM_FOR_LEGEND:
+    if height >= _ROOM_FOR_LEGEND and not heading.noted:
         return [*legend, *heading.hints]
     return list(heading.hints) if height >= _ROOM_FOR_HINTS else []
+
+
+def _note_lines(heading: Heading, snapshot: Snapshot, room: int) -> list[Text]:
+    from rich.text import Text
+
+    if not heading.noted or room < 2:
+        return []
+    lines = [Text(note, style="default") for note in snapshot.notes[: room - 1]]
+    title = Text(f"{heading.noted}, the newest first", style="bold cyan")
+    return [title, *_filled(lines, room - 1, "nothing has happened yet")]
 
 
 def _filled(lines: Sequence[Text], room: int, nothing: str) -> list[Text]:

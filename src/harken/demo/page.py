@@ -20,6 +20,7 @@ __all__ = ["Page"]
 
 EVENTS = 10
 RUNS = 8
+NOTES = 12
 _GOOD = ("fired", "done")
 _BAD = ("failed", "dead", "error")
 _ICON = (
@@ -35,9 +36,10 @@ class Page:
     Everything is in the one answer, so the policy allows exactly this style and this script, and no other source.
     """
 
-    def __init__(self, place: str, commands: Sequence[str]) -> None:
+    def __init__(self, place: str, commands: Sequence[str], noted: str = "") -> None:
         self._place = place
         self._commands = commands
+        self._noted = noted
         self._snapshot = Snapshot()
         self._style = _asset("page.css")
         self._script = _asset("page.js")
@@ -93,7 +95,14 @@ class Page:
         return (
             f"{_counters(shown)}<h2>Events</h2>{_table(('at', 'event', 'decided'), self._event_rows(shown))}"
             f"<h2>Runs</h2>{_table(('at', 'workflow', 'about', 'ended', 'took'), self._run_rows(shown))}"
+            f"{self._notes(shown)}"
         )
+
+    def _notes(self, shown: Snapshot) -> str:
+        if not self._noted:
+            return ""
+        rows = (f"<tr><td>{escape(note)}</td></tr>" for note in shown.notes[:NOTES])
+        return f"<h2>{escape(self._noted.capitalize())}</h2>{_table(('the newest first',), rows)}"
 
     def _event_rows(self, shown: Snapshot) -> Iterable[str]:
         return (_event_row(event, shown) for event in shown.events[:EVENTS])

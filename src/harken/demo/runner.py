@@ -48,10 +48,10 @@ async def perform(
         environment = await stack.enter_async_context(scenario.serve())
         stack.enter_context(_environment(environment))
         commands = _commands(scenario, directory)
-        page = Page(scenario.place, commands)
+        page = Page(scenario.place, commands, scenario.noted)
         app = await stack.enter_async_context(App.start(directory, host="127.0.0.1", port=_free(port), home=page))
         title = f"harken demo · {app.url} in your browser · {scenario.place}"
-        heading = Heading(title=title, hints=_hints(commands))
+        heading = Heading(title=title, hints=_hints(commands), noted=scenario.noted)
         labels = {feed.name: feed.display_name for feed in app.loaded.feeds}
         display = display_for(as_json, heading, lambda feed: labels.get(feed, feed))
         shown = await stack.enter_async_context(display)
@@ -85,6 +85,7 @@ class Runner:
             await self._until(seconds, stop)
             summary = await self._drained(DRAIN if seconds is None else GRACE)
             watching.cancel()
+        await self._show()
         return summary
 
     async def _live(self, asleep: asyncio.Event) -> None:
@@ -94,11 +95,14 @@ class Runner:
 
     async def _watch(self) -> None:
         while True:
-            counted = {"rate limited": self._scenario.rate_limited, "late": self._scenario.late}
-            snapshot = await self._recent.read(counted)
-            for display in self._displays:
-                display.show(snapshot)
+            await self._show()
             await self._clock.sleep(REFRESH)
+
+    async def _show(self) -> None:
+        counted = {"rate limited": self._scenario.rate_limited, "late": self._scenario.late}
+        snapshot = await self._recent.read(counted, self._scenario.notes())
+        for display in self._displays:
+            display.show(snapshot)
 
     async def _until(self, seconds: float | None, stop: asyncio.Event) -> None:
         left = None if seconds is None else self._began + seconds - self._clock.monotonic()
@@ -111,7 +115,7 @@ class Runner:
     async def _drained(self, patience: float) -> Summary:
         deadline = self._clock.monotonic() + patience
         summary = await self._sum_up()
-        while summary.lost and self._clock.monotonic() < deadline:
+        while (summary.lost or not self._scenario.settled) and self._clock.monotonic() < deadline:
             await self._clock.sleep(REFRESH)
             summary = await self._sum_up()
         return summary
@@ -131,7 +135,7 @@ class Runner:
 def _commands(scenario: Scenario, directory: Path) -> tuple[str, ...]:
     """What to enter in another terminal while the demo runs."""
     name = program()
-    asked = ("runs list", "triggers list", f"explain {next(iter(scenario.expected))}")
+    asked = (scenario.looked_at, "triggers list", f"explain {next(iter(scenario.expected))}")
     return (f"export HARKEN_CONFIG={directory}", *(f"{name} {rest}" for rest in asked))
 
 

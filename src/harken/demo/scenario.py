@@ -33,6 +33,21 @@ class Scenario(Protocol):
 
     @property
     def rate_limited(self) -> int: ...
+    @property
+    def looked_at(self) -> str:
+        """The command that lists what the demo is about."""
+        ...
+
+    @property
+    def noted(self) -> str:
+        """What `notes` are about, as a heading; empty where there are none."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether the services have been told everything that they will be told of what happened."""
+        ...
+
     def prepare(self, directory: Path) -> None:
         """Write the configuration."""
         ...
@@ -51,6 +66,10 @@ class Scenario(Protocol):
 
     def occurrence(self, event: Recorded) -> str:
         """The scenario's name for this event; empty for an event that is not its own."""
+        ...
+
+    def notes(self) -> Collection[str]:
+        """What was seen at the services since the last call, one line each, oldest first."""
         ...
 
     def deliveries(self) -> Mapping[str, Collection[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -22,7 +22,8 @@ _PLAIN = ("fired", "before_start")
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """`events` and `runs` are the newest, newest first; `fresh` are all events since the snapshot before, oldest first.
 
-    `triggers` has their names by uid, `outcomes` how each of the runs ended, by its id.
+    `triggers` has their names by uid, `outcomes` how each of the runs ended, by its id. `notes` are what was seen at
+    the services, newest first, and `fresh_notes` those since the snapshot before, oldest first.
     """
 
     fresh: tuple[Recorded, ...] = ()
@@ -31,6 +32,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: Mapping[str, str] = {}
     triggers: Mapping[str, str] = {}
     counters: Mapping[str, int] = {}
+    notes: tuple[str, ...] = ()
+    fresh_notes: tuple[str, ...] = ()
 
 
 class Recent:
@@ -40,13 +43,15 @@ class Recent:
         self._store = store
         self._after = 0
         self._events: deque[Recorded] = deque(maxlen=KEPT)
+        self._notes: deque[str] = deque(maxlen=KEPT)
 
-    async def read(self, counted: Mapping[str, int]) -> Snapshot:
-        """The state now; `counted` are the counters that the store does not have."""
+    async def read(self, counted: Mapping[str, int], notes: Collection[str] = ()) -> Snapshot:
+        """The state now; `counted` are the counters that the store does not have, `notes` what is new elsewhere."""
         found = await self._store.events_after(self._after)
         self._after = found[-1].id if found else self._after
         fresh = [event for event in found if event.feed != INTERNAL]
         self._events.extendleft(fresh)
+        self._notes.extendleft(notes)
         runs = (await self._store.runs(limit=KEPT)).items
         return Snapshot(
             fresh=tuple(fresh),
@@ -55,6 +60,8 @@ class Recent:
             outcomes={run.id: outcome_of(run) for run in runs},
             triggers={state.uid: state.name for state in await self._store.triggers()},
             counters={**await self._store.counts(), **counted},
+            notes=tuple(self._notes),
+            fresh_notes=tuple(notes),
         )
 
 
@@ -62,7 +69,11 @@ def describe_event(event: Recorded) -> str:
     """The event in one line: its subject, what it is about in words, and its status."""
     data = event.data if isinstance(event.data, Mapping) else {}
     words = title_of(data) or str(data.get("service") or "")
-    return _one_line(" ".join(part for part in (event.subject, words, str(data.get("status") or "")) if part))
+    told = (event.subject, words, str(data.get("status") or ""))
+    if event.type.startswith("ticket."):
+        # what people call it, and where it stands for us
+        told = (f"#{data.get('number')}", event.state or "", words)
+    return _one_line(" ".join(part for part in told if part))
 
 
 def about_run(run: Run, snapshot: Snapshot) -> str:

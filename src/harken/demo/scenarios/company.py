@@ -23,6 +23,9 @@ __all__ = ["Company", "make", "occurrence"]
 
 class Company:
     place = "incident service"
+    looked_at = "runs list"
+    noted = ""
+    settled = True
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._world = World(clock, random)
@@ -66,6 +69,9 @@ class Company:
 
     def occurrence(self, event: Recorded) -> str:
         return occurrence(event)
+
+    def notes(self) -> Collection[str]:
+        return ()
 
     def deliveries(self) -> Mapping[str, Collection[str]]:
         return self._service.pages

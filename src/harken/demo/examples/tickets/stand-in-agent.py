@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A scripted stand-in for a coding agent, so that the pipelines can be tried without an account.
 
-    stand-in-agent.py fix  [--resume SESSION]    adds a note about the ticket, and commits it
-    stand-in-agent.py scan [--resume SESSION]    lists lines that look like secrets, and changes nothing
+    stand-in-agent.py fix  [--resume SESSION] [--seconds N]    adds a note about the ticket, and commits it
+    stand-in-agent.py scan [--resume SESSION] [--seconds N]    lists lines that look like secrets, and changes nothing
 
 It does what a real one does: it reads .harken/ticket.json, tells its session and cost as lines of JSON, works in the
 directory that it is started in, and hands in .harken/result.json. A ticket with the label `unclear` makes it ask.
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 SECRET = re.compile(r"(?i)\b(password|secret|token|api_key)\b\s*[:=]\s*[\"'][^\"']{6,}[\"']")
 OURS = Path(".harken")
@@ -29,10 +30,14 @@ def hand_in(**result: object) -> None:
     (OURS / "result.json").write_text(json.dumps(result))
 
 
-def work(seconds: float) -> None:
+def option(name: str, otherwise: str) -> str:
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else otherwise
+
+
+def work(ticket: dict[str, Any], seconds: float) -> None:
     """Look busy, and write now and then, as agents do."""
     for step in ("reading", "thinking", "writing"):
-        tell(type="progress", step=step)
+        tell(type="progress", ticket=ticket.get("number"), step=step)
         time.sleep(seconds / 3)
 
 
@@ -40,7 +45,7 @@ def git(*args: str) -> str:
     return subprocess.run(["git", *args], check=True, capture_output=True, text=True).stdout
 
 
-def fix(ticket: dict[str, object]) -> None:
+def fix(ticket: dict[str, Any]) -> None:
     answer = (OURS / "answers.md").read_text() if (OURS / "answers.md").exists() else ""
     if "unclear" in (ticket.get("labels") or []) and not answer:
         hand_in(status="waiting", questions=["What should happen instead?"])
@@ -65,9 +70,9 @@ def scan() -> None:
 
 def main() -> int:
     ticket = json.loads((OURS / "ticket.json").read_text())
-    session = sys.argv[sys.argv.index("--resume") + 1] if "--resume" in sys.argv else "stand-in-1"
+    session = option("--resume", "stand-in-1")
     tell(type="system", subtype="init", session_id=session)
-    work(0.3)
+    work(ticket, float(option("--seconds", "0.3")))
     scan() if sys.argv[1:2] == ["scan"] else fix(ticket)
     tell(type="result", session_id=session, total_cost_usd=0.01, usage={"input_tokens": 1200, "output_tokens": 80})
     return 0
