@@ -46,6 +46,17 @@ async def test_fix_bug_pushes_a_branch_with_a_commit_of_its_agent(tmp_path: Path
         assert sum(record.usd for record in run.journal) == 0.01
 
 
+async def test_a_second_run_of_a_ticket_finds_the_work_of_the_first_and_is_done_too(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "server")
+    async with agent_world(tmp_path, agent_of("fix-bug", repository), host=HOST) as world:
+        first = await end_of_ticket(world)
+        run_id = await start_ticket(world, text="Once more, please.")
+        second = await world.until(run_id)
+
+        assert (first.status, second.status) == ("done", "done")
+        assert git(repository, "rev-list", "--count", "main..harken/12") == "1"
+
+
 async def test_fix_bug_asks_when_the_ticket_is_unclear(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "server")
     async with agent_world(tmp_path, agent_of("fix-bug", repository), host=HOST) as world:
