@@ -18,6 +18,7 @@ from harken.source import Host, Plugin, Request
 from harken.store import Store
 from harken.ticket import Notice, NoticeReader, TicketTracker
 from harken.tickets import TicketMemories, TicketSource, TrackerSettings, feed_name, tracker_of
+from harken.tickets.pace import WritePace
 
 __all__ = ["TicketSources"]
 
@@ -36,7 +37,8 @@ class Maker(Protocol):
 class TicketSources:
     """`store` holds what is remembered of tickets; without one there are trackers, but no sources.
 
-    `on_wake` is called when a feed was made due by a webhook. `on_comment` is told of comments, by tracker.
+    `on_wake` is called when a feed was made due by a webhook. `on_comment` is told of comments, by tracker. `pace` is
+    that of everything that writes with the credential of a tracker.
     """
 
     def __init__(self, maker: Maker, clock: Clock, store: Store | None) -> None:
@@ -46,6 +48,7 @@ class TicketSources:
         self._made: dict[str, _Made] = {}
         self.on_wake: Callable[[], object] = lambda: None
         self.on_comment: Callable[[str, Notice], Awaitable[object]] | None = None
+        self.pace: Callable[[TrackerSettings], WritePace] | None = None
 
     def trackers(self, name: str) -> Mapping[str, TicketTracker]:
         """The trackers of this name by their locations; the same ones until the configuration of it changes."""
@@ -96,6 +99,7 @@ class TicketSources:
             recall=self._recall(store, feed.name),
             wake=lambda: self._wake(store, feed.name),
             on_comment=self._tell,
+            pace=self.pace(settings) if self.pace is not None else None,
         )
 
     def _notices(self, feed: Feed, settings: TrackerSettings, account: Account, plugin: Plugin) -> NoticeReader | None:

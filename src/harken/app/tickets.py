@@ -23,7 +23,7 @@ from harken.store import Store
 from harken.tickets import TrackerSettings, tracker_of
 from harken.tickets.adoption import Adopted
 from harken.tickets.desk import Desk
-from harken.tickets.pace import WritePaces
+from harken.tickets.pace import WritePace, WritePaces
 from harken.tickets.projector import Projector
 from harken.tickets.receipt import receipt_key
 
@@ -73,12 +73,16 @@ class TicketWork:
         )
         factory.bracket = self.desk.bracket
         factory.tickets.on_comment = self.desk.heard
+        factory.tickets.pace = self._pace_of
 
     def _settings(self) -> Mapping[str, TrackerSettings]:
         return self._factory.loaded.trackers
 
+    def _pace_of(self, tracker: TrackerSettings) -> WritePace:
+        return self._paces.of(tracker.account, tracker.kind)
+
     async def _take_turn(self, tracker: TrackerSettings, ticket: str) -> None:
-        await self._paces.of(tracker.account, tracker.kind).take(ticket)
+        await self._pace_of(tracker).take(ticket)
 
     async def keep(self, lease: Lease) -> None:
         """Work until cancelled, while the lease is ours."""
