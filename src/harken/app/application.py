@@ -30,6 +30,7 @@ from harken.runs import Claimed
 from harken.services import registry
 from harken.store.transfer import refuse_marked
 from harken.tasks import cancel_and_wait
+from harken.tickets.settings import feed_name
 from harken.timings import Timings
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ class App:
         self._compile_workflows()
         await self._wait_for_store(lambda: self.factory.load_rate_limits(self.store))
         await self.controller.open(self._wait_for_store)
+        await self._wait_for_store(self._sweep_trackers)
         # also without a role that executes: a store sends notifications only if it listens to them
         self.opened.listen(self.worker.nudge)
         if executes(self.role):
@@ -266,6 +268,14 @@ class App:
             ),
             "upkeep",
         )
+
+    async def _sweep_trackers(self) -> None:
+        """Read trackers that are not polled: a webhook that came while nobody was here is not sent again."""
+        for name, tracker in self.loaded.trackers.items():
+            live = self.intake.feeds.get(feed_name(name))
+            if not tracker.polled and live is not None and self.intake.registry.reads(live):
+                await self.store.wake(live.feed.name)
+                await self.intake.refresh(live.feed.name)
 
     def _on_moved(self, error: Refused) -> None:
         """End, because the store was moved elsewhere while this replica was suspended or cut off."""
