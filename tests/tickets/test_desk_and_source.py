@@ -12,7 +12,7 @@ import pytest
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.tickets import Trust
-from tests.tickets.desk_world import World, settings, tickets_world
+from tests.tickets.desk_world import OURS, World, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
 
@@ -133,3 +133,42 @@ def test_a_label_put_on_again_before_the_next_poll_is_a_new_wish(at: str, tmp_pa
             assert await ended(world) == ["cancelled", "done"]
 
     test()
+
+
+@pytest.mark.parametrize("who", ["robot[bot]", OURS, "tia"])
+def test_our_label_taken_off_by_somebody_who_may_not_start_runs_is_no_wish(who: str, tmp_path: Path) -> None:
+    @virtual
+    async def test(clock: VirtualClock) -> None:
+        async with polled(clock, tmp_path, DO) as world:
+            world.hub.repos["acme/shop"].roles["tia"] = "triage"
+            issue = world.ticket()
+            await shows(world, issue, "fix", "harken:done")
+            await clock.sleep(120)
+            world.hub.unlabel(issue, "harken:done", by=who)
+            await clock.sleep(600)
+            assert (await ended(world), issue.labels) == (["done", "cancelled"], ["fix"])
+            assert "harken:done was taken off by" in "".join(world.comments(issue))
+            world.hub.unlabel(issue, "fix")
+            await clock.sleep(60)
+            world.hub.label(issue, "fix")
+            await shows(world, issue, "fix", "harken:done")
+            assert await ended(world) == ["done", "cancelled", "done"]
+
+    test()
+
+
+@virtual
+async def test_whoever_took_our_label_off_is_waited_for_while_the_history_is_behind(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with polled(clock, tmp_path, DO) as world:
+        issue = world.ticket()
+        await shows(world, issue, "fix", "harken:done")
+        await clock.sleep(120)
+        world.hub.unlabel(issue, "harken:done", by="robot[bot]")
+        removal = issue.events.pop()
+        await clock.sleep(60)
+        assert (await ended(world))[1:] in (["ready"], ["running"])
+        issue.events.append(removal)
+        await clock.sleep(120)
+        assert await ended(world) == ["done", "cancelled"]

@@ -342,3 +342,25 @@ async def test_a_run_whose_project_is_not_configured_any_more_says_so(clock: Vir
         run = await world.until(run_id)
         assert (run.status, world.did) == ("dead", [])
         assert "is not configured any more" in run.error
+
+
+@virtual
+async def test_a_copy_from_the_very_second_of_the_label_withdraws_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with tickets_world(clock, tmp_path, DO) as world:
+        issue = world.hub.open(by="mia")
+        world.hub.lag(issue, 10.0)
+        world.hub.label(issue, "fix")
+        run = await world.result(issue)
+        assert (run.status, len(world.did)) == ("done", 1)
+
+
+@virtual
+async def test_a_label_taken_off_in_the_second_it_was_put_on_starts_nothing(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with tickets_world(clock, tmp_path, DO) as world:
+        issue = world.ticket()
+        told = await world.tell(issue)
+        world.hub.unlabel(issue, "fix")
+        run = await world.until(told)
+        assert (run.status, len(world.did)) == ("cancelled", 0)

@@ -20,6 +20,7 @@ from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
 from harken.testing.fakes.server import Answer
 from harken.ticket import Comment, Notice
+from harken.tickets import TicketMemory
 from tests.services.github import SHOP
 from tests.tickets.test_source import cycles, id_of, ran, run_to_its_end
 from tests.tickets.tracked import Tracked, github, project, settings
@@ -422,3 +423,20 @@ async def test_a_long_ticket_is_not_too_large_for_a_webhook(clock: VirtualClock,
     async with github(clock, tmp_path, MIXED) as it:
         await it.start()
         assert it.source.max_bytes >= 5_000_000
+
+
+@virtual
+async def test_a_copy_from_the_very_second_of_a_webhook_counts_less_than_the_webhook(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with github(clock, tmp_path, MIXED) as it:
+        await it.start()
+        await it.cycle(55)
+        issue = it.hub.open()
+        it.hub.lag(issue, 30.0)
+        it.hub.label(issue, "scan")
+        await it.tell(told(issue))
+        await it.memories.put(id_of(issue), TicketMemory(project="shop", withdrawn="r1"))
+        it.hub.label(issue, "fix")
+        await it.tell(told(issue))
+        assert (await it.states(id_of(issue)))[-1] == "ready:fix"

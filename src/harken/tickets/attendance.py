@@ -21,7 +21,7 @@ from harken.store import Page
 from harken.ticket import Actor, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.answers import answer_in, question_of, replies_to
-from harken.tickets.looking import accepted_look
+from harken.tickets.looking import accepted_look, is_unordered
 from harken.tickets.memory import DocumentStore
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
 from harken.tickets.withdrawal import Wish, own_move, remembered, why_withdrawn
@@ -196,7 +196,10 @@ class Attendance:
             if whole is None or ticket is None or _is_behind(ticket, event):
                 # a ticket that is gone is found by the feed, which knows copies that are behind
                 return
-            if reason := why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True)):
+            reason = why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True))
+            if reason and is_unordered(ticket, event, self._clock.now()):
+                self._looked.pop(run.id)
+            elif reason:
                 await self._note_withdrawn(project.name, event.subject, run.id)
                 await self._cancel(run, event, reason)
 

@@ -18,17 +18,21 @@ from harken.event import Recorded
 from harken.runs import Claimed, StepRecord
 from harken.ticket import Actor, LabelChange, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
+from harken.tickets.claims import is_another_wish
 from harken.tickets.events import VOUCHED
 from harken.tickets.lifecycle import Lifecycle
 from harken.tickets.settings import ProjectSettings, TrackerSettings
 from harken.tickets.trust import Trusted
 from harken.tickets.withdrawal import OwnMove, Wish, own_move, why_withdrawn
 
-__all__ = ["PREFLIGHT", "Looker", "Seen", "accepted_look", "is_same_label", "last_addition"]
+__all__ = ["PREFLIGHT", "Looker", "Seen", "accepted_look", "is_same_label", "is_unordered", "last_addition"]
 
 PREFLIGHT = "ticket.preflight"
 BEHIND_FOR = timedelta(minutes=10)
 """So long after the event a copy may be behind it; later, what the platform shows is what there is."""
+UNORDERED_FOR = timedelta(seconds=15)
+"""So long after an event a copy may be from just before it, in the same second."""
+FIRST_PAUSE = 2.0
 GONE_AFTER = timedelta(minutes=1)
 """A ticket that is missing so shortly after its event may be missing only in a copy."""
 
@@ -81,16 +85,23 @@ class Looker:
             return Seen(ticket=None, reason="the ticket is gone")
         wish = self.wish(records, moved=_stays(ticket) if moving else None)
         if reason := why_withdrawn(ticket, wish):
+            if is_unordered(ticket, self.event, self._clock.now()):
+                raise Deferred(f"{ticket.ref} may be shown as it was before", after=FIRST_PAUSE)
             return Seen(ticket=ticket, reason=reason)
-        change = await self._change(ticket)
+        history = await self._history(ticket)
+        change = self._change(ticket, history)
         accepted = accepted_look(records)
         if accepted is not None and (change is None or is_same_label(change, accepted)):
             return Seen(ticket=ticket, change=change)
         if self.event.data.get(VOUCHED):
             return Seen(ticket=ticket, change=change)
-        actor = change.actor if change is not None else _author(ticket)
-        trusted = await self._accounts.judge(self._tracker, self._project.location, actor, self._project.trust)
+        trusted = await self._judge(change.actor if change is not None else _author(ticket))
+        if trusted.yes and (removal := self._removal(ticket, history or (), change)) is not None:
+            trusted = _asked_again(removal, await self._judge(removal.actor))
         return Seen(ticket=ticket, trusted=trusted, change=change)
+
+    async def _judge(self, actor: Actor | None) -> Trusted:
+        return await self._accounts.judge(self._tracker, self._project.location, actor, self._project.trust)
 
     async def read(self, journal: Sequence[StepRecord]) -> Ticket | None:
         """The ticket as it is now; None if it is gone. Raise Deferred if this is older than what we have seen."""
@@ -107,28 +118,65 @@ class Looker:
             raise Deferred(f"{ticket.ref} is shown as it was before", after=_pause(age))
         return ticket
 
-    async def _change(self, ticket: Ticket) -> LabelChange | None:
+    async def _history(self, ticket: Ticket) -> Sequence[LabelChange] | None:
+        """The changes of the ticket's labels, where they tell who wants the run; None if they cannot be read."""
+        by_status = not _label_of(self.event) and bool(self._settings.trigger_statuses)
+        return () if by_status and not is_another_wish(self.event.state) else await self._tracker.label_history(ticket)
+
+    def _change(self, ticket: Ticket, history: Sequence[LabelChange] | None) -> LabelChange | None:
         label = _label_of(self.event)
         if not label:
-            return await self._asked_by_hand(ticket)
-        history = await self._tracker.label_history(ticket)
+            return self._asked_by_hand(history)
         if history is None:
             return LabelChange(label=label, added=True, actor=None, at=None)
         change = last_addition(history, label)
         if change is not None:
             return change
-        age = self._clock.now() - self.event.recorded_at
-        if age < BEHIND_FOR:
-            raise Deferred(f"the history of {ticket.ref} does not show its label yet", after=_pause(age))
+        self._wait_for_history(f"the history of {ticket.ref} does not show its label yet")
         return LabelChange(label=label, added=True, actor=None, at=None)
 
-    async def _asked_by_hand(self, ticket: Ticket) -> LabelChange | None:
+    def _asked_by_hand(self, history: Sequence[LabelChange] | None) -> LabelChange | None:
         """Without a label map a person asks with the label `pending`, unless a status has started the run."""
         if self._settings.trigger_statuses:
             return None
         pending = self._settings.lifecycle.label(Lifecycle.PENDING)
-        history = await self._tracker.label_history(ticket)
         return last_addition(history or (), pending) or LabelChange(label=pending, added=True, actor=None, at=None)
+
+    def _removal(self, ticket: Ticket, history: Iterable[LabelChange], asked: LabelChange | None) -> LabelChange | None:
+        """What took the label of an earlier run off, if that is the wish for this one.
+
+        A label that a person put on since is a wish of its own."""
+        if not is_another_wish(self.event.state):
+            return None
+        labels, last = self._settings.lifecycle, None
+        ended = {labels.label(state).casefold() for state in (Lifecycle.DONE, Lifecycle.FAILED)}
+        for change in history:
+            if change is asked:
+                last = None
+            elif change.label.casefold() in ended:
+                last = change
+        if last is not None and last.added:
+            self._wait_for_history(f"the history of {ticket.ref} does not show yet who took {last.label} off")
+        return last if last is not None and not last.added else None
+
+    def _wait_for_history(self, why: str) -> None:
+        age = self._clock.now() - self.event.recorded_at
+        if age < BEHIND_FOR:
+            raise Deferred(why, after=_pause(age))
+
+
+def _asked_again(removal: LabelChange, trusted: Trusted) -> Trusted:
+    """Whether taking our label off was the wish for another run: a robot that tidies up wishes nothing."""
+    who = removal.actor.login if removal.actor is not None else ""
+    reason = f"{removal.label} was taken off by {who or 'an unknown account'}, who may not ask for another run"
+    return trusted if trusted.yes else Trusted(yes=False, reason=reason)
+
+
+def is_unordered(ticket: Ticket, event: Recorded, now: datetime) -> bool:
+    """Whether the ticket may be shown as it was just before the event: platforms tell times in whole seconds."""
+    known, shown = event.occurred_at, ticket.updated_at
+    same = known is not None and shown is not None and int(shown.timestamp()) <= int(known.timestamp())
+    return same and now - event.recorded_at < UNORDERED_FOR
 
 
 def _author(ticket: Ticket) -> Actor | None:

@@ -436,7 +436,7 @@ class TicketSource:
                 location, read = other, await self._get(other, notice.id)
         if read is None:
             return await self._missing(notice.id)
-        behind = whole is not None and _changed_at(whole) > _changed_at(read)
+        behind = whole is not None and _is_behind(read, whole)
         shown = whole if behind and whole is not None else read
         return (await self._observe(location, [shown], single=not behind, polled=False))[0]
 
@@ -447,6 +447,13 @@ def _goes_on(at: TicketCursor) -> bool:
 
 def _changed_at(ticket: Ticket) -> datetime:
     return ticket.updated_at or _LONG_AGO
+
+
+def _is_behind(read: Ticket, told: Ticket) -> bool:
+    """Whether the read is older than what a webhook told. Within one second nobody knows, and the webhook counts."""
+    if _changed_at(read) != _changed_at(told):
+        return _changed_at(read) < _changed_at(told)
+    return (set(read.labels), read.status, read.closed) != (set(told.labels), told.status, told.closed)
 
 
 def _in_order(events: Sequence[Event]) -> list[Event]:
