@@ -47,6 +47,8 @@ PIPELINE = """
 name: fix-bug
 steps:
   - {id: think, action: wait, for: 4s}
+  - {id: write, action: wait, for: 5s}
+  - {id: check, action: wait, for: 4s}
   - {id: break, action: transform, if: 'event.title == "broken"', set: {said: "{{.trigger.event.nothing}}"}}
   - {id: work, action: transform, set: {said: "{{.trigger.event.ref}}"}}
 """

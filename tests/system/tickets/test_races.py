@@ -1,0 +1,180 @@
+"""What people and webhooks do at the same moment, to the whole application."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from harken.testing import VirtualClock, virtual
+from harken.testing.fakes.github import Issue
+from tests.system.tickets.lagging_github import lifecycle_of
+from tests.system.tickets.replicas import Replicas, replicas
+
+SOAK = bool(os.environ.get("HARKEN_SOAK"))
+WITHDRAWN = [("unlabeled", True), ("closed", False), *([("unlabeled", False), ("closed", True)] if SOAK else [])]
+"""How a ticket is withdrawn, and whether a webhook tells of it."""
+SECONDS = [10.0, 58.0, 60.0, 60.5, *([45.0, 59.0, 59.5, 61.0, 61.5, 62.0] if SOAK else [])]
+BUSY = """
+name: fix-bug
+steps:
+""" + "".join(f"  - {{id: s{number}, action: wait, for: 5s}}\n" for number in range(12))
+"""A minute of work."""
+
+
+def withdraw(fleet: Replicas, issue: Issue, how: str) -> None:
+    if how == "closed":
+        fleet.hub.close(issue)
+    else:
+        fleet.hub.unlabel(issue, "fix", by="leo")
+
+
+async def settle(fleet: Replicas) -> None:
+    """Wait until copies are not behind any more, a sweep was made, and everything was written."""
+    await fleet.clock.sleep(1_500)
+
+
+@pytest.mark.parametrize(("how", "told"), WITHDRAWN)
+@virtual
+async def test_what_is_withdrawn_while_it_is_queued_never_begins(
+    clock: VirtualClock, tmp_path: Path, how: str, told: bool
+) -> None:
+    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+        await clock.sleep(40)
+        # twelve runs fill all three workers
+        busy = [fleet.hub.open("fix", by="leo") for _ in range(12)]
+        for issue in busy:
+            await fleet.deliver(issue)
+        await clock.sleep(5)
+        queued = fleet.hub.open("fix", by="leo")
+        await fleet.deliver(queued)
+        await clock.sleep(12)
+        withdraw(fleet, queued, how)
+        if told:
+            await fleet.deliver(queued, how)
+        await settle(fleet)
+        outcomes = dict(await fleet.outcomes())
+        assert outcomes.pop(str(queued.number)) == ["cancelled"]
+        assert lifecycle_of(queued) == []
+        assert set(map(tuple, outcomes.values())) == {("done",)}
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.parametrize(("how", "told"), WITHDRAWN)
+@virtual
+async def test_what_is_withdrawn_at_work_is_cancelled_and_never_shown_as_done(
+    clock: VirtualClock, tmp_path: Path, how: str, seconds: float, told: bool
+) -> None:
+    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open("fix", by="leo")
+        await fleet.deliver(issue)
+        while (await fleet.outcomes()).get(str(issue.number)) != ["running"]:
+            await clock.sleep(0.1)
+        await clock.sleep(seconds)
+        over = (await fleet.outcomes())[str(issue.number)] == ["done"]
+        withdraw(fleet, issue, how)
+        if told:
+            await fleet.deliver(issue, how)
+        if seconds < 30:
+            await clock.sleep(30)
+            assert (await fleet.outcomes())[str(issue.number)] == ["cancelled"]
+        await settle(fleet)
+        assert len((await fleet.outcomes())[str(issue.number)]) == 1
+        if not over:
+            assert (await fleet.outcomes())[str(issue.number)] == ["cancelled"]
+            assert lifecycle_of(issue) == []
+
+
+@virtual
+async def test_opened_and_labeled_and_a_poll_at_once_are_one_run(clock: VirtualClock, tmp_path: Path) -> None:
+    async with replicas(clock, tmp_path) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open("fix", by="leo")
+        leader = await fleet.leader()
+        async with asyncio.TaskGroup() as group:
+            for action in ("opened", "labeled", "opened", "labeled"):
+                group.create_task(fleet.deliver(issue, action))
+            group.create_task(leader.app.intake.tick("tracker/acme"))
+        await settle(fleet)
+        assert await fleet.outcomes() == {str(issue.number): ["done"]}
+
+
+@virtual
+async def test_three_labels_in_one_second_are_one_run(clock: VirtualClock, tmp_path: Path) -> None:
+    async with replicas(clock, tmp_path) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open(by="leo")
+        async with asyncio.TaskGroup() as group:
+            for label in ("bug", "scan", "fix"):
+                fleet.hub.label(issue, label, by="leo")
+                group.create_task(fleet.deliver(issue))
+                await clock.sleep(0.3)
+        await settle(fleet)
+        assert await fleet.outcomes() == {str(issue.number): ["done"]}
+        assert sorted(issue.labels) == ["bug", "fix", "harken:done", "scan"]
+
+
+@pytest.mark.parametrize("before", [5.0, 20.0])
+@virtual
+async def test_a_label_taken_off_and_put_on_within_one_poll_does_not_start_a_second_run_beside_the_first(
+    clock: VirtualClock, tmp_path: Path, before: float
+) -> None:
+    async with replicas(clock, tmp_path, pipeline=BUSY) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open("fix", by="leo")
+        await fleet.deliver(issue)
+        await clock.sleep(before)
+        fleet.hub.unlabel(issue, "fix", by="leo")
+        await clock.sleep(1)
+        fleet.hub.label(issue, "fix", by="leo")
+        await settle(fleet)
+        outcomes = (await fleet.outcomes())[str(issue.number)]
+        # whoever saw the label gone ended the run, and the label that came back is a new wish
+        assert outcomes in (["done"], ["cancelled", "done"])
+        assert lifecycle_of(issue) == ["harken:done"]
+
+
+@virtual
+async def test_whoever_takes_our_label_off_again_and_again_meets_five_repairs_then_silence_and_one_alert(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    long = "name: fix-bug\nsteps:\n" + "".join(f"  - {{id: s{n}, action: wait, for: 5s}}\n" for n in range(300))
+    async with replicas(clock, tmp_path, pipeline=long) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open("fix", by="leo")
+        await fleet.deliver(issue)
+        removed = 0
+        for _ in range(120):
+            await clock.sleep(10)
+            if "harken:in-progress" in issue.labels:
+                fleet.hub.unlabel(issue, "harken:in-progress", by="robot[bot]")
+                removed += 1
+        # the first one was no repair
+        assert removed == 6
+        told = [comment for comment in issue.comments if "robot" in comment["body"]]
+        assert len(told) == 1
+        page = await fleet.living[0].app.operator.call("events.list", limit=1000)
+        assert len([event for event in page["items"] if event["type"] == "ticket.label_fight"]) == 1
+        await settle(fleet)
+        assert await fleet.outcomes() == {str(issue.number): ["done"]}
+        assert lifecycle_of(issue) == ["harken:done"]
+
+
+@virtual
+async def test_a_robot_that_takes_our_done_label_off_starts_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with replicas(clock, tmp_path) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open("fix", by="leo")
+        await fleet.deliver(issue)
+        for _ in range(10):
+            await clock.sleep(300)
+            if "harken:done" in issue.labels:
+                fleet.hub.unlabel(issue, "harken:done", by="robot[bot]")
+                await fleet.deliver(issue, "unlabeled")
+        assert await fleet.outcomes() == {str(issue.number): ["done", "cancelled"]}
+        assert lifecycle_of(issue) == []
+        [said] = [comment["body"] for comment in issue.comments if "robot" in comment["body"]]
+        assert "may not ask for another run" in said
