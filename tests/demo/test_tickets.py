@@ -72,7 +72,9 @@ class TestToItsEnd:
 
     def test_it_ends_with_the_next_step(self, finished):
         lines = finished.stdout.splitlines()
-        assert any("docs/how-to/tickets.md" in line for line in lines)
+        summary = lines[lines.index("demo summary") :]
+        assert any("docs/how-to/tickets.md" in line for line in summary)
+        assert max(map(len, summary)) <= 80
         assert lines[-2].endswith(" init my-automations")
 
 

@@ -96,11 +96,8 @@ def _text(summary: Summary, demo: str) -> str:
 
 def _next_steps(summary: Summary, demo: str) -> list[str]:
     name = program()
-    more = (
-        ["For tickets of yours: docs/how-to/tickets.md, and examples/tickets to begin with."]
-        if demo == "tickets"
-        else []
-    )
+    guide = "For tickets of yours: docs/how-to/tickets.md; examples/tickets to begin with."
+    more = [guide] if demo == "tickets" else []
     good = "Nothing was lost, doubled or made up." if summary.good else "This demo did not go well."
     return [
         "",
