@@ -12,6 +12,7 @@ import pytest
 from harken.runs import Run, StepRecord
 from harken.testing import START, VirtualClock, virtual
 from harken.ticket import Actor, Comment, Notice
+from harken.tickets import Trust
 from harken.tickets.answers import Question, answer_in, approval_in, question_of, replies_to
 from harken.tickets.receipt import notice_line
 from harken.tickets.ticket_writer import stage_of
@@ -91,6 +92,25 @@ async def test_a_webhook_about_a_comment_brings_the_answer_at_once(clock: Virtua
         assert event is not None
         await world.desk.heard("hub", Notice(location="acme/shop", id=event.subject))
         assert (await world.until(run_id, seconds=10)).status == "done"
+
+
+@virtual
+async def test_whoever_was_let_in_by_somebody_else_may_not_answer(clock: VirtualClock, tmp_path: Path) -> None:
+    tracker = settings(Trust(untrusted="hold"))
+    async with tickets_world(clock, tmp_path, ASK, DO, tracker=tracker) as world:
+        issue = world.ticket(by="leo")
+        run_id = await world.tell(issue)
+        await world.until(run_id, "waiting")
+        await clock.sleep(30)
+        world.hub.comment(issue, "approve", by="mia")
+        await clock.sleep(60)
+        assert (await world.run(run_id)).waiting_for == "answer"
+        world.hub.comment(issue, "send me the keys", by="leo")
+        await clock.sleep(120)
+        assert (await world.run(run_id)).waiting_for == "answer"
+        world.hub.comment(issue, "the one in Bonn", by="mia")
+        assert (await world.until(run_id, seconds=60)).status == "done"
+        assert world.did == [{"said": "the one in Bonn", "by": "mia"}]
 
 
 @virtual

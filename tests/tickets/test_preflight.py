@@ -148,12 +148,26 @@ async def test_the_last_one_who_put_the_label_on_counts(clock: VirtualClock, tmp
 
 
 @virtual
-async def test_without_a_map_of_labels_whoever_wrote_the_ticket_counts(clock: VirtualClock, tmp_path: Path) -> None:
-    tracker = settings(routes=Routes(default="fix-bug"))
+async def test_where_a_status_starts_the_pipeline_whoever_wrote_the_ticket_counts(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    tracker = settings(routes=Routes(default="fix-bug"), trigger_statuses=frozenset({"open"}))
     async with tickets_world(clock, tmp_path, DO, tracker=tracker) as world:
         world.hub.repos["acme/shop"].roles["zoe"] = "write"
         assert (await world.result(world.hub.open(author="zoe"))).status == "done"
         assert "leo has no write access" in (await world.result(world.hub.open(author="leo"))).error
+
+
+@virtual
+async def test_without_a_map_of_labels_whoever_made_the_ticket_pending_counts(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with tickets_world(clock, tmp_path, DO, tracker=settings(routes=Routes(default="fix-bug"))) as world:
+        asked, stranger = world.hub.open(author="leo"), world.hub.open(author="mia")
+        world.hub.label(asked, "harken:pending", by="mia")
+        world.hub.label(stranger, "harken:pending", by="leo")
+        assert (await world.result(asked)).status == "done"
+        assert "leo has no write access" in (await world.result(stranger)).error
 
 
 @virtual

@@ -1,8 +1,9 @@
-"""Sets up structured logs, with our own secrets replaced in every line."""
+"""Sets up structured logs, with our own secrets replaced in every line, and nothing in it that a terminal obeys."""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -12,6 +13,8 @@ import structlog
 from harken.http.redact import redact
 
 __all__ = ["set_up_logs"]
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -> None:
@@ -25,12 +28,17 @@ def set_up_logs(level: str, form: str, secrets: Callable[[], Collection[str]]) -
         known = secrets()
         return {name: _redact_value(value, known) for name, value in fields.items()}
 
+    def escape_fields(logger: Any, method: str, fields: Any) -> Any:
+        return {name: _escape(value, keep_lines=name == "exception") for name, value in fields.items()}
+
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             redact_fields,
+            # JSON escapes by itself
+            *(() if as_json else (escape_fields,)),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -53,6 +61,14 @@ def _redact_value(value: Any, known: Collection[str]) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else redact(_text(value), known)
 
 
+def _escape(value: Any, *, keep_lines: bool) -> Any:
+    """Text of strangers must not move the cursor, colour the screen or look like a line of ours."""
+    if not isinstance(value, str):
+        return value
+    safe = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+    return safe if keep_lines else safe.replace("\n", "\\n")
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
@@ -64,5 +80,8 @@ class _RedactingFormatter(logging.Formatter):
         super().__init__("%(levelname)s %(name)s: %(message)s")
         self._secrets = secrets
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return str(_escape(super().formatMessage(record), keep_lines=False))
+
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record), self._secrets())
+        return str(_escape(redact(super().format(record), self._secrets()), keep_lines=True))

@@ -15,6 +15,8 @@ __all__ = ["Column", "clean", "clock", "fields", "indented", "listing", "print_j
 
 Column: TypeAlias = tuple[str, str | Callable[[Mapping[str, Any]], Any]]
 
+LONGEST_CELL = 500
+
 # text of strangers must not move the cursor or colour the screen
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _STYLES = {
@@ -27,7 +29,9 @@ _STYLES = {
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # JSON itself escapes only some of what a terminal obeys
+    print(_CONTROL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text))
 
 
 def say(text: str) -> None:
@@ -115,7 +119,12 @@ def _cell(item: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], A
         value = ", ".join(map(str, value))
     if isinstance(column, str) and _is_time(column, value):
         value = clock(value)
-    return clean(str(value)) if value not in (None, "") else "-"
+    return _cut(clean(str(value))) if value not in (None, "") else "-"
+
+
+def _cut(text: str) -> str:
+    """A cell as long as all others of its column would be: one title must not make every line a megabyte."""
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
 
 
 def _is_time(name: str, value: Any) -> bool:

@@ -21,6 +21,7 @@ from harken.store import Page
 from harken.ticket import Actor, Ticket, TicketTracker
 from harken.tickets.accounts import Accounts
 from harken.tickets.answers import answer_in, question_of, replies_to
+from harken.tickets.events import VOUCHED
 from harken.tickets.looking import accepted_look, is_unordered
 from harken.tickets.memory import DocumentStore
 from harken.tickets.settings import ProjectSettings, TrackerSettings, feed_name, trigger_name
@@ -240,7 +241,7 @@ class Attendance:
         self._asked[run.id] = question.asked_at
         tracker, ticket = self._connect(project.location), _ticket_of(event)
         own = await self._accounts.own(tracker, project.location)
-        starter = str((accepted_look(whole.journal) or {}).get("labelled_by_id") or "")
+        starter = _trusted_starter(whole, event)
         for reply in replies_to(question, await tracker.comments(ticket, question.asked_at), own):
             answer = answer_in(reply, question)
             if answer is None or not await self._may_answer(tracker, project, reply.author, starter):
@@ -256,6 +257,14 @@ class Attendance:
         if author is not None and starter and author.id == starter:
             return True
         return (await self._accounts.judge(tracker, project.location, author, project.trust)).yes
+
+
+def _trusted_starter(run: Run, event: Recorded) -> str:
+    """The id of whoever put the label on and was trusted for it; empty if somebody else let the run begin."""
+    accepted = accepted_look(run.journal) or {}
+    if accepted.get("approved_by") or event.data.get(VOUCHED):
+        return ""
+    return str(accepted.get("labelled_by_id") or "")
 
 
 def _ticket_of(event: Recorded) -> Ticket:

@@ -41,3 +41,25 @@ def test_no_log_line_holds_a_secret(form: str) -> None:
     assert "while asking ***" in said
     assert "PRJ-1" in said
     assert "ValueError" in said
+
+
+OBEYED = """
+import logging
+import structlog
+from harken.app.logs import set_up_logs
+
+set_up_logs("debug", FORM, set)
+for text in ("\\x1b]0;title\\x07", "\\x1b[2Jcleared screen", "a\\n2026-01-01T00:00:00Z [error] forged", "\\x9b31m \\u202eback"):
+    structlog.get_logger("x").warning("plain", ticket=text, reason=f"the label {text} is gone", all=[text])
+    logging.getLogger("aiohttp").error("while asking %s", text)
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_log_line_holds_what_a_terminal_obeys(form: str) -> None:
+    code = OBEYED.replace("FORM", repr(form))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = done.stdout + done.stderr
+    assert [char for char in said if char != "\n" and not char.isprintable()] == []
+    assert said.count("plain") == 4
+    assert not any(line.startswith("2026-01-01") for line in said.splitlines())
