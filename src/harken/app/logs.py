@@ -80,7 +80,7 @@ class _RedactingFormatter(logging.Formatter):
         super().__init__("%(levelname)s %(name)s: %(message)s")
         self._secrets = secrets
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+    def formatMessage(self, record: logging.LogRecord) -> str:
         return str(_escape(super().formatMessage(record), keep_lines=False))
 
     def format(self, record: logging.LogRecord) -> str:

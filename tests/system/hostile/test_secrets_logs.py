@@ -49,7 +49,7 @@ import structlog
 from harken.app.logs import set_up_logs
 
 set_up_logs("debug", FORM, set)
-for text in ("\\x1b]0;title\\x07", "\\x1b[2Jcleared screen", "a\\n2026-01-01T00:00:00Z [error] forged", "\\x9b31m \\u202eback"):
+for text in ("\\x1b]0;title\\x07", "\\x1b[2Jcleared", "a\\n2026-01-01T00:00 [error] forged", "\\x9b31m \\u202e"):
     structlog.get_logger("x").warning("plain", ticket=text, reason=f"the label {text} is gone", all=[text])
     logging.getLogger("aiohttp").error("while asking %s", text)
 """
