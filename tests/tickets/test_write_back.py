@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,37 @@ async def test_a_run_that_no_ticket_started_cannot_write_on_one(clock: VirtualCl
         run = await world.until(await world.start_without_ticket())
         assert run.status == "dead"
         assert "ticket.comment works only in runs that a ticket started" in run.error
+
+
+HOSTILE = {
+    "a mention": "@everyone @acme/owners please, (@leo)",
+    "a mention of Azure DevOps": "@<3f2504e0-4f89-11d3-9a0c-0305e82c3301>",
+    "a mention of Jira": "[~accountid:5b10ac8d82e05b22cc7d4ef5] and [~leo]",
+    "templates": "{{.run.id}} {{template}} ${X} $(touch x) event.title == 'x'",
+    "our own lines": "harken-receipt v1 run=x\nharken-note 1",
+    "a megabyte": "x" * 1_000_000,
+    "controls": "\x00\x1b[2J\u202e",
+}
+
+
+@pytest.mark.parametrize("name", sorted(HOSTILE))
+def test_what_a_stranger_wrote_mentions_nobody_and_is_not_expanded_again(name: str, tmp_path: Path) -> None:
+    @virtual
+    async def test(clock: VirtualClock) -> None:
+        say = {**COMMENT, "text": "@mia, this is about {{.event.title}}: {{index .event.labels 0}} {{.event.text}}"}
+        pull = {**PULL, "text": "For {{.event.author}}: {{.event.title}}"}
+        async with tickets_world(clock, tmp_path, say, pull) as world:
+            text = HOSTILE[name]
+            issue = world.ticket(title=text, text=text)
+            run = await world.result(issue)
+            assert run.status == "done", run.error
+            (comment,), (request,) = world.comments(issue), world.pulls()
+            body = request.to_json()["body"]
+            assert comment.count("@mia") == 1
+            assert not re.search(r"@(?:everyone|acme|leo|<)|\[~", comment + body)
+            assert len(comment) < 40_000
+            assert comment.count("harken-note") == 1
+            assert "harken-receipt" not in comment
+            assert run.id not in body
+
+    test()

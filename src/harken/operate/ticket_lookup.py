@@ -58,7 +58,8 @@ async def find_ticket(context: Context, name: str, tracker: str = "") -> FoundTi
         (settings, place)
         for settings in chosen
         for place in settings.locations
-        if not location or place.casefold() == location.casefold()
+        # a tracker without a location is of the whole platform
+        if not location or not place or place.casefold() == location.casefold()
     ]
     if not places:
         known = ", ".join(place for settings in chosen for place in settings.locations) or "none"

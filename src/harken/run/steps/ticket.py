@@ -1,7 +1,11 @@
-"""Steps that write on the ticket that started the run, or ask a question there. Other runs cannot use them."""
+"""Steps that write on the ticket that started the run, or ask a question there. Other runs cannot use them.
+
+What a step writes may hold texts of strangers and agents. They mention nobody; what the pipeline itself says may.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -39,6 +43,10 @@ class TicketActs(Protocol):
         ...
 
 
+_MENTION = re.compile(r"(?<!\w)@(?=[\w<])|\[(?=~)")
+_APART = "\u200b"
+
+
 class CommentBlock(Strict):
     text: str
 
@@ -68,11 +76,20 @@ def _acts(frame: Frame) -> TicketActs:
     raise Refused(f"{frame.step.action} works only in runs that a ticket started", fix=fix)
 
 
+def _without_mentions(value: Any) -> Any:
+    """The values of templates, in which what would mention somebody is set apart by a space of no width."""
+    if isinstance(value, str):
+        return _MENTION.sub(rf"\g<0>{_APART}", value)
+    if isinstance(value, Mapping):
+        return {name: _without_mentions(inner) for name, inner in value.items()}
+    return [_without_mentions(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
 def _comment(params: CommentBlock, compiler: Compiler) -> CompiledAct:
     text = compiler.text(params.text, "text")
 
     async def act(frame: Frame) -> Any:
-        frame.input = {"text": text(frame.names, frame.warnings)}
+        frame.input = {"text": text(_without_mentions(frame.names), frame.warnings)}
         return await _acts(frame).comment(frame, frame.input["text"])
 
     return CompiledAct(act=act)
@@ -94,7 +111,8 @@ def _pull_request(params: PullRequestBlock, compiler: Compiler) -> CompiledAct:
 
     async def act(frame: Frame) -> Any:
         names = {name: str(value(frame.names)) for name, value in given.items()}
-        frame.input = {**names, **{name: text(frame.names, frame.warnings) for name, text in texts.items()}}
+        quiet = _without_mentions(frame.names)
+        frame.input = {**names, **{name: text(quiet, frame.warnings) for name, text in texts.items()}}
         return await _acts(frame).open_pull_request(frame, frame.input)
 
     return CompiledAct(act=act)
@@ -106,7 +124,7 @@ def _ask(params: AskBlock, compiler: Compiler) -> CompiledAct:
     async def act(frame: Frame) -> DetailedOutput:
         earlier = _earlier(frame)
         if not earlier:
-            raise await _question(frame, question(frame.names, frame.warnings), timeout)
+            raise await _question(frame, question(_without_mentions(frame.names), frame.warnings), timeout)
         frame.input = {"question": earlier.get("question")}
         given = frame.execution.claimed.answer
         if isinstance(given, Mapping) and "answer" in given and given.get("step", frame.path) == frame.path:
