@@ -11,7 +11,7 @@ import pytest
 
 from harken.testing import VirtualClock, virtual
 from harken.testing.fakes.github import Issue
-from harken.tickets import Trust
+from harken.tickets import Routes, Trust
 from tests.tickets.desk_world import OURS, World, settings, tickets_world
 
 DO = {"id": "work", "action": "work.do", "timeout": "2h"}
@@ -57,6 +57,21 @@ async def test_a_ticket_is_withdrawn_at_work_asked_for_again_and_run_once_more_b
         await clock.sleep(300)
         assert await ended(world) == ["cancelled", "done", "done"]
         assert issue.labels == ["fix", "harken:done"]
+
+
+@virtual
+async def test_a_label_that_is_taken_off_at_work_ends_its_run_and_the_other_one_starts_its_own(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    both = settings(routes=Routes(by_label={"fix": "fix-bug", "scan": "fix-bug"}))
+    async with polled(clock, tmp_path, DO, tracker=both) as world:
+        world.seconds = 600.0
+        issue = world.ticket("fix", "scan")
+        await shows(world, issue, "fix", "scan", "harken:in-progress")
+        world.seconds = 30.0
+        world.hub.unlabel(issue, "fix")
+        await shows(world, issue, "scan", "harken:done", seconds=900)
+        assert await ended(world) == ["cancelled", "done"]
 
 
 @virtual

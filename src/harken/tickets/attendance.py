@@ -37,6 +37,8 @@ LIST_SECONDS = 15.0
 """How often runs are listed that are not at work: there may be thousands, and none of them does anything."""
 LOOK_SECONDS, WEBHOOK_SECONDS = 10.0, 60.0
 """How often a ticket is looked at whose run is at work; less often where webhooks tell that it was withdrawn."""
+_LOOKED_AT = {"running": 0.0, "waiting": 60.0}
+"""Seconds between two looks at the least. In a run that waits for a time nothing happens meanwhile."""
 SPREAD_SECONDS = 2.0
 """Two looks at tickets of one tracker are so far apart on average: a credential has a quota."""
 PATIENCE_SHARE, LONGEST_WAIT = 0.05, 300.0
@@ -190,19 +192,23 @@ class Attendance:
         if run.status == "waiting" and run.waiting_for in (ANSWER, APPROVAL):
             if event.subject in self._commented or self._is_due(run, self._patience(run)):
                 await self._seek_answer(project, run, event)
-        elif run.status == "running" and self._is_due(run):
-            whole = await self._store.run(run.id)
-            ticket = await self._connect(project.location).get(event.subject)
-            self._looked[run.id] = self._clock.monotonic()
-            if whole is None or ticket is None or _is_behind(ticket, event):
-                # a ticket that is gone is found by the feed, which knows copies that are behind
-                return
-            reason = why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True))
-            if reason and is_unordered(ticket, event, self._clock.now()):
-                self._looked.pop(run.id)
-            elif reason:
-                await self._note_withdrawn(project.name, event.subject, run.id)
-                await self._cancel(run, event, reason)
+        elif run.status in _LOOKED_AT and self._is_due(run, _LOOKED_AT[run.status]):
+            await self._look_at(project, run, event)
+
+    async def _look_at(self, project: ProjectSettings, run: Run, event: Recorded) -> None:
+        """Read the ticket, and cancel the run if nobody wants it any more."""
+        whole = await self._store.run(run.id)
+        ticket = await self._connect(project.location).get(event.subject)
+        self._looked[run.id] = self._clock.monotonic()
+        if whole is None or ticket is None or _is_behind(ticket, event):
+            # a ticket that is gone is found by the feed, which knows copies that are behind
+            return
+        reason = why_withdrawn(ticket, self._wish(project, event, whole.journal, begun=True))
+        if reason and is_unordered(ticket, event, self._clock.now()):
+            self._looked.pop(run.id)
+        elif reason:
+            await self._note_withdrawn(project.name, event.subject, run.id)
+            await self._cancel(run, event, reason)
 
     def _is_due(self, run: Run, least: float = 0.0) -> bool:
         every = max(WEBHOOK_SECONDS if self.settings.webhook else LOOK_SECONDS, self._spread, least)
