@@ -154,6 +154,26 @@ async def test_a_run_at_work_is_cancelled_and_a_stuck_ticket_released(clock: Vir
 
 
 @virtual
+async def test_a_ticket_is_released_however_many_runs_there_were_since(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harken.operate.tickets.SCANNED", 1)
+    async with at_work(tmp_path, clock, POLLED) as (app, hub):
+        flows = {"fix-bug": WAITING, "security-scan": PIPELINE.format(name="security-scan")}
+        write(tmp_path, POLLED.format(url=hub.url), **flows)
+        await call(app, "reload")
+        await clock.sleep(60)
+        stuck = hub.open("agent-smith", by="leo")
+        await clock.sleep(60)
+        for _ in range(3):
+            hub.open("security-review", by="leo")
+        await clock.sleep(60)
+        name = f"acme/shop#{stuck.number}"
+        assert (await call(app, "tickets.release", ticket=name))["cancelled"]
+        assert len((await call(app, "tickets.show", ticket=name))["runs"]) >= 1
+
+
+@virtual
 async def test_a_test_of_a_tracker_tells_rights_routes_trust_and_forecast_and_writes_nothing(
     clock: VirtualClock, tmp_path: Path
 ) -> None:

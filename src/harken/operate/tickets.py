@@ -246,8 +246,12 @@ async def _runs_of(context: Context, found: FoundTicket) -> list[Run]:
     """The runs of the ticket, newest first."""
     runs: list[Run] = []
     for project in found.settings.projects:
-        page = await context.store.runs(trigger=trigger_name(found.settings.name, project.name), limit=SCANNED)
-        runs += [run for run in page.items if _ticket_id(run) == found.ticket.id]
+        name, before = trigger_name(found.settings.name, project.name), None
+        while True:
+            page = await context.store.runs(trigger=name, before=before, limit=SCANNED)
+            runs += [run for run in page.items if _ticket_id(run) == found.ticket.id]
+            if (before := page.next) is None:
+                break
     return sorted(runs, key=lambda run: run.created_at, reverse=True)
 
 
