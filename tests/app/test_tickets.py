@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,25 @@ async def test_a_labelled_issue_starts_one_run_of_the_right_pipeline(clock: Virt
             await clock.sleep(300)
             hub.comment(fix)
         assert await runs(app) == {("fix-bug", str(fix.number)): 1, ("security-scan", str(scan.number)): 1}
+
+
+@virtual
+async def test_what_a_read_writes_takes_its_turn_with_everything_else(clock: VirtualClock, tmp_path: Path) -> None:
+    text = """
+    trackers:
+      acme:
+        {{type: github, project: acme/shop, base_url: "{url}", zero_match_comment: true, polling: {{enabled: true}}}}
+    projects:
+      shop: {{tracker: acme, resolution: {{tag: ours}}, pipeline_from_label: {{fix: fix-bug}}}}
+    """
+    async with at_work(tmp_path, clock, text) as (_, hub):
+        await clock.sleep(60)
+        for number in range(6):
+            hub.open("fix", *(["ours"] if number % 2 else []), by="leo")
+        await clock.sleep(900)
+        writes = [seen.at for seen in hub.seen if seen.method != "GET"]
+        assert sum(len(issue.comments) for issue in hub.repos["acme/shop"].issues.values()) == 6
+        assert min(later - earlier for earlier, later in pairwise(writes)) >= 1.0
 
 
 @virtual
