@@ -14,6 +14,7 @@ import pytest
 
 from harken.demo.scenario import scenario_of
 from harken.demo.ticket_watch import first_words
+from harken.errors import Misconfigured
 from harken.operate.configuration import load_directory
 from harken.testing import HandClock
 from tests.demo.test_demo import Terminal, rows_below
@@ -114,6 +115,13 @@ def test_the_demo_changes_nothing_in_the_example_but_addresses_and_pace(tmp_path
         "resume",
     ]
     assert [str(finding) for finding in load_directory(tmp_path, ENVIRON).findings] == []
+
+
+def test_without_git_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Misconfigured, match="needs git"):
+        scenario_of("tickets", HandClock(), Random(1)).prepare(tmp_path)
 
 
 def test_the_first_words_of_a_comment_are_what_a_person_reads_first():
