@@ -92,6 +92,8 @@ async def test_a_person_may_write_the_workflow_the_id_or_any_workflow_that_share
 async def test_renaming_the_workflow_keeps_every_stored_row_of_its_feed(tmp_path: Path, clock: VirtualClock) -> None:
     async with watched(tmp_path, clock, "hello") as (house, shop):
         id = id_of(house)
+        # reads that found nothing are written now and then, and with a reload
+        await house.app.intake.idle_reads.write()
         before = await house.app.store.state(id)
         (tmp_path / "workflows" / "hello.yaml").unlink()
         write(tmp_path, MAIN, hallo=POLL.format(url=shop.url))
