@@ -301,6 +301,8 @@ class Poller:
         stopped = step.health.state == "paused" and not step.health.probed
         live.next_due = None if stopped else now + step.wait_seconds
         if isinstance(error, StoreBusy | StoreUnavailable):
+            # what was written last may have taken effect although we were not told
+            live.outdated = True
             return TickReport(feed=feed.name, result="error", error=message)
         if isinstance(error, Offline) and not step.change and now - live.failed_at < OFFLINE_NOTE_SECONDS:
             live.health = step.health

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.system.property.scenarios import (
     Burst,
@@ -16,6 +17,7 @@ from tests.system.property.scenarios import (
     Push,
     Put,
     Scenario,
+    Tidy,
     TriggerPlan,
     Trouble,
     Turn,
@@ -117,3 +119,17 @@ def test_a_page_that_was_stored_without_an_answer_is_not_taken_twice(room: Path)
     feed = FeedPlan(view="forward", identity="once", page_size=2)
     script = (Wait(65.0), Burst(0, 6, 5, True), Locked(1, after=True, only="commit"), Wait(400.0))
     played(Scenario(feeds=(feed,), triggers=(PLAIN,), script=script), room)
+
+
+def test_a_first_read_whose_answer_was_lost_is_not_made_again(room: Path) -> None:
+    """The store had it, and we did not know: what came next was held as the flood of a first read, for ever."""
+    feed = FeedPlan(view="forward", identity="once", interval=60.0, page_size=2)
+    again = (Put(0, 1, 0, 0.0), Wait(400.0), Turn(0, "reset_cursor"), Wait(1.0), Put(0, 1, 0, 0.0), Wait(400.0))
+    lost: Any = (
+        Turn(0, "reset_cursor"),
+        Crashing(3, False, 0.0),
+        Meanwhile(Flap(0, 0, 5.0)),
+        Locked(1, True, "commit"),
+    )
+    script: Any = (Put(0, 0, 0, 0.0), *again, *lost, Wait(400.0), Lid(300_000.0), Tidy(), Wait(2_000.0))
+    played(Scenario(feeds=(feed,), triggers=(TriggerPlan(feed=0),), script=script), room)
