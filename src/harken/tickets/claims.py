@@ -20,7 +20,7 @@ from harken.tickets.memory import TicketMemory
 from harken.tickets.settings import TrackerSettings
 from harken.tickets.standing import ACTIVE, Standing
 
-__all__ = ["Age", "Observation", "age_of", "is_another_wish", "is_over", "observe"]
+__all__ = ["Age", "Observation", "age_of", "is_another_wish", "is_over", "is_wanted", "observe"]
 
 _UNREADY = frozenset({"withdrawn", "closed", "unrouted", "status"})
 
@@ -68,6 +68,11 @@ def observe(
 def is_over(memory: TicketMemory) -> bool:
     """Whether the ticket's newest run has ended, as far as we know."""
     return memory.status in FINAL
+
+
+def is_wanted(state: str) -> bool:
+    """Whether a ticket in this state wants its run, or has it."""
+    return _kind(state) in ("ready", "claimed")
 
 
 def is_another_wish(state: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from harken.kit.cursor import dump_cursor, load_cursor
 from harken.kit.webhook_body import MAX_BYTES
 from harken.source import Batch, Cursor, Request
 from harken.ticket import Notice, NoticeReader, Ticket, TicketPage, TicketTracker
-from harken.tickets.claims import is_over, observe
+from harken.tickets.claims import is_over, is_wanted, observe
 from harken.tickets.cycle import (
     SWEEP_EVERY,
     List,
@@ -49,6 +50,8 @@ from harken.tickets.settings import TrackerSettings
 
 __all__ = ["TicketSource"]
 
+T = TypeVar("T")
+
 log = structlog.get_logger("harken.tickets")
 
 LIST_SECONDS = 20.0
@@ -64,6 +67,8 @@ MOST_WRITES = 20
 MOST_REMEMBERED = 20_000
 GONE_AFTER = timedelta(minutes=10)
 """A ticket that we wrote on so recently may be missing only in a copy that is behind."""
+DOUBT_SECONDS = 60.0
+"""So long copies may show a ticket as it was before another replica was told that it is ready."""
 SHORTEST_INTERVAL = 10.0
 NO_PROJECT = "No project of Harken matches this ticket, so its label starts nothing."
 
@@ -122,6 +127,10 @@ class TicketSource:
         self._counter = DeliveryCounter(clock)
         # when each ticket had changed last, of what was shown to us
         self._newest: dict[str, datetime] = {}
+        # when tickets had changed last that this process has seen wanting their run
+        self._wanted: dict[str, datetime] = {}
+        # since when tickets are shown that do not want it, of which only others have seen that
+        self._doubts: dict[str, float] = {}
 
     async def poll(self, cursor: Cursor, since: datetime) -> Batch:
         """Read on from the cursor. A cycle ends with an error if a location could not be read."""
@@ -274,9 +283,11 @@ class TicketSource:
             raise RetryLater(message, reason="timeout") from error
 
     async def _observe(
-        self, location: str, tickets: Sequence[Ticket], *, single: bool, polled: bool = True
+        self, location: str, tickets: Sequence[Ticket], *, single: bool, polled: bool = True, told: bool = False
     ) -> tuple[list[Event], list[str]]:
-        """What these tickets tell, and the ids of those that have to be looked at alone before they tell anything."""
+        """What these tickets tell, and the ids of those that have to be looked at alone before they tell anything.
+
+        `told`: a webhook tells the same."""
         fresh = [ticket for ticket in tickets if self._is_fresh(ticket)]
         known = await self._recall([ticket.id for ticket in fresh]) if self._recall and fresh else {}
         memories = await asyncio.gather(*(self._memories.get(ticket.id) for ticket in fresh))
@@ -288,7 +299,8 @@ class TicketSource:
                 await self._memories.confirm(ticket.id, memory, ticket.version)
             if seen.look:
                 look.append(ticket.id)
-            if seen.placed is not None:
+            unsure = single and not told and (memory is None or not memory.confirmed)
+            if seen.placed is not None and not (self._is_doubtful(seen.placed, before) and unsure):
                 event = event_of(seen.placed, self._settings.name)
                 events.append(event)
                 if self._recall is not None and self._notices is not None:
@@ -307,11 +319,25 @@ class TicketSource:
         newest = self._newest.get(ticket.id)
         if newest is not None and newest > ticket.updated_at:
             return False
-        self._newest.pop(ticket.id, None)
-        self._newest[ticket.id] = ticket.updated_at
-        if len(self._newest) > MOST_REMEMBERED:
-            del self._newest[next(iter(self._newest))]
+        _remember(self._newest, ticket.id, ticket.updated_at)
         return True
+
+    def _is_doubtful(self, placed: Placed, before: str | None) -> bool:
+        """Whether this may be a copy from before another replica learned that the ticket is ready."""
+        ticket, now = placed.ticket, self._clock.monotonic()
+        if is_wanted(placed.standing.state):
+            self._doubts.pop(ticket.id, None)
+            if ticket.updated_at is not None:
+                _remember(self._wanted, ticket.id, ticket.updated_at)
+            return False
+        seen = self._wanted.get(ticket.id)
+        if not is_wanted(before or "") or (seen is not None and _changed_at(ticket) > seen):
+            self._doubts.pop(ticket.id, None)
+            return False
+        first = self._doubts.get(ticket.id)
+        if first is None:
+            _remember(self._doubts, ticket.id, now)
+        return first is None or now - first < DOUBT_SECONDS
 
     async def _tend(self, location: str, placed: Placed, memory: TicketMemory | None) -> None:
         """Write on tickets that have no run of ours and need it: that is no reason for the read to fail."""
@@ -438,7 +464,15 @@ class TicketSource:
             return await self._missing(notice.id)
         behind = whole is not None and _is_behind(read, whole)
         shown = whole if behind and whole is not None else read
-        return (await self._observe(location, [shown], single=not behind, polled=False))[0]
+        return (await self._observe(location, [shown], single=not behind, polled=False, told=whole is not None))[0]
+
+
+def _remember(known: dict[str, T], id: str, value: T) -> None:
+    """Keep it as the newest, and forget the oldest when there are too many."""
+    known.pop(id, None)
+    known[id] = value
+    if len(known) > MOST_REMEMBERED:
+        del known[next(iter(known))]
 
 
 def _goes_on(at: TicketCursor) -> bool:

@@ -134,11 +134,11 @@ class Replicas:
             file.unlink()
         self._store = SqliteStore.at(self._directory / "harken.db", self.clock, inline=True)
 
-    async def deliver(self, issue: Issue, action: str = "labeled") -> int:
+    async def deliver(self, issue: Issue, action: str = "labeled", *, to: Replica | None = None) -> int:
         """Send a webhook to any replica, as GitHub does: once. Returns the answer, 0 if there is none."""
         told = {"action": action, "issue": issue.to_json(), "repository": {"full_name": issue.repo, "id": 1}}
         body = json.dumps(told).encode()
-        replica = self._random.choice(self.living)
+        replica = to or self._random.choice(self.living)
         sent: list[Any] = []
         done = await replica.do(_request(replica.app, body, next(self._deliveries), sent))
         if done.cancelled() or isinstance(done.exception(), Crash):

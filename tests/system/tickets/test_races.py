@@ -178,3 +178,24 @@ async def test_a_robot_that_takes_our_done_label_off_starts_nothing(clock: Virtu
         assert lifecycle_of(issue) == []
         [said] = [comment["body"] for comment in issue.comments if "robot" in comment["body"]]
         assert "may not ask for another run" in said
+
+
+@virtual
+async def test_a_reader_whose_copies_are_behind_what_another_replica_was_told_withdraws_nothing(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with replicas(clock, tmp_path, pipeline=BUSY, lags=(0.0,)) as fleet:
+        await clock.sleep(40)
+        issue = fleet.hub.open(by="leo")
+        await clock.sleep(45)
+        leader, behind = await fleet.leader(), issue.to_json()
+        fleet.hub.lag(issue, 40)
+        fleet.hub.label(issue, "fix", by="leo")
+        assert await fleet.deliver(issue, to=next(one for one in fleet.living if one is not leader)) == 202
+        # lists show the old version too
+        issue.broken = {name: behind[name] for name in ("labels", "updated_at")}
+        await clock.sleep(40)
+        issue.broken = {}
+        await settle(fleet)
+        assert await fleet.outcomes() == {str(issue.number): ["done"]}
+        assert lifecycle_of(issue) == ["harken:done"]
