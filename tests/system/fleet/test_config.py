@@ -66,7 +66,7 @@ async def test_replicas_without_the_newest_files_say_so_and_stop_reading_until_t
         stock.answer_all()
         for replica in (stale, other):
             await until(lambda replica=replica: says_it_is_behind(replica), 10, on.fleet.told)  # type: ignore[misc]
-        assert (await first.health())["config"][0] == "up"
+        await until(lambda: is_at_its_files(first), 20, on.fleet.told)
         on.world.deliver()
         await on.fleet.quiet(on.world.wanted())
         for replica in (stale, other):
@@ -99,6 +99,10 @@ async def are_at_the_next(fleet: Fleet, before: Mapping[str, Any]) -> bool:
 
 async def reads_alone(fleet: Fleet, replica: Replica) -> bool:
     return await fleet.readers() == {replica.pid}
+
+
+async def is_at_its_files(replica: Replica) -> bool:
+    return bool((await replica.health())["config"][0] == "up")
 
 
 async def says_it_is_behind(replica: Replica) -> bool:
