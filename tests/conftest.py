@@ -27,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     home = tempfile.mkdtemp(prefix="harken-home-")
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     os.environ["HOME"] = home
+    # nor what the keyring of this machine holds; the tests of keyrings bring their own
+    os.environ["HARKEN_KEYRING"] = "off"
     for name in [name for name in os.environ if name.startswith("XDG_")]:
         del os.environ[name]
 

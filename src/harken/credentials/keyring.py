@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from harken.errors import Misconfigured
@@ -17,6 +17,8 @@ TIMEOUT_SECONDS = 10.0
 # these backends store nothing, or store plain text
 _UNSAFE = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt")
 _CHAIN = "keyring.backends.chainer"
+# the package looks for its backends at the first question, and two threads at once disturb each other
+_LOOKING = Lock()
 
 
 class Keyring:
@@ -54,7 +56,8 @@ def _backend() -> Any:
         import keyring
     except ImportError:
         return None
-    found: Any = keyring.get_keyring()
+    with _LOOKING:
+        found: Any = keyring.get_keyring()
     links = list(found.backends) if type(found).__module__ == _CHAIN else [found]
     return next((link for link in links if _protects(link)), None)
 
