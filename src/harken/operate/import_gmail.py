@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harken.operate.configuration import finding_row
+from harken.operate.import_files import read_source, write_new
 from harken.operate.rows import Plain
-from harken.operate.written_files import read_source, write_new
 
 __all__ = ["import_gmail_poller"]
 
