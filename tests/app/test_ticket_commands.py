@@ -192,7 +192,7 @@ async def test_a_test_of_a_tracker_tells_rights_routes_trust_and_forecast_and_wr
         }
         assert "harken:done" in place["missing_labels"]
         assert answer["webhooks"] is None
-        assert (place["forecast"]["tickets"], place["forecast"]["writes"]) == (2, 8)
+        assert (place["forecast"]["tickets"], place["forecast"]["writes"]) == (1, 4)
         assert {seen.method for seen in hub.seen} == {"GET"}
 
 

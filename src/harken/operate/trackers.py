@@ -91,7 +91,9 @@ async def _test_location(context: Context, settings: TrackerSettings, location: 
     labels = list(dict.fromkeys(name for project in settings.projects for name in project.routes.by_label))
     waiting = await _first_tickets(tracker, [*labels, settings.lifecycle.label(Lifecycle.PENDING)])
     rows = [await _verdict(settings, location, tracker, ticket, own) for ticket in waiting[:SHOWN]]
-    ready = [ticket for ticket in waiting if _place(settings, location, ticket)[1].ready]
+    # of those that are not shown nobody has looked at who put the label on
+    refused = {row["ticket"] for row in rows if row["trusted"] is False}
+    ready = [ticket for ticket in waiting if ticket.ref not in refused and _place(settings, location, ticket)[1].ready]
     missing = await tracker.missing_labels([settings.lifecycle.label(state) for state in Lifecycle])
     may_write = access in (Access.TRIAGE, Access.WRITE)
     problem = "" if may_write or access is Access.UNKNOWN else f"{own.login} may not change labels here"
